@@ -35,6 +35,8 @@ LIBRARIES = ["mosec==0.9.8", "numpy==2.4.6"]
 
 MODEL = '''import time
 
+import numpy
+
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.types import InferenceResponse
@@ -45,6 +47,28 @@ class Echo(MLModel):
         arrays = [(one.name, self.decode(one, default_codec=NumpyCodec)) for one in payload.inputs]
         outputs = [NumpyCodec.encode_output(name, one) for name, one in arrays]
         return InferenceResponse(model_name=self.name, outputs=outputs)
+
+
+class Plain(MLModel):
+    """The same as a plain function."""
+
+    def predict(self, payload):
+        arrays = [(one.name, self.decode(one, default_codec=NumpyCodec)) for one in payload.inputs]
+        outputs = [NumpyCodec.encode_output(name, one) for name, one in arrays]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
+
+
+class Sort(MLModel):
+    """Sorts a million numbers, during which NumPy releases the global interpreter lock."""
+
+    def load(self):
+        self.weights = numpy.random.default_rng(1).random(1_000_000)
+        return True
+
+    def predict(self, payload):
+        numpy.sort(self.weights)
+        array = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+        return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("x", array)])
 
 
 class Busy(MLModel):
@@ -232,7 +256,9 @@ def small(programs: dict[str, Program], folder: Path, args: argparse.Namespace) 
     shape = [1, 4]
     body = as_json(shape)
     cases = {
-        "ours": Case("mlserver", "ours", body, targets={"peer": 15, "mosec": 1.3}),
+        "ours": Case("mlserver", "ours", body, targets={"peer": 20, "mosec": 2.2}),
+        "plain": Case("mlserver, plain function", "plain", body, "/v2/models/plain/infer", targets={"ours": 0.6}),
+        "second": Case("mlserver, second model of the worker", "second", body, "/v2/models/plain-echo/infer"),
         "mosec": Case("mosec 0.9.8", "mosec", body, "/inference"),
         "peer": Case("MLServer 1.7.1", "peer", body),
     }
@@ -258,12 +284,22 @@ def scale(programs: dict[str, Program], folder: Path, args: argparse.Namespace) 
     body, path = as_json(shape), "/v2/models/busy/infer"
     cases = {
         "two": Case("mlserver, two workers", "two", body, path, targets={"one": 1.8}),
-        "one": Case("mlserver, one worker", "ours", body, path),
+        "one": Case("mlserver, one worker", "one", body, path),
     }
     measure("5 ms of a core in each predict, 16 connections", cases, programs, folder, shape, 16, args)
 
 
-PARTS = {"small": small, "large": large, "scale": scale}
+def threads(programs: dict[str, Program], folder: Path, args: argparse.Namespace) -> None:
+    shape = [1, 4]
+    body = as_json(shape)
+    cases = {
+        "two": Case("mlserver, `threads` 2", "sort2", body, "/v2/models/sort2/infer", targets={"one": 1.5}),
+        "one": Case("mlserver, `threads` 1", "sort", body, "/v2/models/sort/infer"),
+    }
+    measure("A million numbers sorted in each predict, one worker, 16 connections", cases, programs, folder, shape, 16, args)
+
+
+PARTS = {"small": small, "large": large, "scale": scale, "threads": threads}
 
 
 def install_libraries(folder: Path) -> Path:
@@ -300,25 +336,37 @@ def main() -> None:
             # copied, because the build folder may change during the run
             shutil.copy2(args.ours.resolve(), ours)
             (folder / "app.py").write_text(MOSEC)
-            models = folder / "models"
-            for model in ("Echo", "Busy"):
-                home = models / model.lower()
-                home.mkdir(parents=True)
-                (home / "bench_models.py").write_text(MODEL)
-                settings = {"name": model.lower(), "implementation": f"bench_models.{model}"}
-                (home / "model-settings.json").write_text(json.dumps(settings))
+
+            def write_models(name: str, **models: str) -> str:
+                """Writes a folder with models by name and class, each in one worker that only this folder uses."""
+                for model, kind in models.items():
+                    home = folder / name / model
+                    home.mkdir(parents=True)
+                    (home / "bench_models.py").write_text(MODEL)
+                    parameters = {"threads": 2} if model == "sort2" else {}
+                    settings = {"name": model.replace("_", "-"), "implementation": f"bench_models.{kind}", "parameters": parameters}
+                    (home / "model-settings.json").write_text(json.dumps(settings))
+                return str(folder / name)
+
+            echo = write_models("echo", echo="Echo")
+            busy = write_models("busy", busy="Busy")
             variables = {"MLSERVER_DEBUG": "false", "MLSERVER_PYTHON_EXECUTABLE": str(python)}
-            start = [str(models)]
+
+            def serve(name: str, models: str, workers: int = 1) -> Program:
+                environment = {**variables, "MLSERVER_PARALLEL_WORKERS": str(workers)}
+                return Program(name, lambda port: [str(ours), "start", models], environment=environment)
+
             programs = {
-                "ours": Program(
-                    "ours", lambda port: [str(ours), "start", *start], environment={**variables, "MLSERVER_PARALLEL_WORKERS": "1"}
-                ),
-                "two": Program(
-                    "two", lambda port: [str(ours), "start", *start], environment={**variables, "MLSERVER_PARALLEL_WORKERS": "2"}
-                ),
+                "ours": serve("ours", echo),
+                "plain": serve("plain", write_models("plain", plain="Plain")),
+                "second": serve("second", write_models("second", busy="Busy", plain_echo="Echo")),
+                "sort": serve("sort", write_models("sort", sort="Sort")),
+                "sort2": serve("sort2", write_models("sort2", sort2="Sort")),
+                "one": serve("one", busy),
+                "two": serve("two", busy, workers=2),
                 "peer": Program(
                     "peer",
-                    lambda port: [str(peer), "start", *start],
+                    lambda port: [str(peer), "start", echo],
                     environment={"MLSERVER_PARALLEL_WORKERS": "1", "MLSERVER_DEBUG": "false"},
                 ),
                 "mosec": Program(

@@ -35,6 +35,7 @@ _SUBMODULES = frozenset(
         "rest",
         "server",
         "settings",
+        "testing",
         "types",
         "utils",
         "version",

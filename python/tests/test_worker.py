@@ -264,12 +264,14 @@ def test_stream_respects_credit():
 @pytest.mark.parametrize(
     ("implementation", "message"),
     [
-        ("nowhere.Model", "needs the module `nowhere`"),
+        ("nowhere.Model", "there is no module `nowhere`, neither in `"),
+        ("missing_module_model.Model", "it needs the module `not_installed_anywhere`, which "),
+        ("missing_module_model.Model", "-m pip install not_installed_anywhere"),
         ("frame_models.Absent", "has no `Absent`"),
         ("Echo", "`Echo` is not an import path"),
     ],
 )
-def test_load_of_missing_model_reports_what_was_searched(implementation: str, message: str):
+def test_load_of_missing_model_reports_what_to_do(implementation: str, message: str):
     with Worker() as worker:
         failed = worker.load(implementation)
         assert (failed.kind, failed.head["kind"]) == (ERROR, "mlserver")

@@ -70,8 +70,10 @@ def expect(failed: Frame, trouble: str) -> None:
     assert failed.kind == ERROR, failed
     head = failed.head
     statuses = {"status": 404, "high_status": 599, "low_status": 400, "odd_status": 500, "no_status": 500}
+    statuses["http_exception"] = 429
     if trouble in statuses:
         assert (head["kind"], head["status"]) == ("mlserver", statuses[trouble])
+        assert trouble != "http_exception" or head["message"] == "slow down"
         return
     assert (head["kind"], head["status"]) == ("model", 500), head
     assert head["traceback"]
@@ -117,6 +119,9 @@ def test_handler_that_raises_ends_only_its_call(path: str):
                 found = final(worker, id)
                 if name == "fine":
                     assert (found.kind, found.tail) == (REPLY, b'"fine"')
+                elif trouble == "http_exception":
+                    # The reply is that of FastAPI.
+                    assert (found.kind, found.head["status"]) == (REPLY, 429)
                 else:
                     expect(found, trouble)
 

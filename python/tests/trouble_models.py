@@ -45,7 +45,20 @@ def _group():
     return BaseExceptionGroup("group", [Panic("inner"), ValueError("inner")])  # noqa: F821
 
 
+def _http_exception():
+    """FastAPI's exception, or one that looks the same where FastAPI is not installed."""
+    try:
+        from fastapi import HTTPException
+    except ImportError:
+        base = type("HTTPException", (Exception,), {"__module__": "starlette.exceptions", "status_code": 429})
+        error = base()
+        error.detail = "slow down"
+        return error
+    return HTTPException(429, "slow down")
+
+
 TROUBLES = {
+    "http_exception": _http_exception,
     "panic": lambda: Panic("boom"),
     "group": _group,
     "stop_iteration": lambda: StopIteration("empty"),

@@ -171,6 +171,15 @@ impl InferenceError {
         }
     }
 
+    /// Returns whether the runtime has logged the error, with the traceback of the model's code.
+    fn is_logged(&self) -> bool {
+        match self {
+            Self::Runtime(error) => error.is_logged(),
+            Self::Shared(error) => error.is_logged(),
+            _ => false,
+        }
+    }
+
     /// Returns the reason for metrics if the request was dropped because of overload or a timeout.
     fn dropped(&self) -> Option<&'static str> {
         match self {
@@ -615,7 +624,8 @@ fn add_server_timing(response: &mut InferenceResponse, timing: RequestTiming, to
 }
 
 /// Logs the error of a request. Errors that clients cause, or that only say that there are too many of them, are DEBUG lines;
-/// metrics count them. The others are ERROR lines, of which a model has a limited number.
+/// metrics count them. The others are ERROR lines, of which a model has a limited number. Failures of a model's code have been
+/// logged by its runtime.
 fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
     let (name, version) = (model.name.as_str(), model.version.as_deref());
     let Some(kind) = failure.server_fault() else {
@@ -624,6 +634,9 @@ fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
         }
         return;
     };
+    if failure.is_logged() {
+        return;
+    }
     let label = (name.to_owned(), version.map(str::to_owned));
     let summarize = move |suppressed| {
         let (model, version) = label;

@@ -16,13 +16,18 @@ pub enum Artifact {
     Remote(String),
 }
 
-/// The model has no artifact. The messages are the original's, because clients see them.
+/// The model has no artifact. The messages begin with the original's, because clients see them.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ArtifactError {
     #[error("Invalid URI specified for model {model}")]
     NoUri { model: String },
-    #[error("Invalid URI specified for model {model} ({})", path.display())]
-    Missing { model: String, path: PathBuf },
+    #[error("Invalid URI specified for model {model} ({}): no such file or directory{}", path.display(), listed(siblings))]
+    Missing {
+        model: String,
+        path: PathBuf,
+        /// The names in the folder of `path`, if it exists; at most [`MAX_SIBLINGS`] and one.
+        siblings: Vec<String>,
+    },
 }
 
 impl Artifact {
@@ -49,7 +54,30 @@ impl Artifact {
         if path.exists() {
             return Ok(Self::Path(path));
         }
-        Err(ArtifactError::Missing { model: model(), path })
+        let siblings = siblings(&path);
+        Err(ArtifactError::Missing { model: model(), path, siblings })
+    }
+}
+
+/// How many names of files an error contains.
+const MAX_SIBLINGS: usize = 5;
+
+/// Returns the first names in the folder of a path, sorted, except hidden ones.
+fn siblings(path: &Path) -> Vec<String> {
+    let entries = path.parent().and_then(|folder| folder.read_dir().ok()).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).take(1000).collect();
+    names.sort();
+    names.truncate(MAX_SIBLINGS + 1);
+    names
+}
+
+fn listed(siblings: &[String]) -> String {
+    let shown = &siblings[..siblings.len().min(MAX_SIBLINGS)];
+    match shown {
+        [] => String::new(),
+        _ if shown.len() < siblings.len() => format!("; its folder contains {}, ...", shown.join(", ")),
+        _ => format!("; its folder contains {}", shown.join(", ")),
     }
 }
 
@@ -149,9 +177,15 @@ mod tests {
     }
 
     #[test]
-    fn artifact_errors_match_original() {
+    fn artifact_errors_begin_like_original_and_list_what_is_there() {
         let error = resolve(Path::new("/m"), XGBOOST, "./none.json").unwrap_err();
-        assert_eq!(error.to_string(), "Invalid URI specified for model iris (/m/none.json)");
+        assert_eq!(error.to_string(), "Invalid URI specified for model iris (/m/none.json): no such file or directory");
+        let root = folder(&["b.json", "a.json", ".hidden"]);
+        let error = resolve(root.path(), XGBOOST, "model.json").unwrap_err().to_string();
+        assert!(error.ends_with(": no such file or directory; its folder contains a.json, b.json"), "{error}");
+        let root = folder(&["a", "b", "c", "d", "e", "f"]);
+        let error = resolve(root.path(), XGBOOST, "model.json").unwrap_err().to_string();
+        assert!(error.ends_with("; its folder contains a, b, c, d, e, ..."), "{error}");
         let error = Artifact::resolve(&model(Path::new("/m"), XGBOOST, None), Path::new("/")).unwrap_err();
         assert_eq!(error.to_string(), "Invalid URI specified for model iris");
     }

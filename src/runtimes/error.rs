@@ -23,6 +23,7 @@ pub type FamilyError = Box<dyn Error + Send + Sync>;
 pub struct RuntimeError {
     kind: RuntimeErrorKind,
     reason: FamilyError,
+    is_logged: bool,
 }
 
 /// The kinds of errors of a runtime.
@@ -54,7 +55,7 @@ pub enum RuntimeErrorKind {
 
 impl RuntimeError {
     pub fn new(kind: RuntimeErrorKind, reason: impl Into<FamilyError>) -> Self {
-        Self { kind, reason: reason.into() }
+        Self { kind, reason: reason.into(), is_logged: false }
     }
 
     /// The model cannot answer this request.
@@ -94,6 +95,17 @@ impl RuntimeError {
     /// The model has no route of this number: a bug of the server.
     pub fn no_route(route: usize) -> Self {
         Self::inconsistent(format!("the model has no route {route}"))
+    }
+
+    /// Marks the error as logged by the runtime, which knows more about it, so that it is not logged again.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        Self { is_logged: true, ..self }
+    }
+
+    /// Returns whether the runtime has logged the error.
+    pub const fn is_logged(&self) -> bool {
+        self.is_logged
     }
 
     /// Returns the kind, which decides what clients see.

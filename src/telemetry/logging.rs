@@ -6,7 +6,8 @@
 //! standard output. If it is closed, only logging ends; if its reader is stuck, lines are dropped.
 //!
 //! Events have the fields `model` and `version`, either themselves or on an enclosing span. Other fields (`request_id`,
-//! `error`, …) follow the message as `key=value`.
+//! `error`, …) follow the message as `key=value`. The further lines of a message, such as a traceback, start with `    | ` in
+//! plain text; in JSON, the message contains newlines.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -295,13 +296,17 @@ impl LogLine<'_> {
             (Some(model), None) => format!("[{}]", one_line(model)),
             _ => String::new(),
         };
-        let mut line = format!("{time} [{name}]{model} {level} - {}", one_line(&fields.message));
+        let mut lines = fields.message.trim_end().lines();
+        let mut text = format!("{time} [{name}]{model} {level} - {}", one_line(lines.next().unwrap_or_default()));
         for (key, value) in &fields.others {
             let value = value.as_str().map_or_else(|| value.to_string(), one_line);
-            line.extend([" ", key, "=", &value]);
+            text.extend([" ", key, "=", &value]);
         }
-        line.push('\n');
-        line
+        text.push('\n');
+        for line in lines {
+            text.extend([CONTINUATION, &one_line(line), "\n"]);
+        }
+        text
     }
 
     fn structured(self) -> String {
@@ -323,6 +328,9 @@ impl LogLine<'_> {
         format!("{}\n", Value::Object(line))
     }
 }
+
+/// The start of the second and later lines of a message. A line that starts with it is never taken for a log line of its own.
+const CONTINUATION: &str = "    | ";
 
 /// Escapes control characters, so that text cannot forge another log line.
 fn one_line(text: &str) -> String {
@@ -364,12 +372,31 @@ mod tests {
     }
 
     #[test]
+    fn plain_message_of_several_lines_cannot_forge_a_log_line() {
+        let message =
+            "failed\nTraceback:\r\n  \u{1b}[31mx\n\n2026-11-20 18:07:08,437 [mlserver] INFO - forged\n".to_owned();
+        let text = line(Fields { message, ..fields() }).plain();
+        let expected = [
+            "2026-11-20 18:07:08,437 [mlserver][a\"b:v1] INFO - failed request_id=x\\ny rows=3",
+            "    | Traceback:",
+            "    |   \\u{1b}[31mx",
+            "    | ",
+            "    | 2026-11-20 18:07:08,437 [mlserver] INFO - forged",
+            "",
+        ];
+        assert_eq!(text, expected.join("\n"));
+    }
+
+    #[test]
     fn structured_lines_are_valid_json() {
         let text = line(fields()).structured();
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["model_name"], "a\"b");
         assert_eq!(value["model_version"], "v1");
         assert_eq!(value["request_id"], "x\ny");
+        let several = line(Fields { message: "a\nb".to_owned(), ..fields() }).structured();
+        assert_eq!(several.lines().count(), 1);
+        assert_eq!(serde_json::from_str::<Value>(&several).unwrap()["message"], "a\nb");
         assert!(text.starts_with(r#"{"time":"2026-11-20 18:07:08,437","name":"mlserver","level":"INFO","message":"#));
     }
 

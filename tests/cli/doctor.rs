@@ -62,7 +62,7 @@ fn doctor_every_problem_has_a_hint() {
     ok       port 0 for metrics is free
     problem  failed to load the model settings at `[DIR]/broken/model-settings.json`: `[DIR]/broken/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1
     ok       model `iris-xgboost` is native
-    problem  cannot load model `lost`: Invalid URI specified for model lost ([DIR]/lost/gone.bst)
+    problem  cannot load model `lost`: Invalid URI specified for model lost ([DIR]/lost/gone.bst): no such file or directory; its folder contains model-settings.json
     problem  model `own` runs in Python: cannot use `environment_path` /no/such/env: No such file or directory (os error 2)
     warning  `mlserver build` does not work: no Docker engine responds at `unix:///no/such/engine.sock`: start one, or set `DOCKER_HOST`
     ");

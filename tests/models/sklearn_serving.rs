@@ -243,13 +243,14 @@ struct Case {
     ours: Option<Value>,
 }
 
-/// Cases that the server rejects with a message of its own, or that the library rejects for a reason that does not apply to it.
-const WORDED_OTHERWISE: [(&str, Expected); 4] = [
+/// Cases that the library rejects with its own message, or for a reason that does not apply to the server.
+const NATIVE_ANSWERS: [(&str, Expected); 4] = [
     ("iris: too few columns", Expected::Error("`LogisticRegression` takes 4 features, but each row has 2")),
     (
         "iris: no input",
         Expected::Error(
-            "the request has no inputs: send one tensor of shape [rows, columns] in `inputs`, or with the content type `pd` one for each column",
+            "the request has no inputs: send one tensor of shape [rows, columns] in `inputs`, or with the content type `pd` \
+             one for each column",
         ),
     ),
     ("clusters: another precision", Expected::AnswerTo("clusters: predict")),
@@ -295,7 +296,7 @@ fn sklearn_answers_match_the_original() {
             body["parameters"].as_object_mut().unwrap().remove("backend");
         }
         let found = json!({"status": answer.status, "body": body});
-        let expected = match WORDED_OTHERWISE.iter().find(|(name, _)| *name == case.name) {
+        let expected = match NATIVE_ANSWERS.iter().find(|(name, _)| *name == case.name) {
             Some((_, Expected::Error(error))) => json!({"status": 400, "body": {"error": error}}),
             Some((_, Expected::AnswerTo(other))) => answer_to(other),
             None => case.ours.clone().unwrap_or_else(|| case.answer.clone()),

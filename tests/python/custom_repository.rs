@@ -60,7 +60,7 @@ fn custom_repository_serves_what_it_lists_and_finds() {
     assert_eq!(server.post("/v2/repository/models/d/load", "").status, 200);
     assert_eq!(server.post("/v2/repository/models/a/load", "").status, 200);
     let error = server.post("/v2/repository/models/broken/load", "").error(500);
-    assert!(error.contains("needs the module `nowhere`"), "{error}");
+    assert!(error.contains("there is no module `nowhere`"), "{error}");
     server.post("/v2/models/a/versions/1/infer", r#"{"inputs": []}"#).error(404);
 
     fs::write(server.folder.path("models.txt"), "no JSON").unwrap();

@@ -167,3 +167,25 @@ fn load_never_blocks_other_models() {
         infer(&server, slow, 0).ok();
     }
 }
+
+/// Returns how many processes named `sleep` have exited and are children of the server, wherever they were started.
+fn orphaned_zombies(server: &TestServer) -> usize {
+    let parent = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.process_id())).unwrap();
+    let parent = parent.trim().to_owned();
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let states = processes.filter_map(|id| fs::read_to_string(format!("/proc/{id}/stat")).ok());
+    states.filter(|stat| stat.contains(&format!("(sleep) Z {parent} "))).count()
+}
+
+#[test]
+fn orphans_of_models_are_reaped_if_the_server_is_the_first_process() {
+    let Some(server) = starting(&[("m", "Orphans")], &json!({})) else { return };
+    let Some(server) = server.first_process().map(ServerBuilder::start) else { return };
+    infer(&server, "m", 0).ok();
+    wait_until("it has ended", || orphaned_zombies(&server) == 1);
+    let ended = Instant::now();
+    while orphaned_zombies(&server) > 0 {
+        assert!(ended.elapsed() < Duration::from_secs(30), "it remains");
+        pause(Duration::from_millis(100));
+    }
+}

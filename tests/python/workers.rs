@@ -144,7 +144,7 @@ fn python_load_failure_reports_the_reason() {
         ("models.FailsToLoad", "Couldn't load model 'm': builtins.RuntimeError: load boom"),
         ("models.ExitsInLoad", "the worker exited while it loaded the model: worker default-0"),
         ("models.Absent", "cannot import implementation `models.Absent`: module `models`"),
-        ("nowhere.Model", "implementation `nowhere.Model` needs the module `nowhere`, which"),
+        ("nowhere.Model", "cannot import implementation `nowhere.Model`: there is no module `nowhere`, neither in `"),
         ("Model", "cannot import implementation `Model`: `Model` is not an import path"),
     ];
     for (implementation, reason) in cases {

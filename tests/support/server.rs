@@ -28,8 +28,8 @@ pub(crate) struct ServerBuilder {
     variables: Vec<(String, String)>,
     /// Standard output is read up to the line with this text, and then closed.
     last_line: Option<&'static str>,
-    /// The limit on open files.
-    open_files: Option<u32>,
+    /// A line of shell script that runs the server as `"$@"`.
+    shell: Option<String>,
 }
 
 /// A server that runs until it is dropped. It dereferences to a [`Client`] of its REST listener.
@@ -65,7 +65,7 @@ impl ServerBuilder {
         let ports = ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"].map(|name| (name, "0"));
         let variables = [&[("MLSERVER_HOST", "127.0.0.1")], ports.as_slice()].concat();
         let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { folder, argument, flags: Vec::new(), variables, last_line: None, open_files: None }
+        Self { folder, argument, flags: Vec::new(), variables, last_line: None, shell: None }
     }
 
     /// Sets a variable in the otherwise empty environment.
@@ -87,7 +87,18 @@ impl ServerBuilder {
 
     /// Limits how many files and sockets the server may have open.
     pub(crate) fn open_files(self, limit: u32) -> Self {
-        Self { open_files: Some(limit), ..self }
+        Self { shell: Some(format!("ulimit -n {limit} && exec \"$@\"")), ..self }
+    }
+
+    /// Makes the server the first process of a namespace, as in a container. Returns `None` if that is not permitted.
+    pub(crate) fn first_process(self) -> Option<Self> {
+        let unshare = "unshare --pid --fork --kill-child --mount-proc";
+        let permitted = Command::new("/bin/sh").args(["-c", &format!("{unshare} true")]).output().unwrap();
+        if !permitted.status.success() {
+            super::skipped("namespaces of processes cannot be created here");
+            return None;
+        }
+        Some(Self { shell: Some(format!("exec {unshare} \"$@\"")), ..self })
     }
 
     /// Passes another folder argument; an empty one leaves the argument out.
@@ -126,12 +137,11 @@ impl ServerBuilder {
     }
 
     fn spawn(&self) -> Process {
-        let mut command = match self.open_files {
+        let mut command = match &self.shell {
             None => Command::new(env!("CARGO_BIN_EXE_mlserver")),
-            Some(limit) => {
+            Some(script) => {
                 let mut command = Command::new("/bin/sh");
-                let script = format!("ulimit -n {limit} && exec \"$@\"");
-                command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_mlserver")]);
+                command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_mlserver")]);
                 command
             }
         };

@@ -33,7 +33,15 @@ class Final(NamedTuple):
 class Call(Cancellation):
     """An open call. `run` ends it with exactly one final frame, whatever its code raises."""
 
-    __slots__ = ("id", "service", "head", "tail", "model", "loop", "task", "has_begun", "is_ended", "in_thread")
+    #: The model that is called; `None` for calls without a model.
+    model: Optional[LoadedModel] = None
+    task: "Optional[asyncio.Task[None]]" = None
+    #: Whether the task has run its first step.
+    has_begun = False
+    #: Whether the final frame has been sent.
+    is_ended = False
+    #: Whether its code runs, or waits to run, on the model's threads.
+    in_thread = False
 
     def __init__(self, service: "Service", id: int, head: Dict[str, Any], tail: Buffer = b"") -> None:
         self.raised = False
@@ -41,17 +49,8 @@ class Call(Cancellation):
         self.service = service
         self.head = head
         self.tail = tail
-        #: The model that is called; `None` for calls without a model.
-        self.model: Optional[LoadedModel] = None
         #: The event loop that runs the task of this call.
         self.loop: CallLoop = service.loop
-        self.task: Optional[asyncio.Task[None]] = None
-        #: Whether the task has run its first step.
-        self.has_begun = False
-        #: Whether the final frame has been sent.
-        self.is_ended = False
-        #: Whether its code runs, or waits to run, on the model's threads.
-        self.in_thread = False
 
     async def execute(self) -> Final:
         """Runs the code of the call, and returns the content of the final frame."""
@@ -60,7 +59,8 @@ class Call(Cancellation):
     async def run(self) -> None:
         """Runs the call in a task."""
         self.has_begun = True
-        self.loop.not_begun -= 1
+        loop = self.loop
+        loop.not_begun -= 1
         cancellation_var.set(self)
         final: Optional[Final] = None
         try:
@@ -72,7 +72,7 @@ class Call(Cancellation):
             final = self.failed(error)
         finally:
             self.end(final)
-            self.loop.flush()
+            loop.flush()
 
     def cancel(self) -> None:
         """Cancels the call. Called on the thread of the worker's own loop."""
@@ -101,9 +101,11 @@ class Call(Cancellation):
 
     def send(self, frame: Final) -> None:
         """Sends a frame of this call, after the observations made so far."""
+        kind, head, tail = frame
         service = self.service
-        service.observations.flush(service.connection)
-        service.connection.send(frame.kind, self.id, frame.head, *frame.tail)
+        if service.observations.waiting:
+            service.observations.flush(service.connection)
+        service.connection.send(kind, self.id, head, *tail)
 
     def begin(self) -> None:
         """Records that user code for this call has begun. Safe to call from any thread."""
@@ -122,8 +124,6 @@ class Call(Cancellation):
 
 class LoadCall(Call):
     """Loads a model."""
-
-    __slots__ = ()
 
     async def execute(self) -> Final:
         service = self.service
@@ -144,8 +144,6 @@ class LoadCall(Call):
 class UnloadCall(Call):
     """Unloads a model."""
 
-    __slots__ = ()
-
     async def execute(self) -> Final:
         self.begin()
         model = self.service.models.pop(self.head["model"], None)
@@ -160,14 +158,10 @@ class UnloadCall(Call):
 class PredictCall(Call):
     """Runs `predict`: a coroutine on an event loop, a plain function on the model's threads."""
 
-    __slots__ = ("_awaitable", "_turn")
-
-    def __init__(self, service: "Service", id: int, head: Dict[str, Any], tail: Buffer) -> None:
-        super().__init__(service, id, head, tail)
-        #: What the plain function has returned, if it must be awaited.
-        self._awaitable: Any = None
-        #: For calls of plain functions: the thread that acquires it runs the call, or ends it as cancelled.
-        self._turn: Optional[threading.Lock] = None
+    #: What the plain function has returned, if it must be awaited.
+    _awaitable: Any = None
+    #: For calls of plain functions: the thread that acquires it runs the call, or ends it as cancelled.
+    _turn: Optional[threading.Lock] = None
 
     def start(self, model: LoadedModel) -> None:
         """Starts the call where the model runs."""
@@ -236,8 +230,6 @@ class PredictCall(Call):
 class StreamCall(Call):
     """Runs `predict_stream`."""
 
-    __slots__ = ("stream",)
-
     def __init__(self, service: "Service", id: int, head: Dict[str, Any]) -> None:
         super().__init__(service, id, head)
         self.stream = Stream(head.get("credit", 1), self.take)
@@ -262,8 +254,6 @@ class StreamCall(Call):
 
 class HandlerCall(Call):
     """Runs a custom handler."""
-
-    __slots__ = ()
 
     async def execute(self) -> Final:
         from .handlers import invoke  # most models have none

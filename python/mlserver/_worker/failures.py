@@ -31,11 +31,20 @@ def describe(error: BaseException, is_cancelled: bool) -> Dict[str, Any]:
         return _head("request", 500, _text(error))
     if isinstance(error, MLServerError):
         return _head("mlserver", _status(error), _text(error), _traceback(error))
+    if is_http_exception(error):
+        detail = getattr(error, "detail", None)
+        return _head("mlserver", _status(error), detail if isinstance(detail, str) else _text(error), _traceback(error))
     cause = error.__cause__
     if isinstance(cause, (StopIteration, StopAsyncIteration)) and _user_frames(error.__traceback__) is None:
         # Python replaces these exceptions when they leave a coroutine; here, a coroutine of the worker.
         error = cause
     return _head("model", 500, f"{_class_name(error)}: {_text(error)}", _traceback(error))
+
+
+def is_http_exception(error: BaseException) -> bool:
+    """Returns whether an exception is an `HTTPException` of Starlette or FastAPI, which need not be installed."""
+    bases = type(error).__mro__
+    return any(base.__module__ == "starlette.exceptions" and base.__name__ == "HTTPException" for base in bases)
 
 
 def _head(kind: str, status: int, message: str, trace: str = "") -> Dict[str, Any]:
@@ -45,10 +54,10 @@ def _head(kind: str, status: int, message: str, trace: str = "") -> Dict[str, An
     return head
 
 
-def _status(error: MLServerError) -> int:
-    """Returns the status as an integer between 400 and 599, or 500 if it is not an integer."""
+def _status(error: BaseException) -> int:
+    """Returns `status_code` as an integer between 400 and 599, or 500 if it is not an integer."""
     try:
-        return min(max(operator.index(error.status_code), 400), 599)
+        return min(max(operator.index(error.status_code), 400), 599)  # type: ignore[attr-defined]
     except BaseException:
         return 500
 
@@ -96,4 +105,4 @@ def _frames_outside(folder: str, trace: Optional[TracebackType]) -> Optional[Tra
     return found
 
 
-__all__ = ["describe"]
+__all__ = ["describe", "is_http_exception"]

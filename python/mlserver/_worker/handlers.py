@@ -7,6 +7,7 @@ from .._blocking import is_async
 from .._model import jsonable, to_json
 from .._validate import Problems, ValidationError
 from ..rest import Request, Response
+from .failures import is_http_exception
 from .frames import Buffer
 from .signature import Run, Signature, is_response_class, receiver, scope_of
 
@@ -93,8 +94,7 @@ async def _from_starlette(response: Any, request: Request) -> Reply:
 
 def _http_exception_reply(error: Exception) -> Optional[Reply]:
     """Returns the reply for an `HTTPException` of Starlette or FastAPI, and `None` for other exceptions."""
-    bases = type(error).__mro__
-    if not any(base.__module__ == "starlette.exceptions" and base.__name__ == "HTTPException" for base in bases):
+    if not is_http_exception(error):
         return None
     detail: Any = getattr(error, "detail", None)
     text = detail if isinstance(detail, str) else json.dumps(jsonable(detail))

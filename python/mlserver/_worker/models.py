@@ -114,22 +114,48 @@ def _thread_count(settings: ModelSettings, is_inline: bool) -> int:
     return count if type(count) is int and count > 0 and not is_inline else 1
 
 
+#: The packages of modules with another name, for the instructions of errors.
+_PACKAGES = {
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+
+
 def import_class(settings: ModelSettings) -> Any:
     """Imports the class that the settings name.
 
-    If the module or class does not exist, raises `MLServerError` with the folders that were searched.
+    If the class or a module that it needs does not exist, raises `MLServerError` with what to do.
     """
+    name = settings.implementation_
+    interpreter = f"{sys.executable} (Python {sys.version.split()[0]})"
     try:
         return settings.implementation
     except ModuleNotFoundError as error:
-        searched = ", ".join(path or os.getcwd() for path in sys.path)
-        message = (
-            f"implementation `{settings.implementation_}` needs the module `{error.name}`, which {sys.executable} "
-            f"(Python {sys.version.split()[0]}) does not have; searched: {searched}"
-        )
+        missing = error.name or ""
+        if name.startswith(f"{missing}."):
+            where = _folder_var.get() or os.getcwd()
+            message = (
+                f"cannot import implementation `{name}`: there is no module `{missing}`, neither in `{where}` nor in the "
+                f"packages of {interpreter}; check the name, or put `{missing.replace('.', '/')}.py` there"
+            )
+        else:
+            top = missing.partition(".")[0]
+            message = (
+                f"cannot import implementation `{name}`: it needs the module `{missing}`, which {interpreter} does not "
+                f"have; install it there: {sys.executable} -m pip install {_PACKAGES.get(top, top)}"
+            )
         raise MLServerError(message, 500) from error
     except ImportError as error:
-        raise MLServerError(f"cannot import implementation `{settings.implementation_}`: {error}", 500) from error
+        raise MLServerError(f"cannot import implementation `{name}`: {error}", 500) from error
 
 
 #: The folder of the model that is loading.

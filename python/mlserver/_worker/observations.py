@@ -21,7 +21,8 @@ class Observations:
     """The observations that have not been sent. Safe to use from any thread."""
 
     def __init__(self) -> None:
-        self._waiting: List[Any] = []
+        #: Those to send with the next final frame.
+        self.waiting: List[Any] = []
         self._dropped = 0
         self._not_finite: Set[str] = set()
         self._lock = threading.Lock()
@@ -33,9 +34,9 @@ class Observations:
             if observation.name not in self._not_finite:
                 self._not_finite.add(observation.name)
                 logger.warning("Ignored a value of metric '%s' that is not finite.", observation.name)
-        elif len(self._waiting) < _MAX_WAITING:
+        elif len(self.waiting) < _MAX_WAITING:
             labels = observation.labels
-            self._waiting.append(
+            self.waiting.append(
                 (
                     observation.name,
                     observation.description,
@@ -49,13 +50,13 @@ class Observations:
 
     def flush(self, connection: "Connection") -> None:
         """Sends all observations. They are removed even if they cannot be sent, so that later ones can be."""
-        if not self._waiting:
+        if not self.waiting:
             return
         with self._lock:
             # Other threads may add more at the same time; those are sent by the next flush.
-            for _ in range(0, len(self._waiting), _MAX_PER_FRAME):
-                observed = self._waiting[:_MAX_PER_FRAME]
-                del self._waiting[: len(observed)]
+            for _ in range(0, len(self.waiting), _MAX_PER_FRAME):
+                observed = self.waiting[:_MAX_PER_FRAME]
+                del self.waiting[: len(observed)]
                 try:
                     connection.send(FrameKind.METRICS, 0, {"observed": observed})
                 except FrameError:

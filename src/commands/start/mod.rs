@@ -2,6 +2,7 @@
 
 mod assembly;
 mod descriptors;
+mod orphans;
 mod shutdown;
 
 use std::path::PathBuf;
@@ -71,6 +72,7 @@ async fn serve(
     let repository = with_custom_repository(repository, &settings, &python).await?;
     let models = discover(&repository, &settings, &warnings, options).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
+    orphans::reap_if_first();
     let limits = ShutdownLimits::of(&settings);
     let server = assembly::start(&settings, &models, repository, python, metrics).await?;
 

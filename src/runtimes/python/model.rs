@@ -46,8 +46,8 @@ pub(super) struct PythonModel {
     /// The number of workers on which the model can be called now.
     ready_workers: Arc<AtomicUsize>,
     compute: ComputePool,
-    /// Limits the tracebacks in the log.
-    traceback_log: LogLimiter,
+    /// Limits the failures in the log.
+    failure_log: LogLimiter,
 }
 
 /// Loads a model in `pool`.
@@ -98,7 +98,7 @@ pub(super) async fn load(
         loaded: loaded.ready,
         ready_workers,
         compute: compute.clone(),
-        traceback_log: LogLimiter::default(),
+        failure_log: LogLimiter::default(),
     };
     // From here on, dropping the model unloads it, also if one of its routes is invalid.
     model.description.routes = model.handlers.iter().map(custom_route).collect::<Result<_, _>>()?;
@@ -186,25 +186,27 @@ impl PythonModel {
         Err(RuntimeError::new(RuntimeErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
 
-    /// Returns the frame if it is an answer. If it is an error, logs the traceback and returns the error.
+    /// Returns the frame if it is an answer. If it is an error, logs it with its traceback, and returns it.
+    ///
+    /// An error that the model's code has meant for the client is logged only if its status blames the server.
     pub(super) fn check_answer(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
         if frame.kind != FrameKind::Error {
             return Ok(frame);
         }
         let failure: ErrorHead = frame.read_head().map_err(inconsistent)?;
         let ErrorHead { kind, message, status, traceback } = failure;
-        if kind != FailureKind::Mlserver && !traceback.is_empty() {
-            let (model, version) = (self.name.clone(), self.version.clone());
-            let summarize = move |suppressed| {
-                error!(model, version, "The model's code failed {suppressed} more times; tracebacks are limited.");
-            };
-            if !self.traceback_log.allows("traceback", summarize) {
-                return Err(failure_error(kind, status, message));
-            }
-            let (model, version) = (self.name.as_str(), self.version.as_deref());
-            error!(model, version, request_id = request, "The model's code failed.\n{}", traceback.trim_end());
+        if traceback.is_empty() || kind == FailureKind::Mlserver && status < 500 {
+            return Err(failure_error(kind, status, message));
         }
-        Err(failure_error(kind, status, message))
+        let (model, version) = (self.name.clone(), self.version.clone());
+        let summarize = move |suppressed| {
+            error!(model, version, "Failed to answer {suppressed} more requests.");
+        };
+        if self.failure_log.allows("traceback", summarize) {
+            let (model, version, traceback) = (self.name.as_str(), self.version.as_deref(), traceback.trim_end());
+            error!(model, version, request_id = request, reason = message, "Failed to answer a request.\n{traceback}");
+        }
+        Err(failure_error(kind, status, message).logged())
     }
 }
 
