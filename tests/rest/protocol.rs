@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Answer, Folder, ServerBuilder, TestServer, repository_path};
+use crate::support::{Answer, Folder, ServerBuilder, TestServer, repository_path, wait_until};
 
 const IRIS: &str = "/v2/models/iris-xgboost";
 const INFER: &str = "/v2/models/iris-xgboost/infer";
@@ -532,7 +532,8 @@ fn max_in_flight_exceeded_answers_503() {
         !refused.is_empty()
     });
     assert!(met, "no two requests met");
-    server.post(INFER, ONE_ROW).ok();
+    // A response counts until the server knows that it has been sent, which may be after the client has read it.
+    wait_until("the slot is free again", || server.post(INFER, ONE_ROW).status == 200);
 }
 
 // ------------------------------------------------------------------------------------- proxies and browsers
