@@ -6,7 +6,7 @@ import re
 import sys
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any, Callable, Dict, Iterator, List, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, Type, TypeVar
 
 from .codecs import NumpyCodec, NumpyRequestCodec
 from .codecs.base import find_input_codec_by_payload
@@ -125,10 +125,36 @@ def inference_errors(*errors: Type[Exception]) -> Iterator[None]:
     except MLServerError:
         raise
     except (*REQUEST_ERRORS, *errors) as error:
-        logger.debug("A request was rejected.", exc_info=True)
+        _log_rejection(error)
         # The text of a `KeyError` is only the key.
         message = f"KeyError: {error}" if isinstance(error, KeyError) else str(error)
         raise InferenceError(message or type(error).__qualname__) from error
+
+
+#: Where exceptions of rejected requests were raised: their types, files and lines.
+_rejections: Set[Tuple[type, str, int]] = set()
+_MAX_REJECTIONS = 100
+
+
+def _log_rejection(error: Exception) -> None:
+    """Logs the first exception of each place as a warning, and further ones at DEBUG.
+
+    Frameworks raise the same exceptions for invalid data and for models that are broken, for example by another version of
+    a package. For the client, both are invalid requests; the log shows the difference.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = (type(error), trace.tb_frame.f_code.co_filename if trace else "", trace.tb_lineno if trace else 0)
+    if place in _rejections or len(_rejections) >= _MAX_REJECTIONS:
+        logger.debug("A request was rejected.", exc_info=True)
+        return
+    _rejections.add(place)
+    logger.warning(
+        "A request was rejected because of an exception of the framework. If the data is valid, the model does not fit its "
+        "environment. Further ones from the same place are logged at DEBUG.",
+        exc_info=True,
+    )
 
 
 def encode_array(model: MLModel, output: RequestOutput, value: Any) -> ResponseOutput:
