@@ -3,6 +3,10 @@
 //! Everything that depends on the framework of a model reads this table: which runtime an `implementation` means, which
 //! files a folder is searched for, what can be evaluated natively, and what an environment or an image has to bring.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use crate::settings::ModelSettings;
 
 /// A framework, and how its models are served.
@@ -16,6 +20,12 @@ pub struct ModelFamily {
     pub implementations: &'static [&'static str],
     /// The files that a folder is searched for, in this order. Empty if the artifact is a folder or needs no name.
     pub artifact_names: &'static [&'static str],
+    /// The extensions of its model files.
+    pub extensions: &'static [&'static str],
+    /// What its files begin with. Tells families apart whose files have the same extension.
+    pub signature: Option<&'static [u8]>,
+    /// The Python modules that its runtime imports, besides the SDK's.
+    pub modules: &'static [&'static str],
     /// The evaluator that serves the family without Python, if there is one.
     pub native: Option<NativeEvaluator>,
     /// The extra of the wheel that installs what the Python runtime needs.
@@ -49,6 +59,9 @@ const IDENTITY: ModelFamily = ModelFamily {
     package: "mlserver_identity",
     implementations: &["mlserver_identity.IdentityModel"],
     artifact_names: &[],
+    extensions: &[],
+    signature: None,
+    modules: &[],
     native: Some(NativeEvaluator::Identity),
     extra: None,
     system_packages: &[],
@@ -62,6 +75,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
         package: "mlserver_sklearn",
         implementations: &["mlserver_sklearn.SKLearnModel", "mlserver_sklearn.sklearn.SKLearnModel"],
         artifact_names: &["model.joblib", "model.pickle", "model.pkl"],
+        extensions: &["joblib", "pickle", "pkl"],
+        signature: None,
+        modules: &["joblib", "sklearn"],
         native: Some(NativeEvaluator::Sklearn),
         extra: Some("sklearn"),
         system_packages: &[],
@@ -71,6 +87,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
         package: "mlserver_xgboost",
         implementations: &["mlserver_xgboost.XGBoostModel", "mlserver_xgboost.xgboost.XGBoostModel"],
         artifact_names: &["model.bst", "model.json", "model.ubj"],
+        extensions: &["bst", "json", "ubj"],
+        signature: None,
+        modules: &["xgboost"],
         native: Some(NativeEvaluator::Trees(TreeLibrary::XgBoost)),
         extra: Some("xgboost"),
         system_packages: &[],
@@ -80,6 +99,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
         package: "mlserver_lightgbm",
         implementations: &["mlserver_lightgbm.LightGBMModel", "mlserver_lightgbm.lightgbm.LightGBMModel"],
         artifact_names: &["model.bst"],
+        extensions: &["bst", "txt"],
+        signature: Some(b"tree\n"),
+        modules: &["lightgbm"],
         native: Some(NativeEvaluator::Trees(TreeLibrary::LightGbm)),
         extra: Some("lightgbm"),
         system_packages: &["libgomp1"],
@@ -89,6 +111,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
         package: "mlserver_mlflow",
         implementations: &["mlserver_mlflow.MLflowRuntime", "mlserver_mlflow.runtime.MLflowRuntime"],
         artifact_names: &[],
+        extensions: &[],
+        signature: None,
+        modules: &["mlflow"],
         native: Some(NativeEvaluator::Mlflow),
         extra: Some("mlflow"),
         system_packages: &[],
@@ -98,6 +123,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
         package: "mlserver_catboost",
         implementations: &["mlserver_catboost.CatboostModel", "mlserver_catboost.catboost.CatboostModel"],
         artifact_names: &["model.cbm", "model.bin"],
+        extensions: &["cbm"],
+        signature: Some(b"CBM1"),
+        modules: &["catboost"],
         native: None,
         extra: Some("catboost"),
         system_packages: &[],
@@ -110,6 +138,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
             "mlserver_huggingface.runtime.HuggingFaceRuntime",
         ],
         artifact_names: &[],
+        extensions: &[],
+        signature: None,
+        modules: &["transformers"],
         native: None,
         extra: Some("huggingface"),
         system_packages: &[],
@@ -119,6 +150,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
         package: "mlserver_mllib",
         implementations: &["mlserver_mllib.MLlibModel", "mlserver_mllib.mllib.MLlibModel"],
         artifact_names: &[],
+        extensions: &[],
+        signature: None,
+        modules: &["pyspark"],
         native: None,
         extra: Some("mllib"),
         system_packages: &[],
@@ -131,6 +165,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
             "mlserver_alibi_detect.runtime.AlibiDetectRuntime",
         ],
         artifact_names: &[],
+        extensions: &[],
+        signature: None,
+        modules: &["alibi_detect"],
         native: None,
         extra: Some("alibi-detect"),
         system_packages: &[],
@@ -143,6 +180,9 @@ pub const FAMILIES: [ModelFamily; 10] = [
             "mlserver_alibi_explain.runtime.AlibiExplainRuntime",
         ],
         artifact_names: &[],
+        extensions: &[],
+        signature: None,
+        modules: &["alibi"],
         native: None,
         extra: Some("alibi-explain"),
         system_packages: &[],
@@ -162,17 +202,76 @@ impl ModelFamily {
         FAMILIES.iter().find(|family| family.package == package)
     }
 
+    /// Returns the family of a model file, by its name and, if families share its extension, by how it begins.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no family has files of that name, or the file cannot be read.
+    pub fn of_file(path: &Path) -> Result<&'static Self, FileFamilyError> {
+        if path.file_name().is_some_and(|name| name == "MLmodel")
+            && let Some(family) = FAMILIES.iter().find(|family| family.native == Some(NativeEvaluator::Mlflow))
+        {
+            return Ok(family);
+        }
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let candidates: Vec<_> =
+            FAMILIES.iter().filter(|family| family.extensions.contains(&extension.as_str())).collect();
+        let begins = file_start(path)?;
+        let signed = candidates.iter().find(|family| family.signature.is_some_and(|start| begins.starts_with(start)));
+        let unsigned = candidates.iter().find(|family| family.signature.is_none());
+        match signed.or(unsigned).or(candidates.first()) {
+            Some(family) => Ok(family),
+            None => Err(FileFamilyError::Unknown { extension }),
+        }
+    }
+
     /// Returns the names of the files that a folder is searched for, in order.
     pub fn artifact_names(settings: &ModelSettings) -> &'static [&'static str] {
         Self::of_package(&settings.implementation).map_or(&[], |family| family.artifact_names)
     }
 }
 
+/// Why a file is not known to be one of a model.
+#[derive(Debug, thiserror::Error)]
+pub enum FileFamilyError {
+    #[error("{}; model files are called {}", unknown(extension), known_extensions())]
+    Unknown { extension: String },
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+}
+
+fn unknown(extension: &str) -> String {
+    if extension.is_empty() {
+        "its name has no extension".to_owned()
+    } else {
+        format!("`.{extension}` is not the extension of a model file")
+    }
+}
+
+/// Lists the extensions of model files with their frameworks.
+fn known_extensions() -> String {
+    let families = FAMILIES.iter().filter(|family| !family.extensions.is_empty());
+    let families = families.map(|family| {
+        let extensions: Vec<_> = family.extensions.iter().map(|extension| format!("*.{extension}")).collect();
+        format!("{} ({})", extensions.join(", "), family.title)
+    });
+    let mut families: Vec<_> = families.collect();
+    families.push("MLmodel (MLflow)".to_owned());
+    families.join(", ")
+}
+
+/// Reads as much of a file as the longest signature.
+fn file_start(path: &Path) -> io::Result<Vec<u8>> {
+    const LONGEST: u64 = 16;
+    let mut start = Vec::new();
+    File::open(path)?.take(LONGEST).read_to_end(&mut start)?;
+    Ok(start)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
     use std::fs;
-    use std::path::Path;
 
     use super::*;
 

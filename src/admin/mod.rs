@@ -175,6 +175,12 @@ impl Admin {
         unload.await
     }
 
+    /// Lists a model that the server cannot start with as failed, so that the server is not ready.
+    pub fn list_failed(&self, settings: &ModelSettings, reason: String) {
+        self.state.registry.announce(settings);
+        self.state.registry.fail(settings, reason);
+    }
+
     /// Loads the models that the server starts with, each independently, and returns how many failed.
     ///
     /// Each is loaded as soon as the compute pool has a thread for it. Of several with the same name and version, only the last

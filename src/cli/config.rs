@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::settings::SettingArgs;
+
 /// Inspect settings
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
@@ -26,6 +28,9 @@ pub struct ShowArgs {
     /// Reject unknown keys in settings files
     #[arg(long)]
     pub strict: bool,
+
+    #[command(flatten)]
+    pub settings: SettingArgs,
 
     /// Output format
     #[arg(long, value_enum, default_value_t)]

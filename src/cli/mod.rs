@@ -9,6 +9,7 @@ pub mod infer;
 pub mod init;
 pub mod inspect;
 pub mod manifest;
+pub mod settings;
 pub mod start;
 
 use clap::{Parser, Subcommand};

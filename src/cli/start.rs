@@ -4,14 +4,28 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Serve the models of a folder
+use super::settings::SettingArgs;
+
+/// Serve the models of a folder, or a model file
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// Folder with `settings.json` and the models, each with a `model-settings.json` [default: the value of
-    /// `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
-    pub folder: Option<PathBuf>,
+    /// Folder with `settings.json` and the models, each with a `model-settings.json`; or a model file, which is served under its
+    /// name without extension [default: the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
+    #[arg(value_name = "FOLDER")]
+    pub target: Option<PathBuf>,
 
     /// Reject unknown keys in settings files
     #[arg(long)]
     pub strict: bool,
+
+    /// Start even if the folder has no models
+    #[arg(long)]
+    pub allow_empty: bool,
+
+    /// Write the server's addresses to FILE as JSON, once the models are loaded
+    #[arg(long, value_name = "FILE")]
+    pub port_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub settings: SettingArgs,
 }

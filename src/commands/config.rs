@@ -12,6 +12,7 @@ use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, 
 use crate::ui::Ui;
 
 use super::CommandError;
+use super::setting_arguments::setting_arguments;
 
 /// Runs `mlserver config`.
 pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
@@ -24,7 +25,7 @@ pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Res
 ///
 /// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let sources = SettingsSources::read(environment)?;
+    let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
     let server = Settings::load(&args.folder, &sources, args.strict)?;
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();
     report(&server, &discovery, ui);

@@ -84,7 +84,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
             "no models found: create one with `mlserver init {folder}`, or add a `model-settings.json` next to your own"
         ))?;
     }
-    let python = Python::new(python_options(&settings, &repository, &mut MetricsRegistry::default()));
+    let python = Python::new(python_options(&settings, &repository, environment, &mut MetricsRegistry::default()));
     for model in &discovery.models {
         for warning in &model.warnings {
             findings.warning(format_args!("model `{}`: {warning}", model.settings.name))?;

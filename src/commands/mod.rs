@@ -10,6 +10,7 @@ pub mod infer;
 pub mod init;
 pub mod inspect;
 pub mod manifest;
+mod setting_arguments;
 pub mod start;
 
 /// The command succeeded.

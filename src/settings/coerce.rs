@@ -18,7 +18,10 @@ pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
             float(&value).filter(|number| (min..=max).contains(&number)).and_then(Number::from_f64).map(Value::Number)
         }
         FieldKind::Text => value.is_string().then_some(value),
-        FieldKind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)).then_some(value),
+        FieldKind::Choice(words) => {
+            let text = value.as_str()?;
+            words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
+        }
         FieldKind::Route => {
             value.as_str().is_some_and(|path| path.is_empty() || path.starts_with('/')).then_some(value)
         }
@@ -194,7 +197,8 @@ mod tests {
     fn routes_start_with_a_slash() {
         let choice = FieldKind::Choice(&["a", "b"]);
         assert_eq!(coerce(&choice, json!("b")), Some(json!("b")));
-        for bad in [json!("B"), json!(""), json!(null), json!(0)] {
+        assert_eq!(coerce(&choice, json!("B")), Some(json!("b")));
+        for bad in [json!("ab"), json!(""), json!(null), json!(0)] {
             assert_eq!(coerce(&choice, bad.clone()), None, "{bad}");
         }
         assert_eq!(coerce(&FieldKind::Route, json!("/metrics")), Some(json!("/metrics")));

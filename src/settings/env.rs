@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::arguments::SettingArgument;
 use super::field::SettingField;
 use super::file;
 use super::nearest::nearest;
@@ -111,9 +112,12 @@ pub fn variables() -> impl Iterator<Item = Variable> {
 
 /// A snapshot of the sources that do not change while the server runs: the environment and the `.env` file.
 ///
-/// Cheap to clone.
+/// Also the settings of the command line. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct SettingsSources(Arc<Snapshot>);
+pub struct SettingsSources {
+    snapshot: Arc<Snapshot>,
+    arguments: Arc<[SettingArgument]>,
+}
 
 #[derive(Debug)]
 struct Snapshot {
@@ -138,35 +142,50 @@ impl SettingsSources {
         } else {
             dotenv::Dotenv::default()
         };
-        Ok(Self(Arc::new(Snapshot {
+        Ok(Self::of(Snapshot {
             environment: by_lower_name(variables),
             dotenv: by_lower_name(dotenv.variables),
             dotenv_path,
             bad_dotenv_lines: dotenv.bad_lines,
             working_directory,
-        })))
+        }))
     }
 
     /// Creates sources that set nothing.
     pub(super) fn empty() -> Self {
-        Self(Arc::new(Snapshot {
+        Self::of(Snapshot {
             environment: Variables::new(),
             dotenv: Variables::new(),
             dotenv_path: Path::new(".env").into(),
             bad_dotenv_lines: Vec::new(),
             working_directory: PathBuf::new(),
-        }))
+        })
+    }
+
+    fn of(snapshot: Snapshot) -> Self {
+        Self { snapshot: Arc::new(snapshot), arguments: Arc::default() }
+    }
+
+    /// Adds settings of the server from the command line, which take precedence over all other sources.
+    #[must_use]
+    pub fn with_arguments(self, arguments: Vec<SettingArgument>) -> Self {
+        Self { arguments: arguments.into(), ..self }
+    }
+
+    /// Returns the settings from the command line, in their order.
+    pub(super) fn arguments(&self) -> &[SettingArgument] {
+        &self.arguments
     }
 
     /// Returns the folder against which relative paths are resolved.
     pub fn working_directory(&self) -> &Path {
-        &self.0.working_directory
+        &self.snapshot.working_directory
     }
 
     /// Returns the values of a variable in the environment and the `.env` file, in this order.
     pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, SettingSource)> {
         let name = variable.to_lowercase();
-        let snapshot = &self.0;
+        let snapshot = &self.snapshot;
         let set = snapshot.environment.get(&name).map(|(name, value)| {
             let source = SettingSource::Environment(name.clone());
             (value.as_str(), source)
@@ -180,7 +199,7 @@ impl SettingsSources {
 
     /// Returns warnings about the variables: invalid lines, and names that resemble that of a setting.
     pub(super) fn warnings(&self) -> Vec<SettingsWarning> {
-        let snapshot = &self.0;
+        let snapshot = &self.snapshot;
         let known: Vec<String> = variables().map(|variable| variable.name).collect();
         let bad_lines = snapshot
             .bad_dotenv_lines

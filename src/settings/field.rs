@@ -1,5 +1,6 @@
 //! The building blocks of the tables of settings: fields, the values they accept, and their defaults.
 
+use std::fmt;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -35,6 +36,7 @@ pub struct SettingField {
     pub null: NullHandling,
     pub help: &'static str,
     pub availability: Availability,
+    pub original: Original,
 }
 
 /// The kind of values that a field accepts.
@@ -101,13 +103,24 @@ pub enum Availability {
     NoEffect(&'static str),
 }
 
+/// What a setting means in MLServer 1.7.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Original {
+    /// The same as here.
+    Same,
+    /// It does not exist there.
+    Absent,
+    /// Something else.
+    Different(&'static str),
+}
+
 impl SettingField {
     pub(super) const fn new(name: &'static str, kind: FieldKind, preset: FieldDefault, help: &'static str) -> Self {
         let null = match preset {
             FieldDefault::Null => NullHandling::Allowed,
             _ => NullHandling::Refused,
         };
-        Self { name, kind, preset, null, help, availability: Availability::Supported }
+        Self { name, kind, preset, null, help, availability: Availability::Supported, original: Original::Same }
     }
 
     /// Accepts an explicit `null`.
@@ -119,6 +132,18 @@ impl SettingField {
     /// Reads an explicit `null` as the default.
     pub(super) const fn null_is_preset(mut self) -> Self {
         self.null = NullHandling::UseDefault;
+        self
+    }
+
+    /// Marks a setting that MLServer 1.7.1 does not have.
+    pub(super) const fn new_here(mut self) -> Self {
+        self.original = Original::Absent;
+        self
+    }
+
+    /// Says what the setting means in MLServer 1.7.1, if that is not the same.
+    pub(super) const fn in_original(mut self, difference: &'static str) -> Self {
+        self.original = Original::Different(difference);
         self
     }
 
@@ -182,6 +207,30 @@ impl FieldKind {
             self,
             Self::TextList | Self::IntList | Self::Object | Self::ObjectList | Self::Group(_) | Self::GroupList(_)
         )
+    }
+}
+
+impl fmt::Display for Original {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Same => "the same",
+            Self::Absent => "does not exist",
+            Self::Different(difference) => difference,
+        })
+    }
+}
+
+/// Displays the default as documents show it.
+impl fmt::Display for FieldDefault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Required => f.write_str("required"),
+            Self::InWorkingDirectory(name) => write!(f, "\"./{name}\""),
+            other => match other.value(Path::new("")) {
+                Some(value) => write!(f, "{value}"),
+                None => Ok(()),
+            },
+        }
     }
 }
 

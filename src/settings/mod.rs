@@ -6,6 +6,7 @@
 //! read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once; less severe ones are
 //! [`SettingsWarning`]s.
 
+mod arguments;
 mod coerce;
 mod convert;
 mod dotenv;
@@ -21,13 +22,16 @@ mod server;
 mod source;
 mod table;
 
+pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
 pub use env::{Environment, SettingsSources, SystemEnvironment};
-pub use field::{Availability, FieldDefault, FieldKind, NullHandling, SettingField, SettingGroup, UnknownKeys};
+pub use field::{
+    Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
+};
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
-pub use server::{CorsSettings, LoggingSettings, SETTINGS_FILE, Settings};
+pub use server::{CorsSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings};
 pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR};
 

@@ -317,7 +317,7 @@ impl<'a> Resolver<'a> {
 }
 
 /// Returns the key that was probably meant: one of a nested object, or one with a similar spelling.
-fn suggestion(group: &'static SettingGroup, name: &str) -> Option<String> {
+pub(super) fn suggestion(group: &'static SettingGroup, name: &str) -> Option<String> {
     let inner = group.fields.iter().find_map(|field| match field.kind {
         FieldKind::Group(inner) => inner.field(name).map(|found| format!("{}.{}", field.name, found.name)),
         _ => None,

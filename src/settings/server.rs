@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::arguments;
 use super::convert;
 use super::env::SettingsSources;
 use super::file;
@@ -25,6 +26,7 @@ pub const SETTINGS_FILE: &str = "settings.json";
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     pub debug: bool,
+    pub log_level: Option<LogLevel>,
     #[serde(deserialize_with = "convert::count")]
     pub parallel_workers: usize,
     #[serde(deserialize_with = "convert::whole_seconds")]
@@ -110,6 +112,16 @@ pub struct Settings {
     pub non_finite_json: NonFinite,
 }
 
+/// The least severe log lines that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Warning,
+    Error,
+}
+
 /// The cross-origin requests that browsers may send.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,6 +150,11 @@ pub enum LoggingSettings {
 const LEAST_BYTE_BUDGET: u64 = 16 << 20;
 
 impl Settings {
+    /// Returns the level of the log: `log_level`, or else what `debug` means.
+    pub fn effective_log_level(&self) -> LogLevel {
+        self.log_level.unwrap_or(if self.debug { LogLevel::Debug } else { LogLevel::Info })
+    }
+
     /// Returns how many bytes the requests in flight and their responses may take: the setting, or else a quarter of the memory
     /// that the control group or the machine allows.
     pub fn byte_budget(&self) -> usize {
@@ -152,11 +169,16 @@ impl Settings {
     pub fn load(folder: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let mut resolver = Resolver::new(sources, strict);
         resolver.warn(sources.warnings());
+        let (mut layers, problems) = arguments::layers(sources.arguments(), &SERVER);
+        for problem in problems {
+            resolver.problem(problem);
+        }
         let root = Value::from(folder.to_string_lossy().into_owned());
-        let mut layers = vec![Layer {
+        let folder_argument = Layer {
             object: Map::from_iter([("model_repository_root".to_owned(), root)]),
             source: SettingSource::Argument("FOLDER"),
-        }];
+        };
+        layers.insert(0, folder_argument);
         let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
         match file::read_object(&path) {
             Ok(Some(object)) => layers.push(Layer { object, source: SettingSource::File(path.into()) }),

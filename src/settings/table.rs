@@ -13,6 +13,11 @@ const ANY_INT: FieldKind = FieldKind::Int { min: i64::MIN, max: i64::MAX };
 const POSITIVE: FieldKind = FieldKind::Int { min: 1, max: i64::MAX };
 /// About 30 years, so that adding a duration to a time never overflows.
 const MAX_SECONDS: f64 = 1e9;
+/// The same as an integer.
+const MAX_WHOLE_SECONDS: i64 = 1_000_000_000;
+const WHOLE_SECONDS: FieldKind = FieldKind::Int { min: 0, max: MAX_WHOLE_SECONDS };
+/// A number of processes, entries or requests.
+const COUNT: FieldKind = FieldKind::Int { min: 0, max: u32::MAX as i64 };
 const SECONDS: FieldKind = FieldKind::Float { min: 0.0, max: MAX_SECONDS };
 const TIMEOUT: FieldKind = FieldKind::Float { min: 0.001, max: MAX_SECONDS };
 
@@ -35,49 +40,64 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldKind::Bool,
             FieldDefault::Bool(false),
             "Log at debug level, including an access log",
-        ),
+        )
+        .in_original("the default is true"),
+        SettingField::new(
+            "log_level",
+            FieldKind::Choice(&["DEBUG", "INFO", "WARNING", "ERROR"]),
+            FieldDefault::Null,
+            "Least severe log lines to write; null means DEBUG with `debug`, otherwise INFO",
+        )
+        .new_here(),
         SettingField::new(
             "parallel_workers",
-            ANY_INT,
+            COUNT,
             FieldDefault::Int(1),
             "Worker processes per pool; 0 means one worker that runs plain functions inline",
-        ),
+        )
+        .in_original("0 runs models in the server's process"),
         SettingField::new(
             "parallel_workers_timeout",
-            ANY_INT,
+            WHOLE_SECONDS,
             FieldDefault::Int(5),
             "Seconds for workers to finish their calls at shutdown",
-        ),
+        )
+        .in_original("applies to each worker in turn"),
         SettingField::new(
             "worker_hang_timeout",
             SECONDS,
             FieldDefault::Float(300.0),
             "Seconds without a response after which a busy worker is replaced; 0 means no limit",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "worker_load_timeout",
             SECONDS,
             FieldDefault::Float(1800.0),
             "Seconds a model may take to load before its worker is replaced; 0 means no limit",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "worker_memory_limit",
             POSITIVE,
             FieldDefault::Null,
             "Memory of a worker in bytes: it is replaced at 80 % and killed at 100 %",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_requests_per_worker",
             POSITIVE,
             FieldDefault::Null,
             "Number of predictions after which a worker is replaced",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "python_executable",
             FieldKind::Text,
             FieldDefault::Null,
             "Python interpreter for models without their own environment",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "environments_dir",
             FieldKind::Text,
@@ -113,7 +133,8 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldKind::Bool,
             FieldDefault::Bool(true),
             "Exit with code 1 if a model fails to load at startup",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "server_name",
             FieldKind::Text,
@@ -125,13 +146,15 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldKind::Text,
             FieldDefault::Text(env!("CARGO_PKG_VERSION")),
             "Server version in the metadata",
-        ),
+        )
+        .in_original("the default is the version of the Python package"),
         SettingField::new(
             "extensions",
             FieldKind::TextList,
             FieldDefault::TextList(&[]),
             "Extensions in the server metadata",
-        ),
+        )
+        .in_original("extensions that are served are not added"),
         SettingField::new(
             "host",
             FieldKind::Text,
@@ -150,103 +173,120 @@ pub static SERVER: SettingGroup = SettingGroup {
             POSITIVE,
             FieldDefault::Int(64 << 20),
             "Maximum size of a REST request body in bytes, before and after decompression",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "http_header_timeout",
             TIMEOUT,
             FieldDefault::Float(30.0),
             "Seconds for a client to send its request headers",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "http_body_timeout",
             TIMEOUT,
             FieldDefault::Float(30.0),
             "Seconds without a byte after which an incomplete request body is rejected",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "http_write_timeout",
             TIMEOUT,
             FieldDefault::Float(60.0),
             "Seconds after which a response that its client does not read is dropped",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "http_keep_alive_timeout",
             TIMEOUT,
             FieldDefault::Float(75.0),
             "Seconds to keep idle connections open",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_connections",
             POSITIVE,
             FieldDefault::Null,
             "Maximum number of connections; null derives it from the limit on open files",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_in_flight",
             FieldKind::Int { min: 1, max: u32::MAX as i64 },
             FieldDefault::Int(1024),
             "Maximum number of requests in flight; more are rejected with 503",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_request_bytes_in_flight",
             POSITIVE,
             FieldDefault::Null,
             "Memory for requests in flight and their responses in bytes; null means a quarter of the available memory",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_streams",
             FieldKind::Int { min: 1, max: u32::MAX as i64 },
             FieldDefault::Int(256),
             "Maximum number of open streams of responses; more are rejected with 503",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "stream_idle_timeout",
             TIMEOUT,
             FieldDefault::Float(300.0),
             "Seconds without a message in either direction after which a stream is ended",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "overload_as_429",
             FieldKind::Bool,
             FieldDefault::Bool(false),
             "Reject requests with 429 instead of 503 under overload",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "repository_api",
             FieldKind::Bool,
             FieldDefault::Bool(true),
             "Serve the model repository API (index, load, unload)",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "admin_port",
             PORT,
             FieldDefault::Null,
             "Port that alone serves the model repository API; null serves it on the REST and gRPC ports",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "server_timing",
             FieldKind::Bool,
             FieldDefault::Bool(false),
             "Add a Server-Timing header with queue and prediction times to responses",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "strict_tensors",
             FieldKind::Bool,
             FieldDefault::Bool(false),
             "Refuse data that does not have its datatype and shape for models in Python, too",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "shutdown_delay",
             SECONDS,
             FieldDefault::Float(0.0),
             "Seconds to keep answering requests after a signal, while the server reports not ready",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "shutdown_grace_period",
             SECONDS,
             FieldDefault::Float(30.0),
             "Seconds for requests in flight to finish at shutdown",
-        ),
+        )
+        .new_here(),
         SettingField::new("grpc_port", PORT, FieldDefault::Int(8081), "Port of the gRPC server"),
         SettingField::new(
             "grpc_max_message_length",
@@ -254,6 +294,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldDefault::Int(64 << 20),
             "Maximum size of a gRPC message in bytes, in both directions; -1 means no limit",
         )
+        .in_original("the default is null, which means 4 MiB")
         .null_is_preset(),
         SettingField::new(
             "cors_settings",
@@ -281,6 +322,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldDefault::InWorkingDirectory(".metrics"),
             "Folder for metrics files that processes share",
         )
+        .in_original("folder of the metrics files that workers share")
         .no_effect("the server keeps all metrics in its own process"),
         SettingField::new(
             "use_structured_logging",
@@ -326,7 +368,7 @@ pub static SERVER: SettingGroup = SettingGroup {
         ),
         SettingField::new(
             "cache_size",
-            ANY_INT,
+            COUNT,
             FieldDefault::Int(100),
             "Maximum number of cached responses; 0 disables the cache",
         ),
@@ -335,26 +377,30 @@ pub static SERVER: SettingGroup = SettingGroup {
             POSITIVE,
             FieldDefault::Int(64 << 20),
             "Maximum size of all cached responses in bytes",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "cache_ttl",
             FieldKind::Float { min: 0.001, max: MAX_SECONDS },
             FieldDefault::Null,
             "Seconds to keep cached responses; null keeps them until the model is reloaded",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "models_max_bytes",
             POSITIVE,
             FieldDefault::Null,
             "Memory budget for models in bytes; models that do not fit are loaded on demand",
-        ),
+        )
+        .new_here(),
         SettingField::new("gzip_enabled", FieldKind::Bool, FieldDefault::Bool(true), "Compress REST responses"),
         SettingField::new(
             "non_finite_json",
             FieldKind::Choice(&["null", "string", "error"]),
             FieldDefault::Text("null"),
             "Representation of NaN and infinities in JSON responses",
-        ),
+        )
+        .new_here(),
     ],
 };
 
@@ -399,12 +445,13 @@ pub static CORS: SettingGroup = SettingGroup {
             FieldKind::TextList,
             FieldDefault::TextList(&[]),
             "Response headers that scripts may read",
-        ),
+        )
+        .in_original("has no effect"),
         SettingField::new(
             "max_age",
-            ANY_INT,
+            FieldKind::Int { min: -1, max: MAX_WHOLE_SECONDS },
             FieldDefault::Int(600),
-            "Seconds for browsers to cache the answer to a preflight request",
+            "Seconds for browsers to cache the answer to a preflight request; 0 and -1 mean not at all",
         ),
     ],
 };
@@ -448,7 +495,7 @@ pub static MODEL: SettingGroup = SettingGroup {
         ),
         SettingField::new(
             "max_batch_size",
-            ANY_INT,
+            COUNT,
             FieldDefault::Int(0),
             "Maximum number of requests in a batch; 0 and 1 disable batching",
         ),
@@ -476,13 +523,15 @@ pub static MODEL: SettingGroup = SettingGroup {
             FieldKind::ObjectList,
             FieldDefault::TextList(&[]),
             "Sample requests that the model must answer before it is ready",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "parallel_workers",
             ANY_INT,
             FieldDefault::Null,
             "Deprecated; 0 gives the model a worker that runs plain functions inline",
-        ),
+        )
+        .in_original("0 or less runs the model in the server's process"),
         SettingField::new("warm_workers", FieldKind::Bool, FieldDefault::Bool(false), "Deprecated")
             .no_effect("workers are always warm"),
     ],
@@ -537,67 +586,78 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             POSITIVE,
             FieldDefault::Null,
             "Number of workers that load the model; all workers of its pool by default",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "threads",
             FieldKind::Int { min: 1, max: 64 },
             FieldDefault::Int(1),
             "Calls of a plain `predict` that a worker runs at a time",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "validate_inputs",
             FieldKind::Bool,
             FieldDefault::Bool(false),
             "Reject requests that do not match the declared inputs",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_queue_requests",
             POSITIVE,
             FieldDefault::Null,
             "Maximum number of queued requests; more are rejected with 503",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "max_queue_bytes",
             POSITIVE,
             FieldDefault::Int(1 << 30),
             "Maximum size of all queued inputs in bytes; more are rejected with 503",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "memory_bytes",
             POSITIVE,
             FieldDefault::Null,
             "Memory of the model in bytes, for `models_max_bytes`; defaults to the size of its artifact",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "pinned",
             FieldKind::Bool,
             FieldDefault::Bool(false),
             "Never evict the model from memory, regardless of `models_max_bytes`",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "queue_timeout",
             TIMEOUT,
             FieldDefault::Null,
             "Maximum seconds in the queue; then the request fails with 503",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "queue_target",
             FieldKind::Float { min: 0.0, max: MAX_SECONDS },
             FieldDefault::Float(0.5),
             "Seconds that requests wait at most under sustained load; more are rejected with 503; 0 disables it",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "predict_timeout",
             TIMEOUT,
             FieldDefault::Null,
             "Maximum seconds of a prediction; then it fails with 504, and a stuck worker is replaced",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "request_timeout",
             TIMEOUT,
             FieldDefault::Null,
             "Maximum seconds from request to response; then it fails with 504",
-        ),
+        )
+        .new_here(),
         SettingField::new(
             "extra",
             FieldKind::Object,

@@ -347,7 +347,7 @@ fn a_models_problems_name_the_nested_key() {
       `inputs[1]` in `[DIR]/iris/model-settings.json`: expected an object, found `7`
       `inputs[2].datatype` is missing in `[DIR]/iris/model-settings.json`
       `inputs[2].shape` is missing in `[DIR]/iris/model-settings.json`
-      `max_batch_size` in `[DIR]/iris/model-settings.json`: expected an integer, found `1.5`
+      `max_batch_size` in `[DIR]/iris/model-settings.json`: expected an integer from 0 to 4294967295, found `1.5`
       `parameters.version` in `[DIR]/iris/model-settings.json`: expected a string, found `1`
       `parameters.extra` from environment variable `MLSERVER_MODEL_EXTRA`: expected an object as JSON, found `{`: EOF while parsing an object at line 1 column 1
     "#);

@@ -36,12 +36,12 @@ use super::metrics::Registry;
 pub const MODELS: &str = "mlserver::models";
 
 /// The format and level of log lines.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct LogFormat {
     /// Whether lines are JSON.
     pub structured: bool,
-    /// Whether to write DEBUG lines, which include the access log.
-    pub debug: bool,
+    /// The least severe lines that are written. DEBUG includes the access log.
+    pub level: LevelFilter,
 }
 
 /// The maximum number of lines that wait to be written. Further lines are dropped, because a stuck reader of the log must not
@@ -96,10 +96,12 @@ pub struct LogGuard(#[expect(dead_code, reason = "kept for its destructor")] Opt
 ///
 /// A separate thread writes the lines, so that no other thread waits for a slow or stuck reader.
 pub fn start(format: LogFormat) -> LogGuard {
-    let ours = if format.debug { LevelFilter::DEBUG } else { LevelFilter::INFO };
+    let ours = format.level;
+    // Without a level of the server's, the configuration of the worker's loggers decides.
+    let of_models = if ours < LevelFilter::INFO { ours } else { LevelFilter::TRACE };
     // Libraries log only warnings and errors; all targets of the server start with the crate's name.
-    let levels = Targets::new().with_default(LevelFilter::WARN).with_target("mlserver", ours);
-    let levels = levels.with_target(MODELS, LevelFilter::TRACE);
+    let levels = Targets::new().with_default(LevelFilter::WARN.min(ours)).with_target("mlserver", ours);
+    let levels = levels.with_target(MODELS, of_models);
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(MAX_WAITING_LINES)
         .lossy(true)

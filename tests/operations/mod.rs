@@ -15,6 +15,7 @@ mod priority;
 mod repository;
 mod repository_access;
 mod start;
+mod start_arguments;
 mod streams;
 #[cfg(feature = "otel")]
 mod traces;

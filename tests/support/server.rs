@@ -1,9 +1,11 @@
 //! The real executable, serving a private folder on free ports.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -79,6 +81,11 @@ impl ServerBuilder {
         self
     }
 
+    pub(crate) fn flags(mut self, flags: &[&'static str]) -> Self {
+        self.flags.extend(flags);
+        self
+    }
+
     /// Closes the server's standard output after the line with this text.
     pub(crate) fn close_stdout_after(mut self, text: &'static str) -> Self {
         self.last_line = Some(text);
@@ -113,6 +120,12 @@ impl ServerBuilder {
         self.spawn().ended()
     }
 
+    /// Runs a server that is expected to exit by itself, and looks at its folder before it is removed.
+    #[track_caller]
+    pub(crate) fn run_then<T>(self, then: impl FnOnce(ServerExit) -> T) -> T {
+        then(self.spawn().ended())
+    }
+
     /// Starts the server and returns once it listens.
     #[track_caller]
     pub(crate) fn listen(self) -> TestServer {
@@ -131,12 +144,23 @@ impl ServerBuilder {
     /// Starts the server and returns once it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> TestServer {
-        let server = self.listen();
+        let ports = tempfile::tempdir().unwrap();
+        let path = ports.path().join("ports.json");
+        let mut process = self.spawn_with(&["--port-file", path.to_str().unwrap()]);
+        let addresses = process.read_when_written(&path);
+        let addresses: HashMap<String, SocketAddr> = serde_json::from_str(&addresses).unwrap();
+        let http = addresses["http"];
+        let (grpc, metrics) = (addresses["grpc"], addresses.get("metrics").copied());
+        let server = TestServer { process, client: Client::new(http), http, grpc, metrics, folder: self.folder };
         server.wait_until_ready();
         server
     }
 
     fn spawn(&self) -> Process {
+        self.spawn_with(&[])
+    }
+
+    fn spawn_with(&self, more_flags: &[&str]) -> Process {
         let mut command = match &self.shell {
             None => Command::new(env!("CARGO_BIN_EXE_mlserver")),
             Some(script) => {
@@ -146,7 +170,7 @@ impl ServerBuilder {
             }
         };
         command.arg("start").args(Some(&self.argument).filter(|argument| !argument.is_empty()));
-        command.args(&self.flags).current_dir(self.folder.root());
+        command.args(&self.flags).args(more_flags).current_dir(self.folder.root());
         command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
         Process::spawn(&mut command, self.last_line)
     }
@@ -280,6 +304,21 @@ impl Process {
             }),
         ];
         Self { child, log, readers, stderr }
+    }
+
+    /// Returns the content of a file that appears when it is complete.
+    #[track_caller]
+    fn read_when_written(&mut self, path: &Path) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = 0;
+        loop {
+            let ended = self.child.try_wait().unwrap().is_some();
+            match fs::read_to_string(path) {
+                Ok(text) => return text,
+                Err(_) => assert!(!ended && Instant::now() < deadline, "not started:\n{}", self.log.text()),
+            }
+            seen = self.log.wait_for_more(seen, BETWEEN_QUESTIONS);
+        }
     }
 
     #[track_caller]

@@ -59,7 +59,7 @@ impl EmbeddedModel {
         let models = discovery.models.into_iter().map(|model| model.settings).collect();
         let models = choose_versions(models, folder, name, version)?;
         let mut metrics = MetricsRegistry::default();
-        let python = Python::new(python_options(&settings, &repository, &mut metrics));
+        let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
         let loader = RuntimeLoader {
             compute: python.compute().clone(),
             loading: ComputePool::for_this_machine(),

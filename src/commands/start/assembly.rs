@@ -1,6 +1,7 @@
 //! Putting a server together from its settings: the models' path, and the listeners in front of it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use super::descriptors;
+use super::port_file::ListenerAddresses;
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
@@ -23,7 +25,7 @@ use crate::server::{
     RunningListeners, bind,
 };
 use crate::settings::env::ENV_TARBALL;
-use crate::settings::{Environment, LoggingSettings, ModelSettings, Settings, SystemEnvironment};
+use crate::settings::{Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging;
 use crate::telemetry::memory::{self, MemoryMetrics};
@@ -41,6 +43,7 @@ pub(super) struct RunningServer {
     pub(super) admin: Admin,
     pub(super) python: Python,
     pub(super) listeners: RunningListeners,
+    pub(super) addresses: ListenerAddresses,
 }
 
 /// Assembles a server whose readiness waits for all of `models`, binds its listeners, and serves.
@@ -85,10 +88,14 @@ pub(super) async fn start(
         rest_listener(settings, parts.clone(), rest_metrics.clone()).await?,
         grpc_listener(settings, parts.clone(), &mut metrics).await?,
     ];
-    listeners.extend(admin_listener(settings, parts, rest_metrics).await?);
+    let admin_listener = admin_listener(settings, parts, rest_metrics).await?;
     // Created last, because the others register their metrics.
     listeners.extend(metrics_listener(settings, metrics, &python, reserved).await?);
-    Ok(RunningServer { inference, admin, python, listeners: RunningListeners::start(listeners) })
+    listeners.extend(admin_listener);
+    let (addresses, listeners) =
+        listeners.into_iter().map(|bound| ((bound.name, bound.address), bound.listener)).unzip();
+    let listeners = RunningListeners::start(listeners);
+    Ok(RunningServer { inference, admin, python, listeners, addresses: ListenerAddresses(addresses) })
 }
 
 /// Creates the registry, whose loaders wrap each other: native and Python runtimes, batching, the memory budget.
@@ -150,19 +157,29 @@ fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> Conn
     }
 }
 
+/// A listener with its address.
+struct BoundListener {
+    /// The name in the port file.
+    name: &'static str,
+    address: SocketAddr,
+    listener: Listener,
+}
+
 async fn rest_listener(
     settings: &Settings,
     parts: ServerParts,
     metrics: Option<RestMetrics>,
-) -> Result<Listener, CommandError> {
+) -> Result<BoundListener, CommandError> {
     let options = rest_options(settings, repository_access(settings))?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("HTTP", &settings.host, settings.http_port).await?;
-    let announcements = vec![format!("HTTP server running on http://{}", address(&socket))];
-    Ok(Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
+    let address = local_address(&socket)?;
+    let announcements = vec![format!("HTTP server running on http://{address}")];
+    let listener = Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
-    }))
+    });
+    Ok(BoundListener { name: "http", address, listener })
 }
 
 /// Creates the listener for the repository API, if it has a port of its own.
@@ -170,16 +187,18 @@ async fn admin_listener(
     settings: &Settings,
     parts: ServerParts,
     metrics: Option<RestMetrics>,
-) -> Result<Option<Listener>, CommandError> {
+) -> Result<Option<BoundListener>, CommandError> {
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
     let options = rest_options(settings, RepositoryAccess::Only)?;
     let connections = parts.connections.reserved;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("admin", &settings.host, port).await?;
-    let announcements = vec![format!("Admin server running on http://{}", address(&socket))];
-    Ok(Some(Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
+    let address = local_address(&socket)?;
+    let announcements = vec![format!("Admin server running on http://{address}")];
+    let listener = Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
-    })))
+    });
+    Ok(Some(BoundListener { name: "admin", address, listener }))
 }
 
 /// Returns whether the ports of requests serve the repository API.
@@ -209,7 +228,7 @@ async fn grpc_listener(
     settings: &Settings,
     parts: ServerParts,
     metrics: &mut MetricsRegistry,
-) -> Result<Listener, CommandError> {
+) -> Result<BoundListener, CommandError> {
     let metrics = settings.metrics_endpoint.is_some().then(|| GrpcMetrics::register(metrics));
     let options = grpc::GrpcOptions {
         metadata: metadata(settings),
@@ -219,10 +238,12 @@ async fn grpc_listener(
     let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind("gRPC", &settings.host, settings.grpc_port).await?;
-    let announcements = vec![format!("gRPC server running on http://{}", address(&socket))];
-    Ok(Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
+    let address = local_address(&socket)?;
+    let announcements = vec![format!("gRPC server running on http://{address}")];
+    let listener = Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
-    }))
+    });
+    Ok(BoundListener { name: "grpc", address, listener })
 }
 
 /// Creates the listener for metrics, unless the settings disable it.
@@ -231,10 +252,10 @@ async fn metrics_listener(
     registry: MetricsRegistry,
     python: &Python,
     connections: ConnectionTable,
-) -> Result<Option<Listener>, CommandError> {
+) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
     let socket = bind("metrics", &settings.host, settings.metrics_port).await?;
-    let address = address(&socket);
+    let address = local_address(&socket)?;
     let announcements = vec![
         format!("Metrics server running on http://{address}"),
         format!("Prometheus scraping endpoint can be accessed on http://{address}{endpoint}"),
@@ -242,20 +263,22 @@ async fn metrics_listener(
     let models = python.expositions().clone();
     let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
     let app = server::metrics::service(endpoint, metrics);
-    Ok(Some(Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
+    let listener = Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
-    })))
+    });
+    Ok(Some(BoundListener { name: "metrics", address, listener }))
 }
 
 /// Returns the options of Python models.
 pub(in crate::commands) fn python_options(
     settings: &Settings,
     repository: &Repository,
+    environment: &dyn Environment,
     metrics: &mut MetricsRegistry,
 ) -> python::PythonOptions {
     let working_directory = repository.working_directory().to_owned();
     let folder = working_directory.join(&settings.model_repository_root);
-    let variables: BTreeMap<String, String> = SystemEnvironment.variables().into_iter().collect();
+    let variables: BTreeMap<String, String> = environment.variables().into_iter().collect();
     let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
     python::PythonOptions {
         workers: settings.parallel_workers,
@@ -268,7 +291,7 @@ pub(in crate::commands) fn python_options(
         environment_tarball: tarball.map(PathBuf::from),
         environments_dir: settings.environments_dir.clone(),
         paths: vec![folder, working_directory.clone()],
-        debug: settings.debug,
+        debug: settings.effective_log_level() == LogLevel::Debug,
         logging: settings.logging_settings.clone().map(|logging| match logging {
             LoggingSettings::File(path) => working_directory.join(path).to_string_lossy().into_owned().into(),
             LoggingSettings::Config(config) => config.into(),
@@ -302,6 +325,6 @@ fn cache_options(settings: &Settings) -> Option<CacheOptions> {
     Some(CacheOptions { entries, max_bytes: settings.cache_max_bytes, ttl: settings.cache_ttl })
 }
 
-fn address(listener: &TcpListener) -> String {
-    listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+fn local_address(listener: &TcpListener) -> Result<SocketAddr, CommandError> {
+    Ok(listener.local_addr().context("cannot read the address of a listener")?)
 }

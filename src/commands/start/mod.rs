@@ -3,90 +3,111 @@
 mod assembly;
 mod descriptors;
 mod orphans;
+mod port_file;
 mod shutdown;
+mod target;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tracing::{error, warn};
+use tracing::level_filters::LevelFilter;
+use tracing::{error, info, warn};
 
 use super::custom_repository::PythonRepository;
-use super::{CommandError, FAILURE, USAGE};
+use super::setting_arguments::setting_arguments;
+use super::{CommandError, FAILURE};
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
-use crate::repository::{Discovery, Repository};
+use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::runtimes::python::Python;
-use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
-use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources, SettingsWarning};
+use crate::settings::{
+    Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources,
+    SettingsWarning,
+};
 use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
+use port_file::PortFile;
 use shutdown::{ShutdownLimits, shut_down};
+pub(super) use target::ServeTarget;
 
-/// The folder to serve, and how strictly its settings are read.
+/// What is served, and how.
 struct StartOptions {
-    folder: PathBuf,
+    target: ServeTarget,
     strict: bool,
-}
-
-impl StartOptions {
-    /// Takes the folder from the arguments, else from the environment variables that images set.
-    fn new(args: &StartArgs, environment: &dyn Environment) -> Result<Self, CommandError> {
-        let variables = environment.variables();
-        let variable = |name: &str| variables.iter().find(|(n, value)| n == name && !value.is_empty());
-        let image_folder = || variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR)).map(|(_, path)| path.into());
-        let Some(folder) = args.folder.clone().or_else(image_folder) else {
-            let error = anyhow!("missing FOLDER: neither `{MODELS_DIR}` nor `{KSERVE_MODELS_DIR}` is set");
-            return Err(CommandError { error, code: USAGE });
-        };
-        Ok(Self { folder, strict: args.strict })
-    }
+    allow_empty: bool,
+    port_file: Option<PortFile>,
 }
 
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
-    let options = &StartOptions::new(args, environment)?;
-    let sources = SettingsSources::read(environment)?;
-    let loaded = Settings::load(&options.folder, &sources, options.strict)?;
-    let _log =
-        logging::start(LogFormat { structured: loaded.settings.use_structured_logging, debug: loaded.settings.debug });
-    let repository = Repository::new(&options.folder, sources, options.strict);
+    let target = ServeTarget::new(args.target.as_deref(), environment)?;
+    let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
+    let loaded = Settings::load(&target.folder, &sources, args.strict)?;
+    let port_file = args.port_file.as_deref().map(PortFile::create).transpose()?;
+    let _log = logging::start(log_format(&loaded.settings));
+    let repository = target.repository(sources, args.strict);
+    let options = StartOptions { target, strict: args.strict, allow_empty: args.allow_empty, port_file };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(serve(loaded, repository, options));
+    let outcome = runtime.block_on(serve(loaded, repository, options, environment));
     // The callers of computations that are still running have been dropped.
     runtime.shutdown_background();
     outcome
 }
 
+fn log_format(settings: &Settings) -> LogFormat {
+    let level = match settings.effective_log_level() {
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warning => LevelFilter::WARN,
+        LogLevel::Error => LevelFilter::ERROR,
+    };
+    LogFormat { structured: settings.use_structured_logging, level }
+}
+
 async fn serve(
     loaded: LoadedSettings<Settings>,
     repository: Repository,
-    options: &StartOptions,
+    options: StartOptions,
+    environment: &dyn Environment,
 ) -> Result<(), CommandError> {
     let LoadedSettings { settings, warnings, .. } = loaded;
     let mut metrics = MetricsRegistry::default();
-    let python = Python::new(python_options(&settings, &repository, &mut metrics));
-    let repository = with_custom_repository(repository, &settings, &python).await?;
-    let models = discover(&repository, &settings, &warnings, options).await?;
+    let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
+    let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;
+    let StartupModels { models, unreadable } = discover(&repository, &settings, &warnings, &options).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     orphans::reap_if_first();
     let limits = ShutdownLimits::of(&settings);
     let server = assembly::start(&settings, &models, repository, python, metrics).await?;
 
+    let (readable, unreadable_count) = (models.len(), unreadable.len());
+    for UnreadableModel { settings, reason } in unreadable {
+        server.admin.list_failed(&settings, reason);
+    }
     let loading = server.admin.load_at_start(models);
     let reason = tokio::select! {
         failed = loading => {
+            let others = readable > failed;
+            let failed = failed + unreadable_count;
             if failed > 0 {
                 error!("Some of the models failed to load during startup!");
                 if settings.exit_on_load_failure {
                     let limits = ShutdownLimits { delay: Duration::ZERO, ..limits };
                     shut_down(server, limits, &mut signals).await?;
-                    let error = anyhow!("{failed} of the models failed to load; `exit_on_load_failure` false serves the others");
+                    let advice = if others { "; `exit_on_load_failure` false serves the others" } else { "" };
+                    let error = anyhow!("{}{advice}", failed_models(failed));
                     return Err(CommandError { error, code: FAILURE });
                 }
+            }
+            if let Some(file) = options.port_file
+                && let Err(failure) = file.publish(&server.addresses)
+            {
+                shut_down(server, ShutdownLimits { delay: Duration::ZERO, ..limits }, &mut signals).await?;
+                return Err(failure);
             }
             stop_reason(&mut signals).await
         }
@@ -118,12 +139,52 @@ async fn stop_reason(signals: &mut Signals) -> Result<&'static str, String> {
 async fn with_custom_repository(
     repository: Repository,
     settings: &Settings,
+    target: &ServeTarget,
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
+    if target.file.is_some() {
+        return Err(anyhow!(
+            "cannot serve a model file with `model_repository_implementation` (`{class}`): pass a folder"
+        )
+        .into());
+    }
     let custom = PythonRepository::start(python, class, settings).await;
     let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
     Ok(repository.with_custom(Arc::new(custom)))
+}
+
+/// The models that the server starts with.
+struct StartupModels {
+    models: Vec<ModelSettings>,
+    unreadable: Vec<UnreadableModel>,
+}
+
+/// A model whose settings cannot be read: a failed load, under the name of its folder.
+struct UnreadableModel {
+    settings: ModelSettings,
+    reason: String,
+}
+
+impl UnreadableModel {
+    /// Returns the model that an error concerns, or `None` if it concerns none: a folder that cannot be searched may hold no model.
+    fn of(error: &DiscoveryError) -> Option<Self> {
+        let (name, source) = match error {
+            DiscoveryError::Settings { path, .. } => {
+                let folder = path.parent().and_then(Path::file_name)?;
+                (folder.to_string_lossy().into_owned(), Some(path.clone()))
+            }
+            DiscoveryError::Listed { name, .. } => (name.clone(), None),
+            DiscoveryError::Environment { .. } => ("environment".to_owned(), None),
+            _ => return None,
+        };
+        let settings = ModelSettings { source, ..ModelSettings::new(&name, "") };
+        Some(Self { settings, reason: chain(error) })
+    }
+}
+
+fn failed_models(count: usize) -> String {
+    if count == 1 { "1 model failed to load".to_owned() } else { format!("{count} models failed to load") }
 }
 
 /// Finds the models, and logs the warnings of their settings and the server's.
@@ -132,7 +193,7 @@ async fn discover(
     settings: &Settings,
     warnings: &[SettingsWarning],
     options: &StartOptions,
-) -> Result<Vec<ModelSettings>, CommandError> {
+) -> Result<StartupModels, CommandError> {
     let discovery = match repository.custom() {
         _ if !settings.load_models_at_startup => Discovery::default(),
         Some(custom) => repository.read(custom.list().await?),
@@ -150,12 +211,25 @@ async fn discover(
     for problem in &discovery.errors {
         error!("{}", chain(problem));
     }
+    let folder = options.target.folder.display();
     if options.strict && !discovery.errors.is_empty() {
-        return Err(anyhow!("not every model in `{}` can be read", options.folder.display()).into());
+        return Err(anyhow!("not every model in `{folder}` can be read").into());
     }
-    if discovery.models.is_empty() && settings.load_models_at_startup {
-        let reason = if options.folder.exists() { "holds no model settings" } else { "does not exist" };
-        warn!("`{}` {reason}: no model is served.", options.folder.display());
+    let unreadable: Vec<_> = discovery.errors.iter().filter_map(UnreadableModel::of).collect();
+    // A custom repository may be filled later.
+    let required = settings.load_models_at_startup && settings.model_repository_implementation.is_none();
+    if discovery.models.is_empty() && unreadable.is_empty() && required {
+        if !options.allow_empty {
+            return Err(anyhow!(
+                "no model found in `{folder}`: each model needs a folder with `{MODEL_SETTINGS_FILE}` (`mlserver init` creates one); \
+                 `--allow-empty` starts without models"
+            )
+            .into());
+        }
+        warn!("`{folder}` holds no model settings: no model is served.");
     }
-    Ok(discovery.models.into_iter().map(|model| model.settings).collect())
+    if let Some(file) = &options.target.file {
+        info!("{}", file.description());
+    }
+    Ok(StartupModels { models: discovery.models.into_iter().map(|model| model.settings).collect(), unreadable })
 }

@@ -7,12 +7,10 @@ Uses the `mlserver` on the PATH; set the environment variable MLSERVER to use an
 
 import json
 import os
-import re
 import subprocess
 import tempfile
 import time
 import unittest
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -25,18 +23,20 @@ class Server:
     """A server that runs during a `with` block."""
 
     def __enter__(self):
-        ports = {"MLSERVER_HTTP_PORT": "0", "MLSERVER_GRPC_PORT": "0", "MLSERVER_METRICS_PORT": "0"}
+        self.folder = tempfile.TemporaryDirectory()
         self.log = tempfile.TemporaryFile("w+")
+        ports = Path(self.folder.name) / "ports.json"
+        free = ["--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
         self.process = subprocess.Popen(
-            [os.environ.get("MLSERVER", "mlserver"), "start", str(HERE)],
+            [os.environ.get("MLSERVER", "mlserver"), "start", str(HERE), *free, "--port-file", str(ports)],
             cwd=HERE,
-            env={**os.environ, **ports, "MLSERVER_HOST": "127.0.0.1"},
             stdout=self.log,
             stderr=self.log,
         )
         try:
-            self.url = self.wait_for(lambda: re.search(r"HTTP server running on (http://\S+)", self.text()))[1]
-            self.wait_for(self.is_ready)
+            # The server writes the file once the model is loaded.
+            self.wait_for(ports.exists)
+            self.url = "http://" + json.loads(ports.read_text())["http"]
         except BaseException:
             self.__exit__()
             raise
@@ -46,6 +46,7 @@ class Server:
         self.process.terminate()
         self.process.wait(TIMEOUT)
         self.log.close()
+        self.folder.cleanup()
 
     def text(self):
         """Returns the server's log so far."""
@@ -61,13 +62,6 @@ class Server:
                 return value
             time.sleep(0.05)
         raise AssertionError("the server did not become ready:\n" + self.text())
-
-    def is_ready(self):
-        try:
-            with urllib.request.urlopen(self.url + "/v2/health/ready", timeout=TIMEOUT):
-                return True
-        except urllib.error.HTTPError:
-            return False
 
     def post(self, path, body):
         """Sends JSON and returns the text of the answer."""

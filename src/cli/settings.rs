@@ -1,0 +1,60 @@
+//! The arguments that change settings of the server for one command.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgAction, Args};
+
+const HEADING: &str = "Settings";
+
+/// Settings from the command line, which take precedence over all other sources.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Args)]
+pub struct SettingArgs {
+    /// Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON.
+    /// `mlserver config list` prints all settings
+    #[arg(long = "set", help_heading = HEADING, value_name = "KEY=VALUE", value_parser = assignment)]
+    pub assignments: Vec<(String, String)>,
+
+    /// Address to listen on, like `--set host=ADDRESS`
+    #[arg(long, help_heading = HEADING, value_name = "ADDRESS")]
+    pub host: Option<String>,
+
+    /// Port of the REST server; 0 means any free port
+    #[arg(long, help_heading = HEADING, value_name = "PORT")]
+    pub http_port: Option<u16>,
+
+    /// Port of the gRPC server; 0 means any free port
+    #[arg(long, help_heading = HEADING, value_name = "PORT")]
+    pub grpc_port: Option<u16>,
+
+    /// Port of the metrics server; 0 means any free port
+    #[arg(long, help_heading = HEADING, value_name = "PORT")]
+    pub metrics_port: Option<u16>,
+
+    /// Log at debug level, including an access log
+    #[arg(long, help_heading = HEADING, action = ArgAction::SetTrue, overrides_with = "no_debug")]
+    pub debug: bool,
+
+    /// Do not log at debug level, even if the settings do
+    #[arg(long, help_heading = HEADING, action = ArgAction::SetTrue, overrides_with = "debug", hide = true)]
+    pub no_debug: bool,
+
+    /// Least severe log lines to write
+    #[arg(
+        long,
+        help_heading = HEADING,
+        value_name = "LEVEL",
+        ignore_case = true,
+        value_parser = PossibleValuesParser::new(["debug", "info", "warning", "error"]).map(|level| level.to_uppercase())
+    )]
+    pub log_level: Option<String>,
+
+    /// Worker processes per pool of Python models; 0 means one worker that runs plain functions inline
+    #[arg(long, help_heading = HEADING, value_name = "N")]
+    pub parallel_workers: Option<u32>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE, for example `http_port=8000`".to_owned()),
+    }
+}

@@ -1,0 +1,124 @@
+//! The file that `--port-file` names: the server's addresses, for the process that started it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use serde_json::{Map, Value};
+
+use crate::commands::CommandError;
+
+/// A file that appears at its path, complete, when the server is up. Until then, its content is in a temporary file next to it.
+#[derive(Debug)]
+pub(super) struct PortFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: File,
+}
+
+impl PortFile {
+    /// Creates the temporary file, and removes the file of an earlier server.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be written to, or if the path is something other than a file.
+    pub(super) fn create(path: &Path) -> Result<Self, CommandError> {
+        let cannot = || format!("cannot write the port file `{}`", path.display());
+        let Some(name) = path.file_name() else {
+            return Err(anyhow!("{}: it has no file name", cannot()).into());
+        };
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.is_file() => {
+                return Err(anyhow!("{}: it exists and is not a regular file", cannot()).into());
+            }
+            // What waits for the file must not read the addresses of another server.
+            Ok(_) => fs::remove_file(path).with_context(cannot)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(cannot).map_err(CommandError::from),
+        }
+        let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary).with_context(cannot)?;
+        Ok(Self { path: path.to_owned(), temporary, file })
+    }
+
+    /// Writes the addresses and moves the file to its path.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk is full, or the folder is no longer there.
+    pub(super) fn publish(mut self, addresses: &ListenerAddresses) -> Result<(), CommandError> {
+        let cannot = || format!("cannot write the port file `{}`", self.path.display());
+        writeln!(self.file, "{}", addresses.to_json()).with_context(cannot)?;
+        fs::rename(&self.temporary, &self.path).with_context(cannot)?;
+        Ok(())
+    }
+}
+
+impl Drop for PortFile {
+    fn drop(&mut self) {
+        // It is gone once it has been published.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// The addresses of the listeners, by the name of their transport: `http`, `grpc`, `metrics` and `admin`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ListenerAddresses(pub(super) Vec<(&'static str, SocketAddr)>);
+
+impl ListenerAddresses {
+    /// Returns the addresses under which programs on this machine reach the listeners.
+    fn to_json(&self) -> Value {
+        let reachable =
+            self.0.iter().map(|(name, address)| ((*name).to_owned(), reachable(*address).to_string().into()));
+        Value::Object(reachable.collect::<Map<String, Value>>())
+    }
+}
+
+/// Replaces the address of all interfaces with that of the loopback interface.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses() -> ListenerAddresses {
+        ListenerAddresses(vec![("http", "0.0.0.0:8080".parse().unwrap()), ("grpc", "[::]:8081".parse().unwrap())])
+    }
+
+    #[test]
+    fn port_file_is_complete_or_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ports.json");
+        fs::write(&path, "of an earlier server").unwrap();
+        let file = PortFile::create(&path).unwrap();
+        assert!(!path.exists());
+        file.publish(&addresses()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:8080\",\"grpc\":\"[::1]:8081\"}\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn port_file_of_a_failed_start_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(PortFile::create(&folder.path().join("ports.json")).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn port_file_must_be_writable() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("none/ports.json"), PathBuf::from("/")] {
+            let failed = PortFile::create(&path).unwrap_err();
+            assert!(failed.error.to_string().starts_with("cannot write the port file `/"), "{}", failed.error);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a command serves: a folder of models, or one model file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use futures_util::future::{self, BoxFuture, FutureExt};
+use serde_json::{Map, Value, json};
+
+use crate::commands::{CommandError, USAGE};
+use crate::families::ModelFamily;
+use crate::repository::{CustomError, CustomRepository, Listed, Repository};
+use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
+use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingsSources};
+
+/// The file that makes a folder an MLflow model.
+const MLMODEL: &str = "MLmodel";
+
+/// What is served.
+#[derive(Debug, Clone)]
+pub(in crate::commands) struct ServeTarget {
+    /// The folder with `settings.json`: the folder of the models, or that of the model file.
+    pub(in crate::commands) folder: PathBuf,
+    /// The only model, if the target is a file.
+    pub(in crate::commands) file: Option<ModelFile>,
+}
+
+/// A model without settings, which is served from its file.
+#[derive(Debug, Clone)]
+pub(in crate::commands) struct ModelFile {
+    /// The path as it was typed.
+    path: PathBuf,
+    /// The artifact, as an absolute path.
+    artifact: PathBuf,
+    /// The file's name without its extension, or the name of an MLflow model's folder.
+    pub(in crate::commands) name: String,
+    pub(in crate::commands) family: &'static ModelFamily,
+}
+
+impl ServeTarget {
+    /// Takes the folder or file from the arguments, else the folder from the environment variables that images set.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is neither, if the path does not exist, or if it is a file that is not a model file.
+    pub(in crate::commands) fn new(
+        argument: Option<&Path>,
+        environment: &dyn Environment,
+    ) -> Result<Self, CommandError> {
+        let variables = environment.variables();
+        let variable = |name: &'static str| {
+            let found = variables.iter().find(|(n, value)| n == name && !value.is_empty());
+            found.map(|(_, path)| (PathBuf::from(path), format!(", which `{name}` names,")))
+        };
+        let argument = argument.map(|path| (path.to_owned(), String::new()));
+        let target = argument.or_else(|| variable(MODELS_DIR)).or_else(|| variable(KSERVE_MODELS_DIR));
+        let Some((path, origin)) = target else {
+            let error = anyhow!("missing FOLDER: neither `{MODELS_DIR}` nor `{KSERVE_MODELS_DIR}` is set");
+            return Err(CommandError { error, code: USAGE });
+        };
+        let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
+        match absolute.metadata() {
+            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None }),
+            Ok(_) => {
+                let file = ModelFile::new(path.clone(), absolute)?;
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                Ok(Self { folder: folder.unwrap_or(Path::new(".")).to_owned(), file: Some(file) })
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let shown = path.display();
+                Err(anyhow!("`{shown}`{origin} does not exist: pass the folder of the models, or a model file").into())
+            }
+            Err(error) => Err(anyhow!("cannot open `{}`{origin}: {error}", path.display()).into()),
+        }
+    }
+
+    /// Returns the repository of the folder, or of the model file.
+    pub(in crate::commands) fn repository(&self, sources: SettingsSources, strict: bool) -> Repository {
+        let repository = Repository::new(&self.folder, sources, strict);
+        match &self.file {
+            Some(file) => repository.with_custom(Arc::new(file.clone())),
+            None => repository,
+        }
+    }
+}
+
+impl ModelFile {
+    fn new(path: PathBuf, absolute: PathBuf) -> Result<Self, CommandError> {
+        let shown = path.display();
+        let file_name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if file_name == MODEL_SETTINGS_FILE || file_name == SETTINGS_FILE {
+            return Err(anyhow!("`{shown}` holds settings, not a model: pass its folder").into());
+        }
+        let family = ModelFamily::of_file(&absolute).map_err(|error| anyhow!("cannot serve `{shown}`: {error}"))?;
+        let (artifact, name) = if file_name == MLMODEL {
+            let folder = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+            let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+            (folder, name.unwrap_or_else(|| "model".to_owned()))
+        } else {
+            let stem = absolute.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            (absolute, stem.unwrap_or_default())
+        };
+        Ok(Self { path, artifact, name, family })
+    }
+
+    /// Returns the import path of the runtime.
+    pub(in crate::commands) fn implementation(&self) -> &'static str {
+        self.family.implementations[0]
+    }
+
+    /// Describes what is served, for the log.
+    pub(in crate::commands) fn description(&self) -> String {
+        format!(
+            "Serving `{}` as model `{}` with `{}`: it is a file of {}.",
+            self.path.display(),
+            self.name,
+            self.implementation(),
+            self.family.title
+        )
+    }
+
+    fn listed(&self) -> Listed {
+        let settings: [(&str, Value); 3] = [
+            ("name", self.name.as_str().into()),
+            ("implementation", self.implementation().into()),
+            ("parameters", json!({"uri": self.artifact.to_string_lossy()})),
+        ];
+        let settings: Map<String, Value> = settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Listed { settings, source: None }
+    }
+}
+
+impl CustomRepository for ModelFile {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>, CustomError>> {
+        future::ready(Ok(vec![self.listed()])).boxed()
+    }
+
+    fn find<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, CustomError>> {
+        let found = if name == self.name { vec![self.listed()] } else { Vec::new() };
+        future::ready(Ok(found)).boxed()
+    }
+}
