@@ -21,11 +21,12 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
 
     $completions = @(switch ($command) {
         'mlserver' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
-            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder')
+            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
@@ -36,10 +37,23 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show what a model artifact contains and whether it is served natively')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print shell completions')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Write the manual pages to a folder')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
         'mlserver;start' {
+            [CompletionResult]::new('--port-file', '--port-file', [CompletionResultType]::ParameterName, 'Write the server''s addresses to FILE as JSON, once the models are loaded')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
+            [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
+            [CompletionResult]::new('--grpc-port', '--grpc-port', [CompletionResultType]::ParameterName, 'Port of the gRPC server; 0 means any free port')
+            [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
+            [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('--strict', '--strict', [CompletionResultType]::ParameterName, 'Reject unknown keys in settings files')
+            [CompletionResult]::new('--allow-empty', '--allow-empty', [CompletionResultType]::ParameterName, 'Start even if the folder has no models')
+            [CompletionResult]::new('--debug', '--debug', [CompletionResultType]::ParameterName, 'Log at debug level, including an access log')
+            [CompletionResult]::new('--no-debug', '--no-debug', [CompletionResultType]::ParameterName, 'Do not log at debug level, even if the settings do')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
@@ -73,6 +87,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--batch-jitter', '--batch-jitter', [CompletionResultType]::ParameterName, 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]')
             [CompletionResult]::new('--rate', '--rate', [CompletionResultType]::ParameterName, 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]')
             [CompletionResult]::new('--summary', '--summary', [CompletionResultType]::ParameterName, 'Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to standard output)')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('--resume', '--resume', [CompletionResultType]::ParameterName, 'Resume an interrupted run from PATH.partial')
             [CompletionResult]::new('-b', '-b', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]')
             [CompletionResult]::new('--binary-data', '--binary-data', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]')
@@ -92,6 +107,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('-t', '-t', [CompletionResultType]::ParameterName, 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)')
             [CompletionResult]::new('--template', '--template', [CompletionResultType]::ParameterName, 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)')
             [CompletionResult]::new('--name', '--name', [CompletionResultType]::ParameterName, 'Name of the project and its model [default: the folder''s name, or `my-model`]')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('--list', '--list', [CompletionResultType]::ParameterName, 'List the templates')
             [CompletionResult]::new('--force', '--force', [CompletionResultType]::ParameterName, 'Overwrite existing files')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
@@ -101,6 +117,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;dockerfile' {
             [CompletionResult]::new('--base', '--base', [CompletionResultType]::ParameterName, 'Base image [default: none for native models, otherwise one with Python]')
             [CompletionResult]::new('--server', '--server', [CompletionResultType]::ParameterName, 'Image to copy the server from')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-i', '-i', [CompletionResultType]::ParameterName, 'Also write a `Dockerfile.dockerignore`')
             [CompletionResult]::new('--include-dockerignore', '--include-dockerignore', [CompletionResultType]::ParameterName, 'Also write a `Dockerfile.dockerignore`')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
@@ -115,6 +132,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--platform', '--platform', [CompletionResultType]::ParameterName, 'Platform of the image, such as `linux/arm64` [default: that of the engine]')
             [CompletionResult]::new('--build-arg', '--build-arg', [CompletionResultType]::ParameterName, 'Build argument for the Dockerfile; may be repeated')
             [CompletionResult]::new('--network', '--network', [CompletionResultType]::ParameterName, 'Network for the build and the check [default: that of the engine]')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('--no-cache', '--no-cache', [CompletionResultType]::ParameterName, 'Do not use the build cache')
             [CompletionResult]::new('--classic', '--classic', [CompletionResultType]::ParameterName, 'Use the classic builder, for engines without BuildKit')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Run the image and send each model the `request.json` next to its settings')
@@ -128,41 +146,156 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--kind', '--kind', [CompletionResultType]::ParameterName, 'Type of manifest')
             [CompletionResult]::new('--name', '--name', [CompletionResultType]::ParameterName, 'Name of the resources [default: the folder''s name]')
             [CompletionResult]::new('--replicas', '--replicas', [CompletionResultType]::ParameterName, 'Number of replicas')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
         }
         'mlserver;doctor' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'mlserver;config' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print every effective setting and its source')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List all settings with their types, defaults and environment variables')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'Explain one setting')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
         'mlserver;config;show' {
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
+            [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
+            [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
+            [CompletionResult]::new('--grpc-port', '--grpc-port', [CompletionResultType]::ParameterName, 'Port of the gRPC server; 0 means any free port')
+            [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
+            [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('--strict', '--strict', [CompletionResultType]::ParameterName, 'Reject unknown keys in settings files')
+            [CompletionResult]::new('--debug', '--debug', [CompletionResultType]::ParameterName, 'Log at debug level, including an access log')
+            [CompletionResult]::new('--no-debug', '--no-debug', [CompletionResultType]::ParameterName, 'Do not log at debug level, even if the settings do')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
+        'mlserver;config;list' {
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'mlserver;config;explain' {
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'mlserver;config;help' {
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print every effective setting and its source')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List all settings with their types, defaults and environment variables')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'Explain one setting')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'mlserver;config;help;show' {
+            break
+        }
+        'mlserver;config;help;list' {
+            break
+        }
+        'mlserver;config;help;explain' {
+            break
+        }
+        'mlserver;config;help;help' {
+            break
+        }
         'mlserver;inspect' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'mlserver;completions' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'mlserver;man' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'mlserver;help' {
+            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
+            [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file')
+            [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
+            [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
+            [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
+            [CompletionResult]::new('manifest', 'manifest', [CompletionResultType]::ParameterValue, 'Print a Kubernetes manifest for an image')
+            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Diagnose a model folder')
+            [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Inspect settings')
+            [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show what a model artifact contains and whether it is served natively')
+            [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print shell completions')
+            [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Write the manual pages to a folder')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'mlserver;help;start' {
+            break
+        }
+        'mlserver;help;infer' {
+            break
+        }
+        'mlserver;help;init' {
+            break
+        }
+        'mlserver;help;dockerfile' {
+            break
+        }
+        'mlserver;help;build' {
+            break
+        }
+        'mlserver;help;manifest' {
+            break
+        }
+        'mlserver;help;doctor' {
+            break
+        }
+        'mlserver;help;config' {
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print every effective setting and its source')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List all settings with their types, defaults and environment variables')
+            [CompletionResult]::new('explain', 'explain', [CompletionResultType]::ParameterValue, 'Explain one setting')
+            break
+        }
+        'mlserver;help;config;show' {
+            break
+        }
+        'mlserver;help;config;list' {
+            break
+        }
+        'mlserver;help;config;explain' {
+            break
+        }
+        'mlserver;help;inspect' {
+            break
+        }
+        'mlserver;help;completions' {
+            break
+        }
+        'mlserver;help;man' {
+            break
+        }
+        'mlserver;help;help' {
             break
         }
     })

@@ -18,11 +18,12 @@ set edit:completion:arg-completer[mlserver] = {|@words|
     }
     var completions = [
         &'mlserver'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help'
             cand --help 'Print help'
             cand -V 'Print version'
             cand --version 'Print version'
-            cand start 'Serve the models of a folder'
+            cand start 'Serve the models of a folder, or a model file'
             cand infer 'Run batch inference over a file'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'
@@ -33,9 +34,22 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand inspect 'Show what a model artifact contains and whether it is served natively'
             cand completions 'Print shell completions'
             cand man 'Write the manual pages to a folder'
+            cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;start'= {
+            cand --port-file 'Write the server''s addresses to FILE as JSON, once the models are loaded'
+            cand --set 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
+            cand --host 'Address to listen on, like `--set host=ADDRESS`'
+            cand --http-port 'Port of the REST server; 0 means any free port'
+            cand --grpc-port 'Port of the gRPC server; 0 means any free port'
+            cand --metrics-port 'Port of the metrics server; 0 means any free port'
+            cand --log-level 'Least severe log lines to write'
+            cand --parallel-workers 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand --strict 'Reject unknown keys in settings files'
+            cand --allow-empty 'Start even if the folder has no models'
+            cand --debug 'Log at debug level, including an access log'
+            cand --no-debug 'Do not log at debug level, even if the settings do'
             cand -h 'Print help'
             cand --help 'Print help'
         }
@@ -68,6 +82,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --batch-jitter 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]'
             cand --rate 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]'
             cand --summary 'Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to standard output)'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand --resume 'Resume an interrupted run from PATH.partial'
             cand -b 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]'
             cand --binary-data 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]'
@@ -86,6 +101,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand -t 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)'
             cand --template 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)'
             cand --name 'Name of the project and its model [default: the folder''s name, or `my-model`]'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand --list 'List the templates'
             cand --force 'Overwrite existing files'
             cand -h 'Print help'
@@ -94,6 +110,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;dockerfile'= {
             cand --base 'Base image [default: none for native models, otherwise one with Python]'
             cand --server 'Image to copy the server from'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -i 'Also write a `Dockerfile.dockerignore`'
             cand --include-dockerignore 'Also write a `Dockerfile.dockerignore`'
             cand -h 'Print help'
@@ -107,6 +124,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --platform 'Platform of the image, such as `linux/arm64` [default: that of the engine]'
             cand --build-arg 'Build argument for the Dockerfile; may be repeated'
             cand --network 'Network for the build and the check [default: that of the engine]'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand --no-cache 'Do not use the build cache'
             cand --classic 'Use the classic builder, for engines without BuildKit'
             cand --check 'Run the image and send each model the `request.json` next to its settings'
@@ -119,35 +137,127 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --kind 'Type of manifest'
             cand --name 'Name of the resources [default: the folder''s name]'
             cand --replicas 'Number of replicas'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }
         &'mlserver;doctor'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help'
             cand --help 'Print help'
         }
         &'mlserver;config'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help'
             cand --help 'Print help'
             cand show 'Print every effective setting and its source'
+            cand list 'List all settings with their types, defaults and environment variables'
+            cand explain 'Explain one setting'
+            cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;config;show'= {
+            cand --set 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
+            cand --host 'Address to listen on, like `--set host=ADDRESS`'
+            cand --http-port 'Port of the REST server; 0 means any free port'
+            cand --grpc-port 'Port of the gRPC server; 0 means any free port'
+            cand --metrics-port 'Port of the metrics server; 0 means any free port'
+            cand --log-level 'Least severe log lines to write'
+            cand --parallel-workers 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline'
             cand --format 'Output format'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand --strict 'Reject unknown keys in settings files'
+            cand --debug 'Log at debug level, including an access log'
+            cand --no-debug 'Do not log at debug level, even if the settings do'
             cand -h 'Print help'
             cand --help 'Print help'
         }
+        &'mlserver;config;list'= {
+            cand --format 'Output format'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
+            cand -h 'Print help'
+            cand --help 'Print help'
+        }
+        &'mlserver;config;explain'= {
+            cand --format 'Output format'
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
+            cand -h 'Print help'
+            cand --help 'Print help'
+        }
+        &'mlserver;config;help'= {
+            cand show 'Print every effective setting and its source'
+            cand list 'List all settings with their types, defaults and environment variables'
+            cand explain 'Explain one setting'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'mlserver;config;help;show'= {
+        }
+        &'mlserver;config;help;list'= {
+        }
+        &'mlserver;config;help;explain'= {
+        }
+        &'mlserver;config;help;help'= {
+        }
         &'mlserver;inspect'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help'
             cand --help 'Print help'
         }
         &'mlserver;completions'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help'
             cand --help 'Print help'
         }
         &'mlserver;man'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set'
             cand -h 'Print help'
             cand --help 'Print help'
+        }
+        &'mlserver;help'= {
+            cand start 'Serve the models of a folder, or a model file'
+            cand infer 'Run batch inference over a file'
+            cand init 'Create a project that is ready to serve, test and build'
+            cand dockerfile 'Write a Dockerfile for a model folder'
+            cand build 'Build a container image of a model folder'
+            cand manifest 'Print a Kubernetes manifest for an image'
+            cand doctor 'Diagnose a model folder'
+            cand config 'Inspect settings'
+            cand inspect 'Show what a model artifact contains and whether it is served natively'
+            cand completions 'Print shell completions'
+            cand man 'Write the manual pages to a folder'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'mlserver;help;start'= {
+        }
+        &'mlserver;help;infer'= {
+        }
+        &'mlserver;help;init'= {
+        }
+        &'mlserver;help;dockerfile'= {
+        }
+        &'mlserver;help;build'= {
+        }
+        &'mlserver;help;manifest'= {
+        }
+        &'mlserver;help;doctor'= {
+        }
+        &'mlserver;help;config'= {
+            cand show 'Print every effective setting and its source'
+            cand list 'List all settings with their types, defaults and environment variables'
+            cand explain 'Explain one setting'
+        }
+        &'mlserver;help;config;show'= {
+        }
+        &'mlserver;help;config;list'= {
+        }
+        &'mlserver;help;config;explain'= {
+        }
+        &'mlserver;help;inspect'= {
+        }
+        &'mlserver;help;completions'= {
+        }
+        &'mlserver;help;man'= {
+        }
+        &'mlserver;help;help'= {
         }
     ]
     $completions[$command]

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_mlserver_global_optspecs
-    string join \n h/help V/version
+    string join \n color= h/help V/version
 end
 
 function __fish_mlserver_needs_command
@@ -24,9 +24,12 @@ function __fish_mlserver_using_subcommand
     contains -- $cmd[1] $argv
 end
 
+complete -c mlserver -n "__fish_mlserver_needs_command" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_needs_command" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_needs_command" -s V -l version -d 'Print version'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder, or a model file'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "infer" -d 'Run batch inference over a file'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create a project that is ready to serve, test and build'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
@@ -37,7 +40,25 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "config" -d 'Inspe
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Show what a model artifact contains and whether it is served natively'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "completions" -d 'Print shell completions'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write the manual pages to a folder'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l port-file -d 'Write the server\'s addresses to FILE as JSON, once the models are loaded' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l http-port -d 'Port of the REST server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l log-level -d 'Least severe log lines to write' -r -f -a "debug\t''
+info\t''
+warning\t''
+error\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l strict -d 'Reject unknown keys in settings files'
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l allow-empty -d 'Start even if the folder has no models'
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l debug -d 'Log at debug level, including an access log'
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER in this process instead of using a server. This is also the default if --model-name is a folder with a `model-settings.json` and --url is not set' -r -F
@@ -65,6 +86,9 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l batch-jitter
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l rate -d 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l summary -d 'Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to standard output)' -r -f -a "text\t''
 json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l resume -d 'Resume an interrupted run from PATH.partial'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s b -l binary-data -d 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE]'
@@ -76,11 +100,17 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s t -l template -d 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l name -d 'Name of the project and its model [default: the folder\'s name, or `my-model`]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l list -d 'List the templates'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l force -d 'Overwrite existing files'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l server -d 'Image to copy the server from' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s i -l include-dockerignore -d 'Also write a `Dockerfile.dockerignore`'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s t -l tag -d 'Name of the image' -r
@@ -89,6 +119,9 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l server -d 'I
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l platform -d 'Platform of the image, such as `linux/arm64` [default: that of the engine]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l build-arg -d 'Build argument for the Dockerfile; may be repeated' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l network -d 'Network for the build and the check [default: that of the engine]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l no-cache -d 'Do not use the build cache'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l classic -d 'Use the classic builder, for engines without BuildKit'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l check -d 'Run the image and send each model the `request.json` next to its settings'
@@ -100,14 +133,82 @@ kserve\t'KServe: InferenceService'
 seldon\t'Seldon Core 1: SeldonDeployment'"
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l name -d 'Name of the resources [default: the folder\'s name]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l replicas -d 'Number of replicas' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show" -f -a "show" -d 'Print every effective setting and its source'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "show" -d 'Print every effective setting and its source'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "explain" -d 'Explain one setting'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l http-port -d 'Port of the REST server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l log-level -d 'Least severe log lines to write' -r -f -a "debug\t''
+info\t''
+warning\t''
+error\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l strict -d 'Reject unknown keys in settings files'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l debug -d 'Log at debug level, including an access log'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -l format -d 'Output format' -r -f -a "text\t''
+json\t''
+markdown\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -l format -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print every effective setting and its source'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Explain one setting'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand man" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "start" -d 'Serve the models of a folder, or a model file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "infer" -d 'Run batch inference over a file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "build" -d 'Build a container image of a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "doctor" -d 'Diagnose a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "config" -d 'Inspect settings'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "inspect" -d 'Show what a model artifact contains and whether it is served natively'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "completions" -d 'Print shell completions'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "man" -d 'Write the manual pages to a folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print every effective setting and its source'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "explain" -d 'Explain one setting'

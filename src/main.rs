@@ -1,9 +1,10 @@
 //! The `mlserver` executable.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-use mlserver::cli::{Cli, Command};
+use clap::error::ErrorKind;
+use mlserver::cli::{self, Cli, Color, Command};
 use mlserver::commands::{self, CommandError};
 use mlserver::settings::SystemEnvironment;
 use mlserver::ui::Ui;
@@ -13,9 +14,20 @@ use mlserver::ui::Ui;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    Ui::use_colors(match cli::color(&arguments) {
+        Color::Auto => None,
+        Color::Always => Some(true),
+        Color::Never => Some(false),
+    });
     let mut ui = Ui::standard();
-    let cli = match Cli::try_parse() {
+    let cli = match cli::parse(&arguments) {
         Ok(cli) => cli,
+        // Scripts parse this form of the original.
+        Err(answer) if answer.kind() == ErrorKind::DisplayVersion => {
+            let printed = ui.line(format_args!("mlserver, version {}", env!("MLSERVER_VERSION")));
+            return ExitCode::from(if printed.is_ok() { commands::SUCCESS } else { commands::FAILURE });
+        }
         Err(answer) => {
             ui.usage(&answer);
             return ExitCode::from(if answer.use_stderr() { commands::USAGE } else { commands::SUCCESS });

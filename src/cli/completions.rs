@@ -8,6 +8,7 @@ use clap_complete::Shell;
 /// Print shell completions
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
+    /// Shell to complete for
     pub shell: Shell,
 }
 

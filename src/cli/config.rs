@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::OutputFormat;
 use super::settings::SettingArgs;
 
 /// Inspect settings
@@ -16,6 +17,8 @@ pub struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     Show(ShowArgs),
+    List(ListArgs),
+    Explain(ExplainArgs),
 }
 
 /// Print every effective setting and its source
@@ -34,12 +37,33 @@ pub struct ShowArgs {
 
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub format: ConfigFormat,
+    pub format: OutputFormat,
 }
 
+/// List all settings with their types, defaults and environment variables
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReferenceFormat,
+}
+
+/// Explain one setting
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Name of the setting, or its environment variable
+    pub key: String,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: OutputFormat,
+}
+
+/// The forms of the reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ConfigFormat {
+pub enum ReferenceFormat {
     #[default]
     Text,
     Json,
+    Markdown,
 }

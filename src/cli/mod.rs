@@ -5,6 +5,7 @@ pub mod completions;
 pub mod config;
 pub mod dockerfile;
 pub mod doctor;
+mod examples;
 pub mod infer;
 pub mod init;
 pub mod inspect;
@@ -12,20 +13,21 @@ pub mod manifest;
 pub mod settings;
 pub mod start;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// Serve machine-learning models over the Open Inference (V2) protocol
 #[derive(Debug, Parser)]
-#[command(
-    name = "mlserver",
-    // Makes `--version` print `mlserver, version 1.2.3`, which scripts parse.
-    display_name = "mlserver,",
-    version = concat!("version ", env!("MLSERVER_VERSION")),
-    disable_help_subcommand = true
-)]
+#[command(name = "mlserver", version = env!("MLSERVER_VERSION"))]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+
+    /// When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, hide_possible_values = false)]
+    pub color: Color,
 }
 
 #[derive(Debug, Subcommand)]
@@ -41,4 +43,71 @@ pub enum Command {
     Inspect(inspect::InspectArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
+}
+
+/// When to use colors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// The format of a command's result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Returns the command line, whose help starts with examples.
+pub fn command() -> clap::Command {
+    with_examples(Cli::command(), &mut Vec::new())
+}
+
+/// Parses the arguments of the process.
+///
+/// # Errors
+///
+/// Fails with what to print instead of running a command: an error of the user, the help, or the version.
+pub fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    // The parser prints its own messages, so it has to know before it has read the arguments.
+    let color = match color(arguments) {
+        Color::Auto => clap::ColorChoice::Auto,
+        Color::Always => clap::ColorChoice::Always,
+        Color::Never => clap::ColorChoice::Never,
+    };
+    let mut command = command().color(color);
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns the value of `--color`, or the default if it is missing or invalid.
+pub fn color(arguments: &[OsString]) -> Color {
+    let arguments: Vec<_> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
+    let joined = arguments.iter().rev().find_map(|argument| argument.strip_prefix("--color="));
+    let separate = arguments.windows(2).rev().find(|pair| pair[0] == "--color").map(|pair| pair[1]);
+    joined.or(separate).and_then(|value| Color::from_str(value, true).ok()).unwrap_or_default()
+}
+
+/// Puts the examples of each command in front of its usage.
+fn with_examples(command: clap::Command, path: &mut Vec<String>) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let mut command = match examples::of(path) {
+        Some(examples) => command.help_template(template(examples)),
+        None => command,
+    };
+    for name in names {
+        path.push(name.clone());
+        command = command.mut_subcommand(name, |inner| with_examples(inner, path));
+        path.pop();
+    }
+    command
+}
+
+fn template(examples: &[examples::Example]) -> StyledStr {
+    let lines: String = examples.iter().map(|example| format!("  {example}\n")).collect();
+    format!("{{about-with-newline}}\nExamples:\n{lines}\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}").into()
 }

@@ -28,6 +28,7 @@ pub use env::{Environment, SettingsSources, SystemEnvironment};
 pub use field::{
     Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
+pub use nearest::nearest;
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;

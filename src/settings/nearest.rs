@@ -3,7 +3,7 @@
 /// Returns the candidate that a misspelled name was probably meant to be.
 ///
 /// Case is ignored, and dashes count as underscores. One typo in four characters is forgiven, and at most three.
-pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let name = plain(name);
     let forgiven = (name.chars().count() / 4).clamp(1, 3);

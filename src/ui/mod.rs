@@ -4,9 +4,14 @@
 //! `mlserver config show | head -1`, is not an error: the rest of the output is dropped silently.
 
 pub mod progress;
+mod style;
 
 use std::fmt::Display;
 use std::io::{self, Write};
+
+use anstream::ColorChoice;
+
+pub use style::{Highlight, Painted};
 
 /// The two streams of a command.
 pub struct Ui {
@@ -21,9 +26,19 @@ struct UiStream {
 }
 
 impl Ui {
+    /// Chooses whether the streams of the process have colors: always, never, or if they are terminals and `NO_COLOR` is not set.
+    pub fn use_colors(always: Option<bool>) {
+        let choice = match always {
+            Some(true) => ColorChoice::Always,
+            Some(false) => ColorChoice::Never,
+            None => ColorChoice::Auto,
+        };
+        choice.write_global();
+    }
+
     /// Writes to the streams of the process.
     pub fn standard() -> Self {
-        Self::new(Box::new(io::stdout()), Box::new(io::stderr()))
+        Self::new(Box::new(anstream::stdout()), Box::new(anstream::stderr()))
     }
 
     /// Writes to the given streams.
@@ -44,17 +59,17 @@ impl Ui {
 
     /// Reports something that does not stop the command.
     pub fn warning(&mut self, message: impl Display) {
-        self.err.report(format_args!("warning: {message}"));
+        self.err.report(format_args!("{} {message}", Highlight::Warning.paint("warning:")));
     }
 
     /// Reports an error that does not stop the command.
     pub fn problem(&mut self, message: impl Display) {
-        self.err.report(format_args!("error: {message}"));
+        self.err.report(format_args!("{} {message}", Highlight::Error.paint("error:")));
     }
 
     /// Reports why the command failed, with all causes.
     pub fn error(&mut self, error: &anyhow::Error) {
-        self.err.report(format_args!("error: {error}"));
+        self.err.report(format_args!("{} {error}", Highlight::Error.paint("error:")));
         for cause in error.chain().skip(1) {
             self.err.report(format_args!("  caused by: {cause}"));
         }

@@ -86,6 +86,7 @@ fn config_show_prints_every_value_and_its_source() {
     --- stdout
     server
       debug = false (default)
+      log_level = null (default)
       parallel_workers = 1 (default)
       parallel_workers_timeout = 5 (default)
       worker_hang_timeout = 300.0 (default)
@@ -323,15 +324,21 @@ fn version_matches_the_original() {
 
 #[test]
 fn help_of_program_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["--help"]), @"
     status: 0
     --- stdout
     Serve machine-learning models over the Open Inference (V2) protocol
 
-    Usage: mlserver <COMMAND>
+    Examples:
+      mlserver start model.json  # serve a model file
+      mlserver start examples/quickstart  # serve the models of a folder
+      mlserver init churn  # create a project
+      mlserver doctor churn  # find out why it does not start
+
+    Usage: mlserver [OPTIONS] <COMMAND>
 
     Commands:
-      start        Serve the models of a folder
+      start        Serve the models of a folder, or a model file
       infer        Run batch inference over a file
       init         Create a project that is ready to serve, test and build
       dockerfile   Write a Dockerfile for a model folder
@@ -342,40 +349,72 @@ fn help_of_program_snapshot() {
       inspect      Show what a model artifact contains and whether it is served natively
       completions  Print shell completions
       man          Write the manual pages to a folder
+      help         Print this message or the help of the given subcommand(s)
 
     Options:
-      -h, --help     Print help
-      -V, --version  Print version
+          --color <WHEN>  When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                          [default: auto] [possible values: auto, always, never]
+      -h, --help          Print help
+      -V, --version       Print version
     --- stderr
     ");
 }
 
 #[test]
 fn help_of_start_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @"
     status: 0
     --- stdout
-    Serve the models of a folder
+    Serve the models of a folder, or a model file
+
+    Examples:
+      mlserver start .
+      mlserver start churn.joblib  # serve one file as model `churn`
+      mlserver start . --http-port 9000 --set max_in_flight=64
+      mlserver start . --http-port 0 --port-file ports.json  # choose a free port
 
     Usage: mlserver start [OPTIONS] [FOLDER]
 
     Arguments:
-      [FOLDER]  Folder with `settings.json` and the models, each with a `model-settings.json` [default:
-                the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
+      [FOLDER]  Folder with `settings.json` and the models, each with a `model-settings.json`; or a
+                model file, which is served under its name without extension [default: the value of
+                `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
 
     Options:
-          --strict  Reject unknown keys in settings files
-      -h, --help    Print help
+          --strict            Reject unknown keys in settings files
+          --allow-empty       Start even if the folder has no models
+          --port-file <FILE>  Write the server's addresses to FILE as JSON, once the models are loaded
+          --color <WHEN>      When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                              [default: auto] [possible values: auto, always, never]
+      -h, --help              Print help
+
+    Settings:
+          --set <KEY=VALUE>       Change a setting; may be repeated, and the last one counts. Keys of
+                                  objects are separated by dots, lists are JSON. `mlserver config list`
+                                  prints all settings
+          --host <ADDRESS>        Address to listen on, like `--set host=ADDRESS`
+          --http-port <PORT>      Port of the REST server; 0 means any free port
+          --grpc-port <PORT>      Port of the gRPC server; 0 means any free port
+          --metrics-port <PORT>   Port of the metrics server; 0 means any free port
+          --debug                 Log at debug level, including an access log
+          --log-level <LEVEL>     Least severe log lines to write [possible values: debug, info,
+                                  warning, error]
+          --parallel-workers <N>  Worker processes per pool of Python models; 0 means one worker that
+                                  runs plain functions inline
     --- stderr
     ");
 }
 
 #[test]
 fn help_of_build_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["build", "--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["build", "--help"]), @"
     status: 0
     --- stdout
     Build a container image of a model folder
+
+    Examples:
+      mlserver build churn -t registry.example.com/churn:1
+      mlserver build churn -t registry.example.com/churn:1 --check --push
 
     Usage: mlserver build [OPTIONS] --tag <TAG> <FOLDER>
 
@@ -396,6 +435,8 @@ fn help_of_build_snapshot() {
           --check                   Run the image and send each model the `request.json` next to its
                                     settings
           --push                    Push the image to its registry, after the check
+          --color <WHEN>            When to use colors; `auto` means on a terminal, unless NO_COLOR is
+                                    set [default: auto] [possible values: auto, always, never]
       -h, --help                    Print help
     --- stderr
     ");
@@ -403,10 +444,14 @@ fn help_of_build_snapshot() {
 
 #[test]
 fn help_of_dockerfile_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["dockerfile", "--help"]), @"
     status: 0
     --- stdout
     Write a Dockerfile for a model folder
+
+    Examples:
+      mlserver dockerfile churn  # write churn/Dockerfile
+      mlserver dockerfile churn --server registry.example.com/mlserver:slim
 
     Usage: mlserver dockerfile [OPTIONS] <FOLDER>
 
@@ -418,6 +463,8 @@ fn help_of_dockerfile_snapshot() {
           --base <IMAGE>          Base image [default: none for native models, otherwise one with
                                   Python]
           --server <IMAGE>        Image to copy the server from [default: mlserver:[VERSION]-slim]
+          --color <WHEN>          When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                                  [default: auto] [possible values: auto, always, never]
       -h, --help                  Print help
     --- stderr
     ");
@@ -425,10 +472,15 @@ fn help_of_dockerfile_snapshot() {
 
 #[test]
 fn help_of_init_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["init", "--help"]), @"
     status: 0
     --- stdout
     Create a project that is ready to serve, test and build
+
+    Examples:
+      mlserver init churn  # a Python model
+      mlserver init churn --from churn.joblib  # a project around a model file
+      mlserver init --list
 
     Usage: mlserver init [OPTIONS] [FOLDER]
 
@@ -442,6 +494,8 @@ fn help_of_init_snapshot() {
                                  `my-model`]
           --list                 List the templates
           --force                Overwrite existing files
+          --color <WHEN>         When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                                 [default: auto] [possible values: auto, always, never]
       -h, --help                 Print help
     --- stderr
     ");
@@ -449,28 +503,41 @@ fn help_of_init_snapshot() {
 
 #[test]
 fn help_of_config_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["config", "--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["config", "--help"]), @"
     status: 0
     --- stdout
     Inspect settings
 
-    Usage: mlserver config <COMMAND>
+    Examples:
+      mlserver config show .  # the effective settings, and where they come from
+      mlserver config explain http_port
+      mlserver config list
+
+    Usage: mlserver config [OPTIONS] <COMMAND>
 
     Commands:
-      show  Print every effective setting and its source
+      show     Print every effective setting and its source
+      list     List all settings with their types, defaults and environment variables
+      explain  Explain one setting
+      help     Print this message or the help of the given subcommand(s)
 
     Options:
-      -h, --help  Print help
+          --color <WHEN>  When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                          [default: auto] [possible values: auto, always, never]
+      -h, --help          Print help
     --- stderr
     ");
 }
 
 #[test]
 fn help_of_config_show_snapshot() {
-    insta::assert_snapshot!(Case::new().run(&["config", "show", "--help"]), @r"
+    insta::assert_snapshot!(Case::new().run(&["config", "show", "--help"]), @"
     status: 0
     --- stdout
     Print every effective setting and its source
+
+    Examples:
+      mlserver config show . --format json --set http_port=9000
 
     Usage: mlserver config show [OPTIONS] [FOLDER]
 
@@ -480,7 +547,23 @@ fn help_of_config_show_snapshot() {
     Options:
           --strict           Reject unknown keys in settings files
           --format <FORMAT>  Output format [default: text] [possible values: text, json]
+          --color <WHEN>     When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                             [default: auto] [possible values: auto, always, never]
       -h, --help             Print help
+
+    Settings:
+          --set <KEY=VALUE>       Change a setting; may be repeated, and the last one counts. Keys of
+                                  objects are separated by dots, lists are JSON. `mlserver config list`
+                                  prints all settings
+          --host <ADDRESS>        Address to listen on, like `--set host=ADDRESS`
+          --http-port <PORT>      Port of the REST server; 0 means any free port
+          --grpc-port <PORT>      Port of the gRPC server; 0 means any free port
+          --metrics-port <PORT>   Port of the metrics server; 0 means any free port
+          --debug                 Log at debug level, including an access log
+          --log-level <LEVEL>     Least severe log lines to write [possible values: debug, info,
+                                  warning, error]
+          --parallel-workers <N>  Worker processes per pool of Python models; 0 means one worker that
+                                  runs plain functions inline
     --- stderr
     ");
 }

@@ -70,11 +70,17 @@ fn every_command_has_a_manual_page() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let help = String::from_utf8(run_mlserver(repository_path("."), &["--help"]).stdout).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let commands: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    let commands = commands.filter_map(|line| line.split_whitespace().next());
+    let commands: Vec<_> = commands.filter(|command| *command != "help").collect();
     assert!(commands.len() >= 6, "{commands:?}");
     for command in commands {
         let page = fs::read_to_string(path.join(format!("mlserver-{command}.1"))).unwrap();
         assert!(page.contains(&format!(".TH mlserver-{command} 1")), "{page}");
     }
     assert!(fs::read_to_string(path.join("mlserver.1")).unwrap().contains(".TH mlserver 1"));
+}
+
+#[test]
+fn generated_settings_reference_is_up_to_date() {
+    is_printed_by("docs/reference/settings.md", &["config", "list", "--format", "markdown"]);
 }

@@ -6,32 +6,26 @@ use std::fmt;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use crate::cli::config::{ConfigArgs, ConfigCommand, ConfigFormat, ShowArgs};
+use crate::cli::OutputFormat;
+use crate::cli::config::ShowArgs;
 use crate::repository::{Discovery, Repository};
 use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings, SettingsSources};
 use crate::ui::Ui;
 
-use super::CommandError;
-use super::setting_arguments::setting_arguments;
-
-/// Runs `mlserver config`.
-pub fn run(args: &ConfigArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    match &args.command {
-        ConfigCommand::Show(args) => show(args, environment, ui),
-    }
-}
+use crate::commands::CommandError;
+use crate::commands::setting_arguments::setting_arguments;
 
 /// Prints the settings on standard output, and their problems on standard error.
 ///
 /// A model that cannot be read is reported as an error, but fails the command only in strict mode.
-fn show(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+pub(super) fn run(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
     let server = Settings::load(&args.folder, &sources, args.strict)?;
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();
     report(&server, &discovery, ui);
     match args.format {
-        ConfigFormat::Text => text(&server, &discovery, ui)?,
-        ConfigFormat::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
+        OutputFormat::Text => text(&server, &discovery, ui)?,
+        OutputFormat::Json => ui.line(format_args!("{:#}", to_json(&server, &discovery)))?,
     }
     match discovery.errors.len() {
         1.. if args.strict => Err(anyhow!("not every model in `{}` can be read", args.folder.display()).into()),
