@@ -4,10 +4,26 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Diagnose a model folder
+use super::OutputFormat;
+use super::settings::SettingArgs;
+
+/// Find out what would keep a folder or model file from being served
+///
+/// Exit codes: 0 `start` would become ready; 1 it would not; 2 invalid arguments.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Folder with the models
-    #[arg(default_value = ".")]
-    pub folder: PathBuf,
+    /// Folder with the models, or a model file
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub target: PathBuf,
+
+    /// Also check that images can be built
+    #[arg(long)]
+    pub image: bool,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: OutputFormat,
+
+    #[command(flatten)]
+    pub settings: SettingArgs,
 }

@@ -81,10 +81,7 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
             example("mlserver manifest churn --image registry.example.com/churn:1 --kind kserve", ""),
         ],
     ),
-    (
-        &["doctor"],
-        &[example("mlserver doctor .", ""), example("mlserver doctor churn --format json", "for scripts")],
-    ),
+    (&["doctor"], &[example("mlserver doctor .", ""), example("mlserver doctor churn --format json", "for scripts")]),
     (
         &["config"],
         &[

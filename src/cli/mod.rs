@@ -109,5 +109,6 @@ fn with_examples(command: clap::Command, path: &mut Vec<String>) -> clap::Comman
 
 fn template(examples: &[examples::Example]) -> StyledStr {
     let lines: String = examples.iter().map(|example| format!("  {example}\n")).collect();
-    format!("{{about-with-newline}}\nExamples:\n{lines}\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}").into()
+    format!("{{about-with-newline}}\nExamples:\n{lines}\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}")
+        .into()
 }

@@ -32,7 +32,7 @@ use crate::telemetry::limit::LogLimiter;
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 pub use crate::runtimes::RuntimeStatus;
-pub use budget::{BudgetLoader, TooLarge};
+pub use budget::{BudgetLoader, TooLarge, artifact_size};
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
 pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};

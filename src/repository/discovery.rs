@@ -58,6 +58,11 @@ pub enum DiscoveryError {
 }
 
 impl DiscoveryError {
+    /// Reports whether a model is missing because of it. A folder that cannot be searched may hold none.
+    pub fn is_of_model(&self) -> bool {
+        matches!(self, Self::Settings { .. } | Self::Listed { .. } | Self::Environment { .. })
+    }
+
     /// Returns the file or folder that could not be read. `None` for other sources of models.
     pub fn path(&self) -> Option<&Path> {
         match self {

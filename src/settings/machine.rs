@@ -8,7 +8,7 @@ use std::path::Path;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Returns the memory that the control group, or else the machine, allows this process, in bytes. `None` if neither is known.
-pub(super) fn memory_limit() -> Option<u64> {
+pub fn memory_limit() -> Option<u64> {
     let groups = read_small(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let by_group = group_limits(&groups, Path::new(CGROUPS));
     let of_machine = read_small(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));

@@ -28,8 +28,9 @@ pub use env::{Environment, SettingsSources, SystemEnvironment};
 pub use field::{
     Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
-pub use nearest::nearest;
+pub use machine::memory_limit;
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};
+pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
 pub use server::{CorsSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings};

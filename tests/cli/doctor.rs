@@ -1,29 +1,54 @@
-//! `mlserver doctor`: problems are found without starting a server or running a model's code.
+//! `mlserver doctor`: problems are found without starting a server or running a model's code, and each of them keeps `start` from
+//! becoming ready.
 
+use std::fs;
 use std::net::TcpListener;
-use std::process::Output;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::python::python;
-use crate::support::{Folder, mlserver_command};
+use crate::support::{Folder, ServerBuilder, mlserver_command};
 
-fn doctor(folder: &Folder, variables: &[(&str, &str)]) -> Output {
-    let mut command = mlserver_command(folder.root(), &["doctor", folder.root().to_str().unwrap()]);
-    // Free ports, unless the settings override them; and no Docker engine.
+fn doctor_command(folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = mlserver_command(folder.root(), &[&["doctor"], arguments].concat());
     for name in ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"] {
         command.env(name, "0");
     }
-    command.env("MLSERVER_HOST", "127.0.0.1").env("DOCKER_HOST", "unix:///no/such/engine.sock");
-    command.envs(variables.iter().copied()).output().unwrap()
+    command.env("MLSERVER_HOST", "127.0.0.1");
+    command
 }
 
-/// Returns the findings, without the folder's path.
+fn doctor(folder: &Folder, variables: &[(&str, &str)]) -> Output {
+    doctor_command(folder, &[folder.root().to_str().unwrap()]).envs(variables.iter().copied()).output().unwrap()
+}
+
+/// Returns the findings, without the folder's path and the machine's memory.
 fn findings(folder: &Folder, output: &Output) -> String {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let text = text.replace(folder.root().canonicalize().unwrap().to_str().unwrap(), "[DIR]");
     text.replace(folder.root().to_str().unwrap(), "[DIR]")
 }
+
+/// Checks that `doctor` finds a problem in a folder with a model in Python, and that `start` fails there, too.
+#[track_caller]
+fn is_found_and_fails(folder: Folder, python: &Path, expected: &str) {
+    let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())]);
+    let found = findings(&folder, &output);
+    assert!(found.lines().any(|line| line.starts_with("problem") && line.contains(expected)), "{expected}:\n{found}");
+    assert_eq!(output.status.code(), Some(1), "{found}");
+    let ended = ServerBuilder::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).run();
+    assert_eq!(ended.code, Some(1), "{expected}: `start` becomes ready: {}", ended.stdout);
+}
+
+fn own_model(source: &str) -> Folder {
+    let settings = r#"{"name": "m", "implementation": "models.Own"}"#;
+    Folder::new().file("m/model-settings.json", settings).file("m/models.py", source)
+}
+
+const OWN: &str = "from mlserver import MLModel\n\nclass Own(MLModel):\n    async def predict(self, payload):\n        return payload\n";
 
 #[test]
 fn doctor_folder_without_problems_passes() {
@@ -32,62 +57,204 @@ fn doctor_folder_without_problems_passes() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     insta::assert_snapshot!(findings(&folder, &output), @r"
     ok       server settings in `[DIR]` (`mlserver config show` prints them)
-    ok       port 0 for HTTP is free
-    ok       port 0 for gRPC is free
-    ok       port 0 for metrics is free
+    ok       any free port is used for HTTP
+    ok       any free port is used for gRPC
+    ok       any free port is used for metrics
     ok       model `breast-cancer-lightgbm` is native
     ok       model `iris-xgboost` is native
-    warning  `mlserver build` does not work: no Docker engine responds at `unix:///no/such/engine.sock`: start one, or set `DOCKER_HOST`
     ");
+    let output = doctor_command(&folder, &["iris-xgboost/model.json"]).output().unwrap();
+    assert!(findings(&folder, &output).contains("ok       model `model` is native"), "a model file is examined, too");
 }
 
 #[test]
 fn doctor_every_problem_has_a_hint() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
+    let lost =
+        r#"{"name": "lost", "implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"uri": "gone.bst"}}"#;
+    let own = r#"{"name": "own", "implementation": "models.Own", "parameters": {"environment_path": "/no/such/env"}}"#;
     let folder = Folder::iris()
-        .settings(&json!({"http_port": port, "gprc_port": 1}))
+        .settings(&json!({"http_port": port, "gprc_port": 1, "metrics_dir": "/tmp/metrics"}))
         .file("broken/model-settings.json", "{")
-        .file("lost/model-settings.json", r#"{"name": "lost", "implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"uri": "gone.bst"}}"#)
-        .file("own/model-settings.json", r#"{"name": "own", "implementation": "models.Own", "parameters": {"environment_path": "/no/such/env"}}"#);
+        .file("lost/model-settings.json", lost)
+        .file("own/model-settings.json", own);
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(String::from_utf8(output.stderr.clone()).unwrap(), "error: found 4 problems\n");
-    let found = findings(&folder, &output).replace(&port.to_string(), "[PORT]");
-    insta::assert_snapshot!(found, @r"
+    let owner = format!("(process {})", std::process::id());
+    let found = findings(&folder, &output);
+    let by_whom = found.lines().find(|line| line.contains("Address already in use")).unwrap().to_owned();
+    assert!(by_whom.contains(&owner) && by_whom.ends_with("stop it, or change `http_port`"), "{by_whom}");
+    let found: String =
+        found.lines().filter(|line| !line.contains("Address already in use")).map(|line| format!("{line}\n")).collect();
+    insta::assert_snapshot!(found, @"
+    warning  settings: `metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process
     warning  settings: unknown key `gprc_port` in `[DIR]/settings.json` (did you mean `grpc_port`?)
     ok       server settings in `[DIR]` (`mlserver config show` prints them)
-    problem  the HTTP server cannot listen on 127.0.0.1:[PORT]: Address already in use (os error 98); stop the process using it, or change `http_port`
-    ok       port 0 for gRPC is free
-    ok       port 0 for metrics is free
+    ok       any free port is used for gRPC
+    ok       any free port is used for metrics
     problem  failed to load the model settings at `[DIR]/broken/model-settings.json`: `[DIR]/broken/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1
     ok       model `iris-xgboost` is native
     problem  cannot load model `lost`: Invalid URI specified for model lost ([DIR]/lost/gone.bst): no such file or directory; its folder contains model-settings.json
     problem  model `own` runs in Python: cannot use `environment_path` /no/such/env: No such file or directory (os error 2)
-    warning  `mlserver build` does not work: no Docker engine responds at `unix:///no/such/engine.sock`: start one, or set `DOCKER_HOST`
     ");
 }
 
 #[test]
-fn doctor_python_models_report_their_interpreter() {
-    let Some(python) = python() else { return };
-    let folder = Folder::new().file("model-settings.json", r#"{"name": "own", "implementation": "models.Own"}"#);
-    // The folder has no code of the model to run.
-    let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())]);
-    assert_eq!(output.status.code(), Some(0));
-    let expected = format!("ok       model `own` runs in Python, with `{}`\n", python.display());
-    let found = String::from_utf8(output.stdout).unwrap();
-    assert!(found.contains(&expected), "{found}");
-    let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", "/no/such/python")]);
-    assert_eq!(output.status.code(), Some(1));
-    let found = String::from_utf8(output.stdout).unwrap();
-    assert!(found.contains("problem  model `own` runs in Python: cannot run `/no/such/python`"), "{found}");
+fn doctor_finds_two_settings_for_one_port() {
+    let free = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let folder = Folder::iris().settings(&json!({"http_port": free, "grpc_port": free}));
+    let output = doctor(&folder, &[]);
+    let found = findings(&folder, &output);
+    assert!(found.contains("`http_port` is the same port: change `grpc_port`"), "{found}");
+    assert_eq!(ServerBuilder::new(folder).run().code, Some(1));
 }
 
 #[test]
-fn doctor_empty_folder_suggests_next_steps() {
-    let folder = Folder::new();
+fn doctor_finds_what_keeps_python_models_from_loading() {
+    let Some(python) = python() else { return };
+    let cases = [
+        (own_model(&OWN.replace("class Own", "class Onw")), "has no `Own` (did you mean `Onw`?)"),
+        (own_model(&format!("import torhc\n{OWN}")), "models.py`, line 1: no module `torhc`; install it for `"),
+        (
+            own_model(&format!("import helper\n{OWN}")).file("m/helper.py", "from os import path\nimport torhc.nn"),
+            "helper.py`, line 2: no module `torhc`",
+        ),
+        (own_model("def broken(:\n"), "models.py`, line 1: "),
+        (
+            own_model(OWN).file("m/model-settings.json", r#"{"implementation": "modles.Own"}"#),
+            "no module `modles`; looked in `",
+        ),
+        (own_model(OWN).file("m/model-settings.json", r#"{"implementation": "Own"}"#), "`Own` is not an import path"),
+        (
+            Folder::new()
+                .file("m/model-settings.json", r#"{"implementation": "mlserver_catboost.CatboostModel"}"#)
+                .file("m/model.cbm", "x"),
+            "its runtime needs the module `catboost`",
+        ),
+        (
+            Folder::new().file(
+                "m/model-settings.json",
+                r#"{"implementation": "mlserver_catboost.CatboostModel", "parameters": {"uri": "none.cbm"}}"#,
+            ),
+            "no such file or directory; its folder contains model-settings.json",
+        ),
+    ];
+    for (folder, expected) in cases {
+        is_found_and_fails(folder, &python, expected);
+    }
+}
+
+#[test]
+fn doctor_passes_python_models_that_load() {
+    let Some(python) = python() else { return };
+    let guarded = format!(
+        "try:\n    import torhc\nexcept ImportError:\n    torhc = None\n\n{OWN}\n    def lazy(self):\n        import torhc\n"
+    );
+    let packaged = OWN.replace("from mlserver import MLModel\n", "from mlserver import MLModel\nfrom .part import x\n");
+    let folders = [
+        own_model(OWN),
+        own_model(&guarded),
+        own_model("from other import *\n").file("m/other.py", OWN),
+        own_model("from other import Own\n").file("m/other.py", OWN),
+        own_model("")
+            .file("m/model-settings.json", r#"{"implementation": "pack.inner.Own"}"#)
+            .file("m/pack/__init__.py", "")
+            .file("m/pack/inner.py", packaged)
+            .file("m/pack/part.py", "x = 1"),
+        own_model("raise SystemError('never run by doctor')"),
+    ];
+    let count = folders.len();
+    for (index, folder) in folders.into_iter().enumerate() {
+        // The last one only shows that nothing is run: its class is missing.
+        let loads = index + 1 < count;
+        let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())]);
+        let found = findings(&folder, &output);
+        assert_eq!(output.status.code(), Some(u8::from(!loads).into()), "{index}: {found}");
+        assert!(!found.contains("never run"), "{found}");
+        if loads {
+            assert!(found.contains(&format!("runs in Python, with `{}`\n", python.display())), "{found}");
+            ServerBuilder::new(folder).env("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap()).start();
+        }
+    }
+}
+
+#[test]
+fn doctor_interpreter_that_is_missing_is_a_problem() {
+    let folder = own_model(OWN);
+    let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", "/no/such/python")]);
+    assert_eq!(output.status.code(), Some(1));
+    let found = findings(&folder, &output);
+    assert!(found.contains("problem  model `m` runs in Python: cannot run `/no/such/python`"), "{found}");
+}
+
+#[test]
+fn doctor_requirements_that_are_not_met_are_warnings() {
+    let Some(python) = python() else { return };
+    let folder = own_model(OWN)
+        .file("m/requirements.txt", "# comment\nno-such-package>=1\n--pre\nother; python_version < '3'\n");
+    let output = doctor(&folder, &[("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())]);
+    let found = findings(&folder, &output);
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    // Some interpreters have neither `packaging` nor `pip`, which parse requirements.
+    let parses = Command::new(&python).args(["-c", "import packaging.requirements"]).output().unwrap().status.success()
+        || Command::new(&python)
+            .args(["-c", "import pip._vendor.packaging.requirements"])
+            .output()
+            .unwrap()
+            .status
+            .success();
+    let expected = "m/requirements.txt` asks for `no-such-package>=1`, which is not installed for `";
+    assert_eq!(found.contains(expected), parses, "{found}");
+    assert!(!found.contains("other"), "{found}");
+}
+
+#[test]
+fn doctor_problems_of_models_that_are_not_loaded_are_warnings() {
+    let folder =
+        Folder::iris().file("broken/model-settings.json", "{").settings(&json!({"load_models_at_startup": false}));
     let output = doctor(&folder, &[]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(findings(&folder, &output).contains("warning  no models found: create one with `mlserver init [DIR]`"));
+    assert!(findings(&folder, &output).contains("warning  failed to load the model settings"));
+    ServerBuilder::new(folder).start();
+}
+
+#[test]
+fn doctor_warns_of_another_executable_in_the_path() {
+    let script = "#!/usr/bin/python3\nimport sys\nfrom mlserver.cli import main\nsys.exit(main())\n";
+    let folder = Folder::iris().file("bin/mlserver", script);
+    fs::set_permissions(folder.path("bin/mlserver"), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = doctor(&folder, &[("PATH", folder.path("bin").to_str().unwrap())]);
+    assert_eq!(output.status.code(), Some(0));
+    let expected = "warning  the command `mlserver` is `[DIR]/bin/mlserver`, a script of Seldon's Python package";
+    assert!(findings(&folder, &output).contains(expected), "{}", findings(&folder, &output));
+}
+
+#[test]
+fn doctor_empty_and_missing_folders_suggest_next_steps() {
+    let folder = Folder::new();
+    let output = doctor(&folder, &[]);
+    assert_eq!(output.status.code(), Some(1), "`start` fails without models");
+    assert!(findings(&folder, &output).contains("problem  no models found: create one with `mlserver init [DIR]`"));
+    let output = doctor_command(&folder, &["nowhere"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(findings(&folder, &output).contains("problem  `nowhere` does not exist"));
+}
+
+#[test]
+fn doctor_takes_settings_and_prints_json() {
+    let folder = Folder::iris();
+    let arguments = [".", "--format", "json", "--set", "cors_settings={\"allow_origin_regex\": \"(\"}", "--image"];
+    let output =
+        doctor_command(&folder, &arguments).env("DOCKER_HOST", "unix:///no/such/engine.sock").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["problems"], &found["warnings"]), (&json!(1), &json!(1)), "{found}");
+    let text = |level: &str| {
+        let all = found["findings"].as_array().unwrap();
+        all.iter().find(|finding| finding["level"] == level).unwrap()["text"].as_str().unwrap().to_owned()
+    };
+    assert!(text("problem").contains("allow_origin_regex"), "{found}");
+    assert!(text("warning").starts_with("`mlserver build` does not work: "), "{found}");
 }

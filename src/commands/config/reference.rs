@@ -5,8 +5,8 @@ use std::fmt::Write;
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use crate::cli::config::{ExplainArgs, ListArgs, ReferenceFormat};
 use crate::cli::OutputFormat;
+use crate::cli::config::{ExplainArgs, ListArgs, ReferenceFormat};
 use crate::commands::CommandError;
 use crate::settings::{
     Availability, FieldKind, MODEL, MODEL_SETTINGS_FILE, Original, SERVER, SETTINGS_FILE, SettingField, SettingGroup,

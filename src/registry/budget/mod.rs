@@ -97,8 +97,13 @@ impl BudgetLoader {
     async fn size_of_artifact(&self, settings: &ModelSettings) -> u64 {
         let Ok(Artifact::Path(path)) = Artifact::resolve(settings, &self.working_directory) else { return 0 };
         // If the file system fails here, the load fails too, and reports the reason.
-        tokio::task::spawn_blocking(move || size_of(&path, MAX_DEPTH)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || artifact_size(&path)).await.unwrap_or_default()
     }
+}
+
+/// Returns the size of a file, or of the files of a folder, in bytes.
+pub fn artifact_size(path: &Path) -> u64 {
+    size_of(path, MAX_DEPTH)
 }
 
 fn size_of(path: &Path, depth: usize) -> u64 {

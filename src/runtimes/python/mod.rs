@@ -4,6 +4,7 @@
 //! Inside a pool, `dispatch` decides which worker runs which call, `process` spawns and reaps workers, `connection` moves
 //! `frame`s, and `message` encodes and decodes their content. `docs/worker-protocol.md` describes the wire format.
 
+mod check;
 mod connection;
 mod dispatch;
 mod environment;
@@ -40,6 +41,7 @@ use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::workers::WorkerMetrics;
+pub use check::{StaticFinding, StaticFindingLevel};
 use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
 use message::MessageError;

@@ -95,10 +95,17 @@ pub(super) async fn probe(path: &Path) -> Result<Interpreter, InterpreterError> 
 
 /// The exit status of a program, and the start of its output.
 #[derive(Debug)]
-pub(super) struct ProgramOutput {
-    pub(super) status: ExitStatus,
+pub(in crate::runtimes::python) struct ProgramOutput {
+    pub(in crate::runtimes::python) status: ExitStatus,
     output: String,
     errors: String,
+}
+
+impl ProgramOutput {
+    /// Returns the start of its standard output.
+    pub(in crate::runtimes::python) fn output(&self) -> &str {
+        &self.output
+    }
 }
 
 impl fmt::Display for ProgramOutput {
@@ -110,7 +117,10 @@ impl fmt::Display for ProgramOutput {
 }
 
 /// Runs a program until it exits. If that takes longer than `timeout`, kills it and returns `None`.
-pub(super) async fn run(command: &mut Command, timeout: Duration) -> io::Result<Option<ProgramOutput>> {
+pub(in crate::runtimes::python) async fn run(
+    command: &mut Command,
+    timeout: Duration,
+) -> io::Result<Option<ProgramOutput>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());

@@ -26,6 +26,7 @@ use super::PythonOptions;
 use crate::settings::ModelSettings;
 use archives::{ArchiveError, Archives};
 use expand::expand;
+pub(super) use interpreter::run as run_program;
 use interpreter::{Interpreter, InterpreterError, PythonVersion, probe};
 use relocate::VenvFile;
 

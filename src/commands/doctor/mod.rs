@@ -1,0 +1,172 @@
+//! `mlserver doctor`: finds what would fail at startup, without starting.
+
+mod findings;
+mod models;
+mod port_owner;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+
+use super::CommandError;
+use super::setting_arguments::setting_arguments;
+use super::start::{ServeTarget, python_options};
+use crate::cli::OutputFormat;
+use crate::cli::doctor::DoctorArgs;
+use crate::image::DockerEngine;
+use crate::registry::chain;
+use crate::runtimes::python::Python;
+use crate::server::{bind, rest};
+use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
+use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::ui::Ui;
+use findings::{FindingLevel, Findings};
+use port_owner::port_owner;
+
+/// Runs `mlserver doctor`. Reads settings, artifacts and interpreters, and runs no model code.
+///
+/// # Errors
+///
+/// Fails if a problem would keep the server from becoming ready.
+pub fn run(args: &DoctorArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let mut findings = Findings::default();
+    runtime.block_on(examine(args, environment, &mut findings));
+    match args.format {
+        OutputFormat::Text => findings.print(ui)?,
+        OutputFormat::Json => ui.line(format_args!("{:#}", findings.to_json()))?,
+    }
+    match findings.count(FindingLevel::Problem) {
+        0 => Ok(()),
+        1 => Err(anyhow!("found 1 problem").into()),
+        count => Err(anyhow!("found {count} problems").into()),
+    }
+}
+
+async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mut Findings) {
+    let target = match ServeTarget::new(Some(&args.target), environment) {
+        Ok(target) => target,
+        Err(failure) => return findings.problem(failure.error),
+    };
+    let folder = target.folder.display();
+    let loaded = SettingsSources::read(environment).and_then(|sources| {
+        let sources = sources.with_arguments(setting_arguments(&args.settings));
+        Ok((Settings::load(&target.folder, &sources, false)?, sources))
+    });
+    let (loaded, sources) = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return findings.problem(format_args!("settings: {}", chain(&error))),
+    };
+    for warning in &loaded.warnings {
+        findings.warning(format_args!("settings: {warning}"));
+    }
+    let settings = loaded.settings;
+    findings.models_are_optional = !settings.load_models_at_startup;
+    findings.ok(format_args!("server settings in `{folder}` (`mlserver config show` prints them)"));
+    if let Some(Err(error)) = settings.cors_settings.as_ref().map(rest::Cors::new) {
+        findings.problem(format_args!("settings: {}", chain(&error)));
+    }
+    ports(&settings, findings).await;
+    other_executable(environment, findings);
+    let repository = target.repository(sources, false);
+    let mut metrics = MetricsRegistry::default();
+    let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
+    if let Some(class) = &settings.model_repository_implementation {
+        // Only the class knows the models.
+        let mut model = ModelSettings::new("model repository", class);
+        model.source = Some(repository.root().join(MODEL_SETTINGS_FILE));
+        models::examine_class(&model, &python, findings).await;
+    } else {
+        let discovery = match repository.custom() {
+            Some(custom) => match custom.list().await {
+                Ok(listed) => repository.read(listed),
+                Err(error) => return findings.problem(chain(&error)),
+            },
+            None => repository.discover(),
+        };
+        for error in &discovery.errors {
+            if error.is_of_model() {
+                findings.model_problem(chain(error));
+            } else {
+                findings.warning(chain(error));
+            }
+        }
+        if discovery.models.is_empty() && !discovery.errors.iter().any(|error| error.is_of_model()) {
+            findings.model_problem(format_args!(
+                "no models found: create one with `mlserver init {folder}`, add a `{MODEL_SETTINGS_FILE}` next to your own, or pass \
+                 a model file"
+            ));
+        }
+        let mut examined = Vec::new();
+        for model in discovery.models {
+            for warning in &model.warnings {
+                findings.warning(format_args!("model `{}`: {warning}", model.settings.name));
+            }
+            examined.push((
+                models::examine(&model.settings, repository.working_directory(), &python, findings).await,
+                model.settings,
+            ));
+        }
+        models::memory(&examined, repository.working_directory(), &settings, findings);
+    }
+    if args.image {
+        let variables: HashMap<String, String> = environment.variables().into_iter().collect();
+        match DockerEngine::connect(&variables).await {
+            Ok(_) => findings.ok("a Docker engine is available for `mlserver build`"),
+            Err(error) => findings.warning(format_args!("`mlserver build` does not work: {error}")),
+        }
+    }
+}
+
+/// Binds every port that the server would bind, all at once.
+async fn ports(settings: &Settings, findings: &mut Findings) {
+    let mut ports = vec![("HTTP", "http_port", settings.http_port), ("gRPC", "grpc_port", settings.grpc_port)];
+    if let Some(port) = settings.admin_port.filter(|_| settings.repository_api) {
+        ports.push(("admin", "admin_port", port));
+    }
+    if settings.metrics_endpoint.is_some() {
+        ports.push(("metrics", "metrics_port", settings.metrics_port));
+    }
+    let mut bound = Vec::new();
+    for (what, name, port) in ports {
+        match bind(what, &settings.host, port).await {
+            Ok(listener) => {
+                bound.push((port, name, listener));
+                findings.ok(if port == 0 {
+                    format!("any free port is used for {what}")
+                } else {
+                    format!("port {port} for {what} is free")
+                });
+            }
+            Err(error) => {
+                let same = bound.iter().find(|(other, ..)| *other == port).map(|(_, other, _)| *other);
+                let advice = match (same, port_owner(port)) {
+                    (Some(other), _) => format!("`{other}` is the same port: change `{name}`"),
+                    (None, Some(owner)) => {
+                        format!("`{}` (process {}) uses it: stop it, or change `{name}`", owner.name, owner.id)
+                    }
+                    (None, None) => format!("stop the process that uses it, or change `{name}` or `host`"),
+                };
+                findings.problem(format_args!("{}; {advice}", chain(&error)));
+            }
+        }
+    }
+}
+
+/// Warns if the command `mlserver` is that of Seldon's Python package.
+fn other_executable(environment: &dyn Environment, findings: &mut Findings) {
+    let variables = environment.variables();
+    let Some((_, path)) = variables.iter().find(|(name, _)| name == "PATH") else { return };
+    let found =
+        path.split(':').filter(|folder| !folder.is_empty()).map(|folder| PathBuf::from(folder).join("mlserver"));
+    let Some(first) = found.into_iter().find(|path| path.is_file()) else { return };
+    // Scripts that pip makes are short, and import what they run.
+    let is_script = first.metadata().is_ok_and(|metadata| metadata.len() < 4096);
+    if is_script && std::fs::read_to_string(&first).is_ok_and(|text| text.contains("from mlserver.cli import")) {
+        let shown = first.display();
+        findings.warning(format_args!(
+            "the command `mlserver` is `{shown}`, a script of Seldon's Python package: uninstall it, or put this server first in PATH"
+        ));
+    }
+}

@@ -1,0 +1,130 @@
+//! What keeps models from loading, and how much memory they need.
+
+use std::path::Path;
+
+use super::findings::Findings;
+use crate::families::ModelFamily;
+use crate::image::PythonReason;
+use crate::registry::{artifact_size, chain};
+use crate::repository::Artifact;
+use crate::runtimes::python::{Python, StaticFindingLevel};
+use crate::settings::{ModelSettings, Settings, memory_limit};
+
+/// Where a model runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ModelPlace {
+    Server,
+    Workers,
+    /// It cannot be loaded.
+    Nowhere,
+}
+
+/// Examines a model as the server would load it, without running its code.
+pub(super) async fn examine(
+    model: &ModelSettings,
+    folder: &Path,
+    python: &Python,
+    findings: &mut Findings,
+) -> ModelPlace {
+    let name = &model.name;
+    let why = match PythonReason::of(model, folder) {
+        Ok(None) => {
+            findings.ok(format_args!("model `{name}` is native"));
+            return ModelPlace::Server;
+        }
+        Ok(Some(why)) => why,
+        Err(error) => {
+            findings.model_problem(chain(&error));
+            return ModelPlace::Nowhere;
+        }
+    };
+    // The runtimes of families read the artifact; the code of users may do without.
+    if let Err(error) = Artifact::resolve(model, folder) {
+        if ModelFamily::of_package(&model.implementation).is_some_and(|family| !family.artifact_names.is_empty()) {
+            findings.model_problem(format_args!("model `{name}`: {error}"));
+        } else if model.parameters.uri.is_some() {
+            findings.warning(format_args!("model `{name}`: {error}"));
+        }
+    }
+    if in_python(model, &why.to_string(), python, findings).await { ModelPlace::Workers } else { ModelPlace::Nowhere }
+}
+
+/// Examines a class that is no model: the repository.
+pub(super) async fn examine_class(model: &ModelSettings, python: &Python, findings: &mut Findings) {
+    let why = format!("model repository `{}` runs in Python", model.implementation);
+    in_python(model, &why, python, findings).await;
+}
+
+/// Looks for the interpreter and the modules of a model; returns whether it would be loaded.
+async fn in_python(model: &ModelSettings, why: &str, python: &Python, findings: &mut Findings) -> bool {
+    let interpreter = match python.interpreter(model).await {
+        Ok(path) => path,
+        Err(error) => {
+            findings.model_problem(format_args!("{why}: {}", chain(&error)));
+            return false;
+        }
+    };
+    let found = match python.check(model).await {
+        Ok(found) => found,
+        Err(error) => {
+            findings.warning(format_args!("{why}: {}", chain(&error)));
+            return true;
+        }
+    };
+    let mut loads = true;
+    for finding in found {
+        match finding.level {
+            StaticFindingLevel::Problem => {
+                loads = false;
+                let hint = install_hint(model, &finding.text);
+                findings.model_problem(format_args!("model `{}`: {}{hint}", model.name, finding.text));
+            }
+            StaticFindingLevel::Warning => findings.warning(finding.text),
+        }
+    }
+    if loads {
+        findings.ok(format_args!("{why}, with `{}`", interpreter.display()));
+    }
+    loads
+}
+
+/// Returns how to install what a family's runtime needs.
+fn install_hint(model: &ModelSettings, text: &str) -> String {
+    let extra = ModelFamily::of_package(&model.implementation).and_then(|family| family.extra);
+    match extra {
+        Some(extra) if text.starts_with("its runtime needs") => format!(": `pip install 'mlserver[{extra}]'`"),
+        _ => String::new(),
+    }
+}
+
+/// Compares the size of the models on disk, once for each process that loads them, with the memory of this machine.
+pub(super) fn memory(
+    models: &[(ModelPlace, ModelSettings)],
+    working_directory: &Path,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let workers = settings.parallel_workers.max(1);
+    let mut total = 0_u64;
+    for (place, model) in models {
+        let Ok(Artifact::Path(path)) = Artifact::resolve(model, working_directory) else { continue };
+        let copies = match place {
+            ModelPlace::Server => 1,
+            ModelPlace::Workers => workers as u64,
+            ModelPlace::Nowhere => 0,
+        };
+        total = total.saturating_add(artifact_size(&path).saturating_mul(copies));
+    }
+    let Some(limit) = memory_limit() else { return };
+    let count = |place| models.iter().filter(|(of, _)| *of == place).count();
+    let text = format!(
+        "the files of {} native models and {} models in {workers} worker processes take {} of {} MiB of memory",
+        count(ModelPlace::Server),
+        count(ModelPlace::Workers),
+        total.div_ceil(1 << 20),
+        limit >> 20,
+    );
+    if settings.models_max_bytes.is_none() && total > limit {
+        findings.warning(format_args!("{text}: use fewer `parallel_workers`, or set `models_max_bytes`"));
+    }
+}
