@@ -52,7 +52,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Doctor(args) => commands::doctor::run(args, &SystemEnvironment, ui),
         Command::Completions(args) => commands::completions::run(args, ui),
         Command::Man(args) => commands::completions::man(args, ui),
-        Command::Inspect(args) => commands::inspect::run(args, ui),
+        Command::Inspect(args) => commands::inspect::run(args, &SystemEnvironment, ui),
         Command::Infer(args) => commands::infer::run(args, &SystemEnvironment, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }

@@ -4,9 +4,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Show what a model artifact contains and whether it is served natively
+use super::OutputFormat;
+
+/// Show what a model file contains, and whether it is served natively
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// Pickle or joblib file, or MLflow model folder; nothing in it is executed
+    /// Model file, folder of an MLflow model, or folder with a `model-settings.json`; nothing in it is executed
     pub path: PathBuf,
+
+    /// Print only an example request, which the model has answered
+    #[arg(long)]
+    pub example: bool,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: OutputFormat,
 }

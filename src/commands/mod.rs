@@ -26,6 +26,16 @@ pub const SOME_FAILED: u8 = 4;
 /// The command was stopped early, by a signal or because the reader of its output closed the pipe.
 pub const INTERRUPTED: u8 = 130;
 
+/// Quotes text as one word of a shell.
+fn shell_quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 /// Why a command failed, for the user.
 #[derive(Debug)]
 pub struct CommandError {

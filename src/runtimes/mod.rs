@@ -4,6 +4,7 @@
 //! evaluator if the implementation and the artifact allow it, else Python workers.
 
 mod cancellation;
+mod describe;
 mod error;
 mod identity;
 mod mlflow;
@@ -26,9 +27,10 @@ use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule,
 };
 
+pub use describe::FileDescription;
 use error::OutputError;
 pub use error::{FamilyError, LoadError, RuntimeError, RuntimeErrorKind};
-pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, inspect_mlflow, load_native, read_sklearn};
+pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use predictor::Predictor;
 pub use progress::Progress;
 

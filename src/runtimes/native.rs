@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::identity::Identity;
-use super::mlflow::{self, MlflowModel};
+use super::mlflow::MlflowModel;
 use super::sklearn::SklearnModel;
 use super::trees::TreeModel;
 use super::{LoadError, Runtime};
@@ -112,24 +112,6 @@ pub fn load_native(
         }
         NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::load(artifact, settings, compute)?)),
     }
-}
-
-/// Describes the content of a folder that MLflow saved, and whether it is evaluated natively.
-///
-/// # Errors
-///
-/// Fails if its `MLmodel` or its artifact cannot be read.
-pub fn inspect_mlflow(folder: &Path) -> Result<String, LoadError> {
-    mlflow::inspect(folder)
-}
-
-/// Reads an artifact of scikit-learn.
-///
-/// # Errors
-///
-/// Fails if the file cannot be read, or is larger than [`MAX_ARTIFACT_BYTES`].
-pub fn read_sklearn(path: &Path) -> Result<Vec<u8>, LoadError> {
-    read(path, "a file that joblib or pickle wrote")
 }
 
 /// Reads a whole file, or a named pipe until its writer closes it.

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 
 use super::error::LoadError;
-use super::{EstimatorMethod, FittedEstimator};
+use super::FittedEstimator;
 use crate::pickle::{self, PickleError, PickleValue};
 
 /// How many estimators are described. A file may contain any number, and an object may contain itself.
@@ -50,6 +50,27 @@ impl ArtifactReport {
         Ok(Self { root, native: FittedEstimator::load(file.clone()) })
     }
 
+    /// Returns the version of scikit-learn that wrote the file.
+    pub fn version(&self) -> Option<&str> {
+        self.root.version.as_deref()
+    }
+
+    /// Returns the model, or why it is not evaluated natively.
+    pub const fn native(&self) -> Result<&FittedEstimator, &LoadError> {
+        self.native.as_ref()
+    }
+
+    /// Returns a row that the estimator in the file may take: categories that it was fitted with, and zero for numbers.
+    pub fn example_row(file: &Bytes, features: usize) -> Vec<ExampleValue> {
+        let mut row = vec![ExampleValue::Number(0.0); features];
+        if let Ok(pickle) = pickle::read(file.clone()) {
+            let names = pickle.root().attribute("feature_names_in_").and_then(texts).unwrap_or_default();
+            let columns: Vec<usize> = (0..features).collect();
+            fill_categories(pickle.root(), &columns, &names, &mut row, 0);
+        }
+        row
+    }
+
     /// Returns whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The
     /// others were fitted with a column as their target, and their class keeps that shape.
     pub fn predicts_list(file: &Bytes) -> bool {
@@ -68,6 +89,96 @@ impl ArtifactReport {
         let rank = |name| estimator.attribute(name).and_then(PickleValue::as_array).map(|array| array.shape.len());
         estimator.attribute("classes_").is_some() || (rank("coef_") != Some(2) && rank("_y") != Some(2))
     }
+}
+
+/// A value of a feature.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ExampleValue {
+    Number(f64),
+    Text(String),
+}
+
+/// Sets the values of columns that an estimator reads as categories to the first that it knows.
+fn fill_categories(
+    estimator: PickleValue<'_>,
+    columns: &[usize],
+    names: &[String],
+    row: &mut [ExampleValue],
+    depth: usize,
+) {
+    if depth == MAX_DEPTH {
+        return;
+    }
+    for name in ["best_estimator_", "estimator_"] {
+        if let Some(inner) = estimator.attribute(name) {
+            fill_categories(inner, columns, names, row, depth + 1);
+        }
+    }
+    for (name, is_sequence) in [("steps", true), ("transformer_list", false)] {
+        let parts = estimator.attribute(name).and_then(PickleValue::items).unwrap_or_default();
+        // Only the first step of a pipeline sees the columns.
+        for part in parts.into_iter().take(if is_sequence { 1 } else { usize::MAX }) {
+            if let Some(inner) = part.items().and_then(|items| items.get(1).copied()) {
+                fill_categories(inner, columns, names, row, depth + 1);
+            }
+        }
+    }
+    for part in estimator.attribute("transformers_").and_then(PickleValue::items).unwrap_or_default() {
+        let items = part.items().unwrap_or_default();
+        if let [_, inner, selected, ..] = items.as_slice() {
+            let selected = selected_columns(*selected, columns, names);
+            fill_categories(*inner, &selected, names, row, depth + 1);
+        }
+    }
+    let categories = estimator.attribute("categories_").and_then(PickleValue::items).unwrap_or_default();
+    for (column, known) in columns.iter().zip(categories) {
+        if let (Some(value), Some(first)) = (row.get_mut(*column), first_category(known)) {
+            *value = first;
+        }
+    }
+}
+
+/// Returns the columns that a column transformer passes to one of its parts, by name or number.
+fn selected_columns(selected: PickleValue<'_>, columns: &[usize], names: &[String]) -> Vec<usize> {
+    let by_name = |name: &str| names.iter().position(|known| known == name);
+    let by_number = |number: i64| {
+        let from_end = i64::try_from(columns.len()).unwrap_or(i64::MAX).saturating_add(number);
+        usize::try_from(if number < 0 { from_end } else { number }).ok()
+    };
+    if let Some(name) = selected.as_str() {
+        return by_name(name).into_iter().collect();
+    }
+    if let Some(number) = selected.as_i64() {
+        return by_number(number).into_iter().collect();
+    }
+    if let Some(names) = texts(selected) {
+        return names.iter().filter_map(|name| by_name(name)).collect();
+    }
+    if let Some(numbers) = selected.as_array().and_then(|array| array.numbers()?.to_i64()) {
+        return numbers.into_iter().filter_map(by_number).collect();
+    }
+    let items = selected.items().unwrap_or_default();
+    items.into_iter().filter_map(|item| by_number(item.as_i64()?)).collect()
+}
+
+/// Returns the texts of a list, or of an array.
+fn texts(value: PickleValue<'_>) -> Option<Vec<String>> {
+    if let Some(texts) = value.as_array().and_then(|array| array.texts()) {
+        return Some(texts);
+    }
+    let items = value.items().filter(|items| !items.is_empty())?;
+    items.into_iter().map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+fn first_category(known: PickleValue<'_>) -> Option<ExampleValue> {
+    if let Some(text) = texts(known).and_then(|texts| texts.into_iter().next()) {
+        return Some(ExampleValue::Text(text));
+    }
+    if let Some(numbers) = known.as_array().and_then(crate::pickle::NumpyArray::numbers) {
+        return numbers.to_f64().first().copied().map(ExampleValue::Number);
+    }
+    let first = known.items()?.into_iter().next()?;
+    first.as_str().map(|text| ExampleValue::Text(text.to_owned())).or_else(|| first.as_f64().map(ExampleValue::Number))
 }
 
 impl ObjectReport {
@@ -182,16 +293,11 @@ fn show(value: PickleValue<'_>) -> Option<String> {
 impl fmt::Display for ArtifactReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root.write(f, 0)?;
-        match &self.native {
-            Ok(model) => {
-                if let Some(features) = model.n_features() {
-                    writeln!(f, "features: {features}")?;
-                }
-                let outputs: Vec<_> = model.methods().iter().map(EstimatorMethod::name).collect();
-                writeln!(f, "outputs: {}", outputs.join(", "))?;
-                write!(f, "served natively: yes")
-            }
-            Err(error) => write!(f, "served natively: no, {error}"),
+        if let Ok(model) = &self.native
+            && let Some(features) = model.n_features()
+        {
+            write!(f, "features: {features}")?;
         }
+        Ok(())
     }
 }

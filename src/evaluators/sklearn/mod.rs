@@ -56,7 +56,7 @@ pub use self::error::{LoadError, PredictError};
 use self::estimator::Estimator;
 pub use self::estimator::{EstimatorMethod, MethodSet};
 use self::fitted::{LoadBudget, LoadContext};
-pub use self::inspect::ArtifactReport;
+pub use self::inspect::{ArtifactReport, ExampleValue};
 pub use self::sparse::{NumericType, SparseRows};
 use crate::pickle::{self, PickleValue};
 
@@ -97,6 +97,11 @@ impl FittedEstimator {
     /// Returns how many features a row has, or `None` if any number is accepted.
     pub const fn n_features(&self) -> Option<usize> {
         self.root.info.features
+    }
+
+    /// Returns the names of the features, if the version that wrote the file checks them.
+    pub fn feature_names(&self) -> Option<&[String]> {
+        self.root.info.names.as_deref()
     }
 
     /// Returns the methods that can be called.

@@ -97,6 +97,14 @@ impl TreeEnsemble {
         self.feature_names.as_deref()
     }
 
+    /// Returns the version of `XGBoost` that wrote the file, as exactly as the file tells. `LightGBM` writes only that of its format.
+    pub fn library_version(&self) -> Option<String> {
+        match &self.evaluator {
+            Evaluator::Xgboost(evaluator) => Some(evaluator.version().to_string()),
+            Evaluator::Lightgbm(_) => None,
+        }
+    }
+
     /// Returns the class of the Python API.
     pub fn kind(&self) -> WrapperKind {
         match &self.evaluator {

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
+use serde_json::{Value, json};
 
 use self::description::ModelDescription;
 use self::enforce::InputError;
@@ -30,9 +31,10 @@ use self::evaluator::{Evaluator, Prediction};
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use super::cancellation::{CancelOnDrop, NEVER};
+use super::describe;
 use super::row_sizes::RowSizes;
 use super::sklearn::{elements, tensor};
-use super::{BoxFuture, Description as RuntimeDescription, Predictor, Progress, RuntimeError};
+use super::{BoxFuture, Description as RuntimeDescription, FileDescription, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
@@ -44,6 +46,9 @@ use crate::types::{
 
 /// The largest `MLmodel` that is read, in bytes: 16 MiB is enough for the signature of a hundred thousand columns.
 const MAX_DESCRIPTION: u64 = 16 << 20;
+
+/// Signatures with more elements get no example.
+const MAX_EXAMPLE_ELEMENTS: usize = 10_000;
 
 /// Predictions that are estimated to take at most this long run on the request's own thread: passing them to another
 /// thread takes up to as long, and the connection's other work can wait that long.
@@ -148,21 +153,49 @@ fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::Loa
 }
 
 /// Describes the model in a folder with an `MLmodel`, and whether it is evaluated natively.
-pub(super) fn inspect(folder: &Path) -> Result<String, super::LoadError> {
+pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadError> {
     match read_model(folder) {
         Ok((description, _)) => {
             let ModelDescription { artifact, predict_fn, version, signature, .. } = description;
-            let names = |tensors: &[TensorMetadata]| {
-                tensors.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ")
-            };
-            Ok(format!(
-                "MLflow model (mlflow {version})\nartifact: {}\npredict_fn: {predict_fn}\nsignature: {}\noutputs: {}\nserved natively: yes",
+            let title = format!(
+                "MLflow model\nartifact: {}\npredict_fn: {predict_fn}\nsignature: {}",
                 artifact.display(),
                 signature.input,
-                names(&signature.outputs)
-            ))
+            );
+            let examples = match &signature.input {
+                InputSchema::Any => vec![describe::row("FP64", &[json!(0.0)])],
+                InputSchema::Columns(columns) => {
+                    let inputs: Vec<Value> = columns
+                        .iter()
+                        .map(|column| {
+                            let (datatype, value) = column.kind.example();
+                            describe::column(&column.name, datatype, &value)
+                        })
+                        .collect();
+                    vec![json!({"parameters": {"content_type": "pd"}, "inputs": inputs})]
+                }
+                InputSchema::Tensor { kind, shape } => {
+                    let (datatype, value) = kind.0.example();
+                    let shape: Vec<usize> = shape.iter().map(|size| usize::try_from(*size).unwrap_or(1)).collect();
+                    let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
+                    let count = count.filter(|count| *count <= MAX_EXAMPLE_ELEMENTS);
+                    let data = count.map(|count| vec![value; count]);
+                    let input =
+                        data.map(|data| json!({"name": "x", "shape": shape, "datatype": datatype, "data": data}));
+                    input.map(|input| json!({"inputs": [input]})).into_iter().collect()
+                }
+            };
+            Ok(FileDescription {
+                title,
+                version: Some(format!("mlflow {version}")),
+                not_native: None,
+                inputs: signature.inputs,
+                columns: Vec::new(),
+                outputs: signature.outputs.into_iter().map(|output| output.name).collect(),
+                examples,
+            })
         }
-        Err(super::LoadError::Artifact { source, .. }) => Ok(format!("MLflow model\nserved natively: no, {source}")),
+        Err(super::LoadError::Artifact { source, .. }) => Ok(describe::refused("MLflow model".to_owned(), &source)),
         Err(error) => Err(error),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::{Value, json};
+
 use super::python::{repr, tuple};
 use crate::evaluators::sklearn::{Elements, IntType};
 use crate::types::TensorMetadata;
@@ -66,6 +68,18 @@ impl ColumnType {
     /// Returns the name of the type in MLflow.
     fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// Returns the datatype of the protocol for the type, and a value of it.
+    pub(super) fn example(self) -> (&'static str, Value) {
+        match self {
+            Self::Boolean => ("BOOL", json!(true)),
+            Self::Integer => ("INT32", json!(1)),
+            Self::Long => ("INT64", json!(1)),
+            Self::Float => ("FP32", json!(1.0)),
+            Self::Double => ("FP64", json!(1.0)),
+            Self::String => ("BYTES", json!("text")),
+        }
     }
 
     /// Returns the dtype of the column in a data frame.

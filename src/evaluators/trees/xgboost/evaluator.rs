@@ -32,6 +32,11 @@ enum Booster {
 }
 
 impl Evaluator {
+    /// Returns the version of the library that wrote the file.
+    pub(in crate::evaluators::trees) fn version(&self) -> XgboostVersion {
+        self.version
+    }
+
     /// Compiles a model that was read from a file of `size` bytes.
     pub(in crate::evaluators::trees) fn new(model: &RawModel, size: usize) -> Result<Self, LoadError> {
         let link = Link::of(&model.objective)?;

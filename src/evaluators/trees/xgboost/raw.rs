@@ -1,5 +1,7 @@
 //! A model as its file describes it, in any format.
 
+use std::fmt;
+
 use crate::evaluators::trees::error::LoadError;
 
 /// The parts of a file that prediction needs.
@@ -20,7 +22,16 @@ pub(in crate::evaluators::trees) struct RawModel {
 
 /// Major and minor version; 0.0 for all versions before 1.0.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct XgboostVersion(pub(super) u32, pub(super) u32);
+pub(in crate::evaluators::trees) struct XgboostVersion(pub(super) u32, pub(super) u32);
+
+impl fmt::Display for XgboostVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(0, _) => f.write_str("before 1.0"),
+            Self(major, minor) => write!(f, "{major}.{minor}"),
+        }
+    }
+}
 
 /// The attributes that affect predictions.
 #[derive(Debug, Default)]

@@ -1,0 +1,97 @@
+//! Examples of requests, each of which the model has answered.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+
+use crate::commands::CommandError;
+use crate::compute::ComputePool;
+use crate::families::ModelFamily;
+use crate::registry::chain;
+use crate::runtimes::{self, Runtime};
+use crate::settings::ModelSettings;
+use crate::types::json::{WriteOptions, read_request, write_response};
+use crate::types::{Parameters, TensorMetadata};
+
+/// A request that the model has answered.
+#[derive(Debug)]
+pub(in crate::commands) struct AnsweredExample {
+    pub(in crate::commands) request: Value,
+    /// The inputs of the request.
+    pub(in crate::commands) inputs: Vec<TensorMetadata>,
+    /// The outputs of the answer. The number of rows is -1.
+    pub(in crate::commands) outputs: Vec<TensorMetadata>,
+    /// The outputs of the answer as JSON, for `init --from`.
+    pub(in crate::commands) answer: Value,
+    /// By how much the memory of this process grows when the model is loaded, in bytes.
+    pub(in crate::commands) memory: u64,
+}
+
+/// Loads a native model and sends it requests until it answers one. Returns `None` if it answers none of them.
+///
+/// # Errors
+///
+/// Fails if the model cannot be loaded.
+pub(in crate::commands) fn answer(
+    family: &ModelFamily,
+    artifact: &Path,
+    requests: &[Value],
+) -> Result<Option<AnsweredExample>, CommandError> {
+    let Some(evaluator) = family.native else { return Ok(None) };
+    let compute = ComputePool::for_this_machine();
+    let settings = ModelSettings::new("model", family.implementations[0]);
+    let load = || {
+        let loaded = runtimes::load_native(evaluator, &settings, artifact, &compute);
+        loaded.map_err(|error| anyhow!("{}", chain(&error)))
+    };
+    let model = load()?;
+    // The first load also brings in what all models share.
+    let before = resident_bytes();
+    let second = load()?;
+    let memory = resident_bytes().saturating_sub(before);
+    drop(second);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
+    for request in requests {
+        if let Some((outputs, answer)) = runtime.block_on(predict(&model, request)) {
+            let inputs = request["inputs"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let inputs = inputs.iter().filter_map(described).collect();
+            return Ok(Some(AnsweredExample { request: request.clone(), inputs, outputs, answer, memory }));
+        }
+    }
+    Ok(None)
+}
+
+/// Sends a request to a model, and returns the outputs unless it fails.
+async fn predict(model: &Arc<dyn Runtime>, request: &Value) -> Option<(Vec<TensorMetadata>, Value)> {
+    let request = read_request(request.to_string().as_bytes(), None).ok()?.request;
+    let response = model.predict(request, Arc::new(())).await.ok()?;
+    let body = write_response(&response, &WriteOptions::default()).ok()?;
+    let answer: Value = serde_json::from_slice(&body.json).ok()?;
+    let outputs = answer.get("outputs")?.clone();
+    let described = outputs.as_array()?.iter().filter_map(described).collect();
+    Some((described, outputs))
+}
+
+/// Returns the description of a tensor of one row, for any number of rows.
+fn described(tensor: &Value) -> Option<TensorMetadata> {
+    let mut shape: Vec<i64> = tensor.get("shape")?.as_array()?.iter().filter_map(Value::as_i64).collect();
+    if let Some(rows) = shape.first_mut() {
+        *rows = -1;
+    }
+    Some(TensorMetadata {
+        name: tensor.get("name")?.as_str()?.to_owned(),
+        datatype: tensor.get("datatype")?.as_str()?.to_owned(),
+        shape,
+        parameters: Parameters::default(),
+    })
+}
+
+/// Returns the resident memory of this process, in bytes. 0 if it cannot be read.
+fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+    pages.saturating_mul(rustix::param::page_size() as u64)
+}

@@ -1,0 +1,218 @@
+//! What a model file says about its model, for people: `mlserver inspect`.
+
+use std::fmt;
+use std::path::Path;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{LoadError, mlflow, native};
+use crate::evaluators::sklearn::{ArtifactReport, ExampleValue};
+use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
+use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
+use crate::types::TensorMetadata;
+
+/// The name of the input of models whose files do not name it.
+const INPUT: &str = "x";
+/// Models with more features get no example: a row would need memory for a number that the file merely declares.
+const MAX_EXAMPLE_FEATURES: usize = 10_000;
+
+/// A description of a model file.
+#[derive(Debug)]
+pub struct FileDescription {
+    /// What the model is made of, in one or more lines.
+    pub title: String,
+    /// The version of the library that wrote the file, if the file tells.
+    pub version: Option<String>,
+    /// Why the model is not evaluated natively; `None` if it is.
+    pub not_native: Option<String>,
+    /// The inputs of a request.
+    pub inputs: Vec<TensorMetadata>,
+    /// The names of the columns of the only input.
+    pub columns: Vec<String>,
+    /// The names of the outputs that a request may ask for.
+    pub outputs: Vec<String>,
+    /// Requests of one row that the model may answer, in the order in which to try them.
+    pub examples: Vec<Value>,
+}
+
+impl FileDescription {
+    /// Reads a model file of a family, or a folder of MLflow. Nothing in it is executed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read, or is not a file of the family. Families without a native evaluator are not read.
+    pub fn read(family: &ModelFamily, path: &Path) -> Result<Self, LoadError> {
+        let implementation = || family.implementations[0].to_owned();
+        match family.native {
+            Some(NativeEvaluator::Trees(library)) => trees(library, family.title, path),
+            Some(NativeEvaluator::Sklearn) => sklearn(path),
+            Some(NativeEvaluator::Mlflow) => mlflow::describe(path),
+            Some(NativeEvaluator::Identity) | None => Err(LoadError::NotNative { implementation: implementation() }),
+        }
+    }
+}
+
+/// Returns a tensor's description.
+pub(super) fn tensor(name: &str, datatype: &str, shape: Vec<i64>) -> TensorMetadata {
+    TensorMetadata {
+        name: name.to_owned(),
+        datatype: datatype.to_owned(),
+        shape,
+        parameters: crate::types::Parameters::default(),
+    }
+}
+
+fn trees(library: TreeLibrary, title: &str, path: &Path) -> Result<FileDescription, LoadError> {
+    let bytes = native::read(path, "a model file")?;
+    let loaded = match library {
+        TreeLibrary::XgBoost => TreeEnsemble::load_xgboost(&bytes),
+        TreeLibrary::LightGbm => TreeEnsemble::load_lightgbm(&bytes),
+    };
+    let model = match loaded {
+        Ok(model) => model,
+        Err(error) if error.is_refusal() => return Ok(refused(title.to_owned(), &error)),
+        Err(error) => {
+            return Err(LoadError::Artifact { path: path.to_owned(), unsupported: false, source: error.into() });
+        }
+    };
+    let features = model.n_features();
+    let mut outputs = vec!["predict".to_owned()];
+    if library == TreeLibrary::XgBoost && model.kind() == WrapperKind::Classifier {
+        outputs.push("predict_proba".to_owned());
+    }
+    let columns = i64::try_from(features).unwrap_or(i64::MAX);
+    let examples =
+        if features <= MAX_EXAMPLE_FEATURES { vec![row("FP32", &vec![json!(0.0); features])] } else { Vec::new() };
+    Ok(FileDescription {
+        title: format!("{title} {}", model.kind()),
+        version: model
+            .library_version()
+            .map(|version| format!("{title} {version}"))
+            .or_else(|| lightgbm_format(&bytes)),
+        not_native: None,
+        inputs: vec![tensor(INPUT, "FP32", vec![-1, columns])],
+        columns: model.feature_names().unwrap_or_default().to_vec(),
+        outputs,
+        examples,
+    })
+}
+
+/// Returns the version of a file of `LightGBM`, which is in its first lines. It is that of the format, not of the library.
+fn lightgbm_format(bytes: &[u8]) -> Option<String> {
+    const HEAD: usize = 1 << 10;
+    let head = String::from_utf8_lossy(bytes.get(..HEAD).unwrap_or(bytes));
+    let version = head.lines().find_map(|line| line.strip_prefix("version="))?.trim().to_owned();
+    Some(format!("LightGBM, in format {version}"))
+}
+
+fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
+    let file: Bytes = native::read(path, "a file that joblib or pickle wrote")?.into();
+    let report = ArtifactReport::read(&file).map_err(|error| LoadError::Artifact {
+        path: path.to_owned(),
+        unsupported: false,
+        source: error.into(),
+    })?;
+    let title = report.to_string();
+    let version = report.version().map(|version| format!("scikit-learn {version}"));
+    let model = match report.native() {
+        Ok(model) => model,
+        Err(error) => return Ok(FileDescription { version, ..refused(title, error) }),
+    };
+    let values = ArtifactReport::example_row(&file, model.n_features().unwrap_or(1).min(MAX_EXAMPLE_FEATURES));
+    let has_text = values.iter().any(|value| matches!(value, ExampleValue::Text(_)));
+    let has_numbers = values.iter().any(|value| matches!(value, ExampleValue::Number(_)));
+    let names = model.feature_names().unwrap_or_default();
+    let of_text = |text: &dyn Fn(&ExampleValue) -> Value| values.iter().map(text).collect::<Vec<_>>();
+    let numbers = of_text(&|value| match value {
+        ExampleValue::Number(number) => json!(number),
+        ExampleValue::Text(_) => json!(0.0),
+    });
+    let texts = of_text(&|value| match value {
+        ExampleValue::Number(number) => json!(number.to_string()),
+        ExampleValue::Text(text) => json!(text),
+    });
+    let mut inputs = vec![tensor(INPUT, if has_text { "BYTES" } else { "FP64" }, shape(model.n_features()))];
+    let mut examples = Vec::new();
+    if model.n_features().is_none() {
+        // A vectorizer takes a list of texts.
+        examples.push(json!({"inputs": [{
+            "name": INPUT, "shape": [1], "datatype": "BYTES", "parameters": {"content_type": "str"}, "data": ["an example"],
+        }]}));
+        examples.push(row("FP64", &[json!(0.0)]));
+    } else if model.n_features() <= Some(MAX_EXAMPLE_FEATURES) {
+        let columns =
+            |numeric: &dyn Fn(&ExampleValue) -> bool| {
+                let names = (0..values.len())
+                    .map(|index| names.get(index).cloned().unwrap_or_else(|| format!("{INPUT}{index}")));
+                let columns = names.zip(&values).zip(numbers.iter().zip(&texts));
+                let columns = columns.map(|((name, value), (number, text))| {
+                    if numeric(value) { column(&name, "FP64", number) } else { column(&name, "BYTES", text) }
+                });
+                json!({"parameters": {"content_type": "pd"}, "inputs": columns.collect::<Vec<_>>()})
+            };
+        let by_kind = columns(&|value| matches!(value, ExampleValue::Number(_)));
+        if has_text && (has_numbers || !names.is_empty()) {
+            examples.push(by_kind);
+        } else if has_text {
+            examples.push(row("BYTES", &texts));
+        }
+        if !has_text {
+            examples.push(row("FP64", &numbers));
+            examples.push(row("FP64", &vec![json!(1.0); values.len()]));
+        }
+        examples.push(columns(&|_| true));
+        examples.push(columns(&|_| false));
+        examples.push(row("BYTES", &texts));
+        if has_text && (has_numbers || !names.is_empty()) {
+            inputs = Vec::new();
+        }
+    }
+    Ok(FileDescription {
+        title,
+        version,
+        not_native: None,
+        inputs,
+        columns: names.to_vec(),
+        outputs: model.methods().iter().map(|method| method.name().to_owned()).collect(),
+        examples,
+    })
+}
+
+fn shape(features: Option<usize>) -> Vec<i64> {
+    match features {
+        Some(features) => vec![-1, i64::try_from(features).unwrap_or(i64::MAX)],
+        None => vec![-1],
+    }
+}
+
+/// Describes a model that is not evaluated natively.
+pub(super) fn refused(title: String, reason: &dyn fmt::Display) -> FileDescription {
+    FileDescription {
+        title,
+        version: None,
+        not_native: Some(reason.to_string()),
+        inputs: Vec::new(),
+        columns: Vec::new(),
+        outputs: Vec::new(),
+        examples: Vec::new(),
+    }
+}
+
+/// Returns a request with one row.
+pub(super) fn row(datatype: &str, values: &[Value]) -> Value {
+    let mut input = json!({"name": INPUT, "shape": [1, values.len()], "datatype": datatype, "data": values});
+    if datatype == "BYTES" {
+        input["parameters"] = json!({"content_type": "str"});
+    }
+    json!({"inputs": [input]})
+}
+
+/// Returns an input with one value of a column.
+pub(super) fn column(name: &str, datatype: &str, value: &Value) -> Value {
+    let mut input = json!({"name": name, "shape": [1, 1], "datatype": datatype, "data": [value]});
+    if datatype == "BYTES" {
+        input["parameters"] = json!({"content_type": "str"});
+    }
+    input
+}
