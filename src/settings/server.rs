@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::convert;
+use super::defaults;
 use super::env::SettingsSources;
-use super::file;
 use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
@@ -158,9 +158,8 @@ impl Settings {
             source: SettingSource::Argument("FOLDER"),
         }];
         let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
-        match file::read_object(&path) {
-            Ok(Some(object)) => layers.push(Layer { object, source: SettingSource::File(path.into()) }),
-            Ok(None) => {}
+        match defaults::read_layer(&path, sources) {
+            Ok(layer) => layers.extend(layer),
             Err(error) => resolver.problem(error.into()),
         }
         let mut loaded = resolver.finish::<Self>(&SERVER, &layers)?;

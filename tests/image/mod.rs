@@ -241,8 +241,9 @@ fn server_image_serves_kserve_mount() {
     let context = BuildContext {
         // Our build contexts have the folder in `project`.
         dockerfile: Dockerfile { text: dockerfile.replace("COPY docker/", "COPY project/docker/"), images: Vec::new() },
-        folder: folder.root().to_owned(),
+        folder: Some(folder.root().to_owned()),
         ignore: IgnoreRules::default(),
+        files: Vec::new(),
         server: Vec::new(),
     };
     let arguments = [("BASE", BASE), ("SERVER", server)].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -339,8 +340,9 @@ fn build_other_platform_takes_the_server_from_an_image() {
     let text = "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned();
     let context = BuildContext {
         dockerfile: Dockerfile { text, images: Vec::new() },
-        folder: folder.root().to_owned(),
+        folder: Some(folder.root().to_owned()),
         ignore: IgnoreRules::default(),
+        files: Vec::new(),
         server: Vec::new(),
     };
     let request =
