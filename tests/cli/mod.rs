@@ -6,3 +6,4 @@ mod doctor;
 mod generated;
 mod infer;
 mod init;
+mod manifest;
