@@ -6,6 +6,9 @@ use clap::{Args, ValueEnum};
 
 /// Build a container image of a model folder
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "mlserver build [OPTIONS] --tag <TAG> <FOLDER>\n       mlserver build [OPTIONS] --base-images[=<WHICH>]"
+)]
 pub struct BuildArgs {
     /// Folder with the models
     #[arg(required_unless_present = "base_images")]
@@ -27,7 +30,7 @@ pub struct BuildArgs {
     #[arg(long, requires = "server", help_heading = "Contents")]
     pub platform: Option<String>,
 
-    /// Build the base images, from this executable, that `mlserver dockerfile` and manifests name
+    /// Build the images that Dockerfiles and manifests start from: `all`, or only the `slim` one, which has no Python
     #[arg(
         long,
         value_name = "WHICH",
@@ -76,21 +79,18 @@ pub struct BuildArgs {
     pub format: BuildFormat,
 }
 
-/// The base images to build.
+/// The base images to build: both, or the one with only the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BaseImages {
-    /// The image with only the server, and the one with Python and the frameworks
     All,
-    /// Only the image with the server
     Slim,
 }
 
+/// What to print: the name of the image, or an object with its id, size and tags.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum BuildFormat {
-    /// The name of the image
     #[default]
     Text,
-    /// An object with the image's `id`, `size` and `tags`
     Json,
 }
 

@@ -173,14 +173,17 @@ fn folder_image(args: &BuildArgs, folder: &Path, tag: &str, ui: &mut Ui) -> Resu
 fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<ImageBuild>, CommandError> {
     let repository = args.tag.as_deref().unwrap_or(BASE_REPOSITORY);
     if repository.rsplit_once(':').is_some_and(|(_, version)| !version.contains('/')) {
-        let error = anyhow!("invalid name `{repository}` for base images: their versions are `{}` and `{}`; leave out the version",
+        let error = anyhow!(
+            "invalid name `{repository}` for base images: their versions are `{}` and `{}`; leave out the version",
             BaseImage::Slim.tag("").trim_start_matches(':'),
-            BaseImage::Full.tag("").trim_start_matches(':'));
+            BaseImage::Full.tag("").trim_start_matches(':')
+        );
         return Err(CommandError { error, code: USAGE });
     }
     let requirements = args.requirements.as_ref();
-    let requirements =
-        requirements.map(|path| fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))).transpose()?;
+    let requirements = requirements
+        .map(|path| fs::read(path).with_context(|| format!("cannot read `{}`", path.display())))
+        .transpose()?;
     if image::is_dynamic().context("cannot read this executable")? {
         ui.warning("this executable is linked dynamically: images that copy it need a C library that is as new as this machine's");
     }

@@ -107,8 +107,9 @@ fn resource_name(args: &ManifestArgs, folder: &Path) -> Result<String, CommandEr
     };
     let Some(name) = &args.name else {
         let folder = folder.file_name().unwrap_or_default().to_string_lossy();
-        return dns_label(&folder, limit)
-            .ok_or_else(|| anyhow!("no resource name can be derived from folder `{folder}`: set one with `--name`").into());
+        return dns_label(&folder, limit).ok_or_else(|| {
+            anyhow!("no resource name can be derived from folder `{folder}`: set one with `--name`").into()
+        });
     };
     let valid = dns_label(name, limit);
     if valid.as_ref() == Some(name) {
@@ -124,7 +125,8 @@ fn resource_name(args: &ManifestArgs, folder: &Path) -> Result<String, CommandEr
 /// Returns the label of RFC 1035 that is closest to `text`, or `None` if nothing remains.
 fn dns_label(text: &str, limit: usize) -> Option<String> {
     let lower = text.to_lowercase();
-    let kept: String = lower.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
+    let kept: String =
+        lower.chars().map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }).collect();
     let mut label = kept.trim_matches('-').to_owned();
     if label.starts_with(|c: char| c.is_ascii_digit()) {
         label.insert_str(0, PREFIX);

@@ -28,7 +28,9 @@ pub enum EndpointError {
         folder.display()
     )]
     NoContext { name: String, origin: String, folder: PathBuf },
-    #[error("Docker context `{name}` has the address `{host}`, which is not supported: set `DOCKER_HOST` to a `unix://` or `tcp://` address")]
+    #[error(
+        "Docker context `{name}` has the address `{host}`, which is not supported: set `DOCKER_HOST` to a `unix://` or `tcp://` address"
+    )]
     Unsupported { name: String, host: String },
 }
 
@@ -78,7 +80,9 @@ pub(super) fn engine_addresses(
             return Ok(vec![context_address(&config.join("contexts/meta"), name, origin)?]);
         }
     }
-    let of_user = variable("XDG_RUNTIME_DIR").into_iter().flat_map(|folder| USER_SOCKETS.map(|name| Path::new(folder).join(name)));
+    let of_user = variable("XDG_RUNTIME_DIR")
+        .into_iter()
+        .flat_map(|folder| USER_SOCKETS.map(|name| Path::new(folder).join(name)));
     let sockets = [SYSTEM_SOCKET.into()].into_iter().chain(of_user).chain([SYSTEM_PODMAN_SOCKET.into()]);
     let mut found: Vec<_> =
         sockets.filter(|path: &PathBuf| path.exists()).map(|path| format!("unix://{}", path.display())).collect();
@@ -95,8 +99,8 @@ fn current_context(path: &Path) -> Result<Option<(String, String)>, EndpointErro
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(EndpointError::Read { path: path.to_owned(), source }),
     };
-    let config: DockerConfig = serde_json::from_slice(&text)
-        .map_err(|source| EndpointError::Syntax { path: path.to_owned(), source })?;
+    let config: DockerConfig =
+        serde_json::from_slice(&text).map_err(|source| EndpointError::Syntax { path: path.to_owned(), source })?;
     let name = config.current_context.filter(|name| !name.is_empty());
     Ok(name.map(|name| (name, format!("`currentContext` in `{}`", path.display()))))
 }
@@ -111,7 +115,8 @@ fn context_address(folder: &Path, name: String, origin: String) -> Result<String
         Err(source) => return Err(EndpointError::Read { path: folder.to_owned(), source }),
     };
     for entry in entries {
-        let path = entry.map_err(|source| EndpointError::Read { path: folder.to_owned(), source })?.path().join("meta.json");
+        let path =
+            entry.map_err(|source| EndpointError::Read { path: folder.to_owned(), source })?.path().join("meta.json");
         // The folders are named by hashes, and other contexts may be damaged.
         let Ok(text) = fs::read(&path) else { continue };
         let Ok(context) = serde_json::from_slice::<ContextFile>(&text) else { continue };

@@ -234,7 +234,8 @@ impl PushProgress {
 impl fmt::Display for PushProgress {
     #[expect(clippy::cast_precision_loss, reason = "a size for people")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sent, total) = self.sent.iter().fold((0, 0), |(sent, total), (size, current)| (sent + current, total + size));
+        let (sent, total) =
+            self.sent.iter().fold((0, 0), |(sent, total), (size, current)| (sent + current, total + size));
         write!(f, "Pushed {} of {} layers", self.done, self.layers.max(self.done))?;
         if total > 0 {
             write!(f, ", {:.1} of {:.1} MB", sent as f64 / 1e6, total as f64 / 1e6)?;

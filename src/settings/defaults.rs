@@ -16,13 +16,16 @@ use super::source::SettingSource;
 pub(super) fn read_layer(path: &Path, sources: &SettingsSources) -> Result<Option<Layer>, FileError> {
     let own = file::read_object(path)?;
     let folder = sources.lookup(DEFAULTS_DIR).map(|(folder, _)| folder).find(|folder| !folder.is_empty());
-    let baked_path = folder.zip(path.file_name()).map(|(folder, name)| sources.working_directory().join(folder).join(name));
+    let baked_path =
+        folder.zip(path.file_name()).map(|(folder, name)| sources.working_directory().join(folder).join(name));
     let baked = match &baked_path {
         Some(path) => file::read_object(path)?.map(|object| (object, path)),
         None => None,
     };
     Ok(match (own, baked) {
-        (Some(own), Some((baked, _))) if own != baked => Some(Layer { object: own, source: SettingSource::File(path.into()) }),
+        (Some(own), Some((baked, _))) if own != baked => {
+            Some(Layer { object: own, source: SettingSource::File(path.into()) })
+        }
         (_, Some((object, path))) => Some(Layer { object, source: SettingSource::Image(path.as_path().into()) }),
         (Some(object), None) => Some(Layer { object, source: SettingSource::File(path.into()) }),
         (None, None) => None,

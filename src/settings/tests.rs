@@ -490,7 +490,8 @@ fn help_is_one_line_without_a_stop() {
 
 #[test]
 fn image_settings_are_below_the_environment_and_above_dotenv() {
-    let content = json!({"http_port": 1, "grpc_port": 1, "metrics_port": 1, "cors_settings": {"allow_methods": ["GET"]}});
+    let content =
+        json!({"http_port": 1, "grpc_port": 1, "metrics_port": 1, "cors_settings": {"allow_methods": ["GET"]}});
     let case = Case::new()
         .file("settings.json", &content)
         .file("etc/settings.json", format!("{content:#}\n"))

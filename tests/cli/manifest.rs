@@ -26,7 +26,11 @@ fn manifest_invalid_name_is_rejected_with_a_valid_one() {
     let folder = Folder::new();
     let long = "a".repeat(60);
     let cases = [
-        (["--name", "2024-churn", "--kind", "kubernetes"], "invalid resource name `2024-churn`", "`--name m-2024-churn`"),
+        (
+            ["--name", "2024-churn", "--kind", "kubernetes"],
+            "invalid resource name `2024-churn`",
+            "`--name m-2024-churn`",
+        ),
         (["--name", "Churn_1", "--kind", "kubernetes"], "invalid resource name `Churn_1`", "`--name churn-1`"),
         (["--name", "churn-", "--kind", "seldon"], "no `-` last", "`--name churn`"),
         // KServe appends to it.

@@ -218,7 +218,11 @@ fn documented_commands_build_and_run_an_image() {
             let mut command = Command::new("bash");
             command.args(["-euo", "pipefail", "-c", script]).current_dir(folder.root()).env_clear();
             let path = format!("{}:/usr/local/bin:/usr/bin:/bin", shims.root().display());
-            command.env("PATH", path).env("DOCKER_HOST", &engine).env("HOME", folder.root()).env("DOCKER_BUILDKIT", "0");
+            command
+                .env("PATH", path)
+                .env("DOCKER_HOST", &engine)
+                .env("HOME", folder.root())
+                .env("DOCKER_BUILDKIT", "0");
             command
         };
         let output = command(setup).output().unwrap();
@@ -333,10 +337,9 @@ fn build_check_encodes_names_and_respects_versions() {
     let Some(engine) = engine() else { return };
     let tag = "mlserver-test-versions:1";
     let mut folder = Folder::new();
-    for (version, model, request) in [
-        ("v 1", "iris-xgboost", "iris-request.json"),
-        ("v2", "breast-cancer-lightgbm", "breast-cancer-request.json"),
-    ] {
+    for (version, model, request) in
+        [("v 1", "iris-xgboost", "iris-request.json"), ("v2", "breast-cancer-lightgbm", "breast-cancer-request.json")]
+    {
         let source = |file: &str| fs::read(repository_path("examples/quickstart").join(file)).unwrap();
         let text = source(&format!("{model}/model-settings.json"));
         let mut settings: Value = serde_json::from_slice(&text).unwrap();
