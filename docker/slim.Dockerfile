@@ -1,6 +1,10 @@
-# Only the statically linked server, in an otherwise empty image: enough for native models, and other images copy the server
-# from it. `docker build --file docker/slim.Dockerfile --tag mlserver:VERSION-slim .`
+# Only the server, in an otherwise empty image: enough for native models, and other images copy the server from it.
+# `docker build --file docker/slim.Dockerfile --tag mlserver:VERSION-slim .` compiles it, linked statically;
+# `mlserver build --base-images` uses the executable that runs it.
 ARG RUST=rust:1.95-bookworm
+# `build` compiles the source, `given` copies files from `server/` in the context.
+ARG SOURCE=build
+
 FROM ${RUST} AS build
 WORKDIR /source
 COPY . .
@@ -8,10 +12,15 @@ ARG MLSERVER_COMMIT
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
     target="$(rustc -vV | sed -n 's/^host: //p')" && \
     RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$target" && \
-    cp "target/$target/release/mlserver" /mlserver
+    mkdir -p /server/usr/local/bin && cp "target/$target/release/mlserver" /server/usr/local/bin/mlserver
+
+FROM scratch AS given
+COPY server/ /server/
+
+FROM ${SOURCE} AS source
 
 FROM scratch
-COPY --from=build /mlserver /usr/local/bin/mlserver
+COPY --from=source /server/ /
 # The default location of models in KServe and Seldon, which also set these variables and so override them.
 ENV MODELS_DIR=/mnt/models MLSERVER_ENV_TARBALL=/mnt/models/environment.tar.gz HOME=/tmp
 WORKDIR /opt/mlserver

@@ -2,53 +2,96 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// Build a container image of a model folder
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "mlserver build [OPTIONS] --tag <TAG> <FOLDER>\n       mlserver build [OPTIONS] --base-images[=<WHICH>]"
+)]
 pub struct BuildArgs {
     /// Folder with the models
-    pub folder: PathBuf,
+    #[arg(required_unless_present = "base_images")]
+    pub folder: Option<PathBuf>,
 
-    /// Name of the image
-    #[arg(short, long)]
-    pub tag: String,
-
-    /// Do not use the build cache
-    #[arg(long)]
-    pub no_cache: bool,
+    /// Name of the image; for base images, their name without a version
+    #[arg(short, long, required_unless_present = "base_images")]
+    pub tag: Option<String>,
 
     /// Base image [default: none for native models, otherwise one with Python]
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", help_heading = "Contents")]
     pub base: Option<String>,
 
     /// Image to copy the server from [default: this executable]
-    #[arg(long, value_name = "IMAGE")]
+    #[arg(long, value_name = "IMAGE", help_heading = "Contents")]
     pub server: Option<String>,
 
     /// Platform of the image, such as `linux/arm64` [default: that of the engine]
-    #[arg(long, requires = "server")]
+    #[arg(long, requires = "server", help_heading = "Contents")]
     pub platform: Option<String>,
 
+    /// Build the images that Dockerfiles and manifests start from: `all`, or only the `slim` one, which has no Python
+    #[arg(
+        long,
+        value_name = "WHICH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all",
+        conflicts_with_all = ["folder", "server", "classic", "check"],
+        help_heading = "Contents"
+    )]
+    pub base_images: Option<BaseImages>,
+
+    /// Packages of the base image with Python [default: pinned versions of the frameworks]
+    #[arg(long, value_name = "FILE", requires = "base_images", help_heading = "Contents")]
+    pub requirements: Option<PathBuf>,
+
+    /// Do not use the build cache
+    #[arg(long, help_heading = "Build")]
+    pub no_cache: bool,
+
     /// Build argument for the Dockerfile; may be repeated
-    #[arg(long = "build-arg", value_name = "NAME=VALUE", value_parser = argument)]
+    #[arg(long = "build-arg", value_name = "NAME=VALUE", value_parser = argument, help_heading = "Build")]
     pub build_args: Vec<(String, String)>,
 
     /// Network for the build and the check [default: that of the engine]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = "Build")]
     pub network: Option<String>,
 
     /// Use the classic builder, for engines without BuildKit
-    #[arg(long)]
+    #[arg(long, help_heading = "Build")]
     pub classic: bool,
 
     /// Run the image and send each model the `request.json` next to its settings
-    #[arg(long)]
+    #[arg(long, help_heading = "Check and push")]
     pub check: bool,
 
     /// Push the image to its registry, after the check
-    #[arg(long)]
+    #[arg(long, help_heading = "Check and push")]
     pub push: bool,
+
+    /// Report only warnings and errors
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: BuildFormat,
+}
+
+/// The base images to build: both, or the one with only the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BaseImages {
+    All,
+    Slim,
+}
+
+/// What to print: the name of the image, or an object with its id, size and tags.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum BuildFormat {
+    #[default]
+    Text,
+    Json,
 }
 
 fn argument(text: &str) -> Result<(String, String), String> {

@@ -1,103 +1,235 @@
 //! `mlserver build`: builds an image of a model folder with a Docker engine.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
-use crate::cli::build::BuildArgs;
+use crate::cli::build::{BaseImages, BuildArgs, BuildFormat};
 use crate::image::{
-    self, BuildContext, BuildRequest, CheckSample, DockerEngine, DockerfileOptions, IgnoreRules, ImageCheck, ImagePlan,
+    self, BaseImage, BuildContext, BuildRequest, BuiltImage, CheckSample, DockerEngine, DockerfileOptions, IgnoreRules,
+    ImageCheck, ImagePlan,
 };
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Environment, Settings, SettingsSources};
+use crate::shutdown::Signals;
 use crate::ui::Ui;
 
-use super::CommandError;
+use super::{CommandError, USAGE};
 
-/// The files with ignore patterns; the first one that exists is used.
-const IGNORE_FILES: [&str; 2] = ["Dockerfile.dockerignore", ".dockerignore"];
 /// The sample request of a model, next to its settings.
 const SAMPLE: &str = "request.json";
+/// The name of the base images, unless `--tag` sets another one.
+const BASE_REPOSITORY: &str = "mlserver";
 
-/// Runs `mlserver build`. Reports the build's progress on standard error and prints the image's name.
+/// An image to build.
+struct ImageBuild {
+    request: BuildRequest,
+    context: BuildContext,
+    /// What the image contains, and why.
+    why: String,
+    check: Option<ImageCheck>,
+}
+
+/// Reports progress on standard error, unless the mode is quiet.
+struct BuildReport<'a> {
+    ui: &'a mut Ui,
+    quiet: bool,
+}
+
+impl BuildReport<'_> {
+    fn note(&mut self, message: impl Display) {
+        if !self.quiet {
+            self.ui.note(message);
+        }
+    }
+}
+
+/// Runs `mlserver build`. Reports the build's progress on standard error, and prints the names of the images, or what is known
+/// about them as JSON.
+///
+/// # Errors
+///
+/// Fails if a step of the build, the check or the push fails, or at a signal. No container is left behind then.
 pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let plan = ImagePlan::of(&args.folder)?;
+    let builds = match (args.base_images, &args.folder, &args.tag) {
+        (Some(images), ..) => base_images(args, images, ui)?,
+        (None, Some(folder), Some(tag)) => vec![folder_image(args, folder, tag, ui)?],
+        (None, ..) => {
+            return Err(CommandError { error: anyhow!("missing FOLDER and `--tag`, or `--base-images`"), code: USAGE });
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let outcome = runtime.block_on(until_signal(args, environment, builds, ui));
+    // A credential helper may still be running.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Builds the images, or stops at a signal: the engine cancels what it does for a client that disconnects.
+async fn until_signal(
+    args: &BuildArgs,
+    environment: &dyn Environment,
+    builds: Vec<ImageBuild>,
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let stop = CancellationToken::new();
+    let work = build_all(args, environment, builds, ui, &stop);
+    tokio::pin!(work);
+    let signal = tokio::select! {
+        outcome = &mut work => return outcome,
+        signal = signals.next() => signal,
+    };
+    stop.cancel();
+    // The check still has to remove its container. A second signal does not wait for it.
+    tokio::select! {
+        _ = work => {}
+        _ = signals.next() => {}
+    }
+    let code = match signal {
+        "SIGINT" => 130,
+        "SIGQUIT" => 131,
+        _ => 143,
+    };
+    Err(CommandError { error: anyhow!("interrupted by {signal}"), code })
+}
+
+async fn build_all(
+    args: &BuildArgs,
+    environment: &dyn Environment,
+    builds: Vec<ImageBuild>,
+    ui: &mut Ui,
+    stop: &CancellationToken,
+) -> Result<(), CommandError> {
+    let variables: HashMap<String, String> = environment.variables().into_iter().collect();
+    let interrupted = || CommandError::from(anyhow!("interrupted"));
+    let connecting = DockerEngine::connect(&variables);
+    let engine = stop.run_until_cancelled(connecting).await.ok_or_else(interrupted)??;
+    for build in builds {
+        let tag = build.request.tag.clone();
+        let mut report = BuildReport { ui, quiet: args.quiet };
+        report.note(format_args!("Building `{tag}`: {}", build.why));
+        let building = engine.build(&build.request, build.context, |line| report.note(line));
+        stop.run_until_cancelled(building).await.ok_or_else(interrupted)??;
+        let built = stop.run_until_cancelled(engine.inspect(&tag)).await.ok_or_else(interrupted)??;
+        #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+        let size = built.size as f64 / 1e6;
+        report.note(format_args!("Built `{tag}`, {size:.1} MB"));
+        if let Some(check) = &build.check {
+            // Not cancelled, because it removes its container itself.
+            engine.check(check, stop).await?;
+            report.note(format_args!("Checked: the image is ready; sample requests answered: {}", check.samples.len()));
+        }
+        if args.push {
+            let pushing = engine.push(&tag, |line| report.note(line));
+            stop.run_until_cancelled(pushing).await.ok_or_else(interrupted)??;
+            report.note(format_args!("Pushed `{tag}`"));
+        }
+        print(args.format, &tag, &built, ui)?;
+    }
+    Ok(())
+}
+
+fn print(format: BuildFormat, tag: &str, built: &BuiltImage, ui: &mut Ui) -> Result<(), CommandError> {
+    match format {
+        BuildFormat::Text => ui.line(tag)?,
+        BuildFormat::Json => ui.line(serde_json::to_string(built)?)?,
+    }
+    Ok(())
+}
+
+/// Plans the image of a folder.
+fn folder_image(args: &BuildArgs, folder: &Path, tag: &str, ui: &mut Ui) -> Result<ImageBuild, CommandError> {
+    let plan = ImagePlan::of(folder)?;
+    let ignore = IgnoreRules::of_folder(folder)?;
     let options = DockerfileOptions {
         base: args.base.clone(),
         server: args.server.clone(),
         classic: args.classic,
         in_parts: true,
+        settings: image::contains_settings(folder, &ignore),
     };
     let dockerfile = image::dockerfile(&plan, &options)?;
-    let ignore = ignore(&args.folder)?;
-    if plan.omits_packages(&args.folder) {
+    if plan.omits_packages(folder) {
         ui.warning("every model is native, so no packages are installed; set `parameters.extra.backend` to `python` to install them");
     }
-    if args.folder.join("Dockerfile").is_file() {
+    if folder.join("Dockerfile").is_file() {
         ui.warning("ignoring the `Dockerfile` in the folder");
     }
-    let server = if args.server.is_some() {
-        Vec::new()
-    } else {
-        image::executable().context("cannot find this executable's files")?
+    let server = if args.server.is_some() { Vec::new() } else { own_files()? };
+    let context = BuildContext { dockerfile, folder: Some(folder.to_owned()), ignore, files: Vec::new(), server };
+    let arguments = args.build_args.iter().cloned().collect();
+    let check = args.check.then(|| image_check(args, folder, tag)).transpose()?;
+    Ok(ImageBuild { request: request(args, tag, arguments), context, why: plan.to_string(), check })
+}
+
+/// Plans the base images, in the order in which they are built.
+fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<ImageBuild>, CommandError> {
+    let repository = args.tag.as_deref().unwrap_or(BASE_REPOSITORY);
+    if repository.rsplit_once(':').is_some_and(|(_, version)| !version.contains('/')) {
+        let error = anyhow!(
+            "invalid name `{repository}` for base images: their versions are `{}` and `{}`; leave out the version",
+            BaseImage::Slim.tag("").trim_start_matches(':'),
+            BaseImage::Full.tag("").trim_start_matches(':')
+        );
+        return Err(CommandError { error, code: USAGE });
+    }
+    let requirements = args.requirements.as_ref();
+    let requirements = requirements
+        .map(|path| fs::read(path).with_context(|| format!("cannot read `{}`", path.display())))
+        .transpose()?;
+    if image::is_dynamic().context("cannot read this executable")? {
+        ui.warning("this executable is linked dynamically: images that copy it need a C library that is as new as this machine's");
+    }
+    let wanted: &[BaseImage] = match images {
+        BaseImages::All => &[BaseImage::Slim, BaseImage::Full],
+        BaseImages::Slim => &[BaseImage::Slim],
     };
-    let context = BuildContext { dockerfile, folder: args.folder.clone(), ignore, server };
-    let request = BuildRequest {
-        tag: args.tag.clone(),
+    let builds = wanted.iter().map(|image| {
+        let mut arguments = image.arguments(repository, args.base.as_deref());
+        arguments.extend(args.build_args.iter().cloned());
+        let context = BuildContext {
+            dockerfile: image.dockerfile(args.base.as_deref()),
+            folder: None,
+            ignore: IgnoreRules::default(),
+            files: image.files(requirements.clone()),
+            server: if image.needs_server() { own_files()? } else { Vec::new() },
+        };
+        let why = match image {
+            BaseImage::Slim => "the server",
+            BaseImage::Full => "the server, Python and its packages",
+        };
+        let request = request(args, &image.tag(repository), arguments);
+        Ok(ImageBuild { request, context, why: why.to_owned(), check: None })
+    });
+    builds.collect()
+}
+
+fn own_files() -> Result<Vec<(PathBuf, PathBuf)>, CommandError> {
+    Ok(image::executable().context("cannot find this executable's files")?)
+}
+
+fn request(args: &BuildArgs, tag: &str, arguments: HashMap<String, String>) -> BuildRequest {
+    BuildRequest {
+        tag: tag.to_owned(),
         no_cache: args.no_cache,
         platform: args.platform.clone(),
-        arguments: args.build_args.iter().cloned().collect(),
+        arguments,
         network: args.network.clone(),
         classic: args.classic,
-    };
-    let check = args.check.then(|| image_check(args)).transpose()?;
-    ui.note(format_args!("Building `{}`: {plan}", args.tag));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    runtime.block_on(build(args, environment, &request, context, check.as_ref(), ui))?;
-    Ok(ui.line(&args.tag)?)
-}
-
-async fn build(
-    args: &BuildArgs,
-    environment: &dyn Environment,
-    request: &BuildRequest,
-    context: BuildContext,
-    check: Option<&ImageCheck>,
-    ui: &mut Ui,
-) -> Result<(), CommandError> {
-    let variables: HashMap<String, String> = environment.variables().into_iter().collect();
-    let engine = DockerEngine::connect(&variables).await?;
-    engine.build(request, context, |line| ui.note(line)).await?;
-    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
-    let size = engine.size(&args.tag).await? as f64 / 1e6;
-    ui.note(format_args!("Built `{}`, {size:.1} MB", args.tag));
-    if let Some(check) = check {
-        engine.check(check).await?;
-        ui.note(format_args!("Checked: the image is ready; sample requests answered: {}", check.samples.len()));
     }
-    if args.push {
-        engine.push(&args.tag).await?;
-        ui.note(format_args!("Pushed `{}`", args.tag));
-    }
-    Ok(())
-}
-
-/// Reads the ignore rules of a folder.
-fn ignore(folder: &Path) -> Result<IgnoreRules, CommandError> {
-    let own = IGNORE_FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
-    let Some(path) = own else { return Ok(IgnoreRules::parse(&image::default_ignore())?) };
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-    Ok(IgnoreRules::parse(&text).with_context(|| format!("cannot read `{}`", path.display()))?)
 }
 
 /// Describes the check of the image: its port, and a sample request for each model that has one.
-fn image_check(args: &BuildArgs) -> Result<ImageCheck, CommandError> {
+fn image_check(args: &BuildArgs, folder: &Path, tag: &str) -> Result<ImageCheck, CommandError> {
     // In the image, the folder's settings are the only ones.
-    let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
+    let folder = fs::canonicalize(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
     let sources = SettingsSources::read(&MapEnvironment::new(&folder))?;
     let settings = Settings::load(&folder, &sources, false)?.settings;
     let mut samples = Vec::new();
@@ -105,8 +237,9 @@ fn image_check(args: &BuildArgs) -> Result<ImageCheck, CommandError> {
         let path = model.settings.folder().map(|folder| folder.join(SAMPLE)).filter(|path| path.is_file());
         if let Some(path) = path {
             let body = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            samples.push(CheckSample { model: model.settings.name, body: Bytes::from(body) });
+            let version = model.settings.version().map(str::to_owned);
+            samples.push(CheckSample { model: model.settings.name, version, body: Bytes::from(body) });
         }
     }
-    Ok(ImageCheck { image: args.tag.clone(), network: args.network.clone(), port: settings.http_port, samples })
+    Ok(ImageCheck { image: tag.to_owned(), network: args.network.clone(), port: settings.http_port, samples })
 }

@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bollard::container::LogOutput;
+use bollard::errors::Error as BollardError;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, HostConfig, PortBinding};
 use bollard::query_parameters::{
     CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
@@ -14,23 +16,40 @@ use futures_util::{Stream, StreamExt};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::engine::{DockerEngine, error_text};
 
 /// How long models may take to load, and to answer a request.
 const CHECK_TIMEOUT: Duration = Duration::from_mins(10);
+/// How long the server may take to answer whether it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the engine may take to create, start, inspect or remove a container.
+const ENGINE_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long the rest of a log may take after its container has exited.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often to check whether the server is ready.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The limit on the size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
-/// How many lines of the container's log are shown if the check fails.
+/// How many lines of the container's log are shown if the check fails, and the limit on the length of each.
 const LOG_LINES: usize = 40;
+const MAX_LINE_CHARS: usize = 2_000;
+/// The label of containers that check an image.
+const LABEL: &str = "mlserver.check";
+/// The characters that are percent-encoded in a path segment.
+const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A sample request for a model.
 #[derive(Debug, Clone)]
 pub struct CheckSample {
     pub model: String,
+    /// `None` for an unversioned model.
+    pub version: Option<String>,
     /// The JSON of an inference request.
     pub body: Bytes,
 }
@@ -53,91 +72,131 @@ pub enum CheckError {
     Run { reason: String },
     #[error("the image failed to start: {reason}{}", log_lines(lines))]
     NotReady { reason: String, lines: Vec<String> },
-    #[error("model `{model}` did not answer its `request.json`: {reason}{}", log_lines(lines))]
+    /// `model` is in backticks, with its version.
+    #[error("model {model} did not answer its `request.json`: {reason}{}", log_lines(lines))]
     CheckSample { model: String, reason: String, lines: Vec<String> },
+    #[error("cannot remove container `{name}`, which checked the image: {reason}")]
+    Remove { name: String, reason: String },
+    #[error("the check was interrupted")]
+    Interrupted,
 }
 
 fn log_lines(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["\n", line]).collect()
 }
 
+impl CheckSample {
+    /// Returns the path of the model's inference endpoint.
+    fn path(&self) -> String {
+        let segment = |text: &str| utf8_percent_encode(text, &SEGMENT).to_string();
+        let version =
+            self.version.as_deref().map_or_else(String::new, |version| format!("/versions/{}", segment(version)));
+        format!("/v2/models/{}{version}/infer", segment(&self.model))
+    }
+
+    /// Displays the model and its version.
+    fn title(&self) -> String {
+        let version = self.version.as_ref().map_or_else(String::new, |version| format!(" version `{version}`"));
+        format!("`{}`{version}", self.model)
+    }
+}
+
+/// Waits for an engine's answer, with a timeout. `action` says what it is asked to do.
+async fn answer<T>(action: &str, work: impl Future<Output = Result<T, BollardError>>) -> Result<T, CheckError> {
+    match timeout(ENGINE_TIMEOUT, work).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(CheckError::Run { reason: error_text(&error) }),
+        Err(_) => {
+            let reason = format!("the engine did not {action} the container within {} s", ENGINE_TIMEOUT.as_secs());
+            Err(CheckError::Run { reason })
+        }
+    }
+}
+
 impl DockerEngine {
-    /// Runs the image as its own user, waits until it is ready, and sends the sample requests. Always removes the container.
+    /// Runs the image as its own user, waits until it is ready, and sends the sample requests. Always removes the container,
+    /// also if `stop` is cancelled.
     ///
     /// The engine must be on this machine: the container's port is only published on the loopback interface.
     ///
     /// # Errors
     ///
     /// Fails with the last lines of the server's log if it exits, is not ready after ten minutes, or does not answer a sample request.
-    pub async fn check(&self, check: &ImageCheck) -> Result<(), CheckError> {
-        let run = |error| CheckError::Run { reason: error_text(&error) };
-        let body = container(check);
-        let created = self.docker.create_container(None::<CreateContainerOptions>, body).await.map_err(run)?;
-        let started = self.docker.start_container(&created.id, None::<StartContainerOptions>).await.map_err(run);
-        let outcome = match started {
-            Ok(()) => self.wait_and_check(&created.id, check).await,
+    pub async fn check(&self, check: &ImageCheck, stop: &CancellationToken) -> Result<(), CheckError> {
+        let name = format!("mlserver-check-{}", uuid::Uuid::new_v4().simple());
+        let options = CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
+        // Not cancelled: the engine creates the container even if nobody waits for it.
+        let created = answer("create", self.docker.create_container(Some(options), container(check))).await;
+        let outcome = match created {
+            Ok(_) => {
+                let checked = stop.run_until_cancelled(self.start_and_check(&name, check)).await;
+                checked.unwrap_or(Err(CheckError::Interrupted))
+            }
             Err(error) => Err(error),
         };
-        let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
-        let removed = self.docker.remove_container(&created.id, Some(force)).await.map_err(run);
-        outcome.and(removed)
+        outcome.and(self.remove(name).await)
     }
 
-    async fn wait_and_check(&self, id: &str, check: &ImageCheck) -> Result<(), CheckError> {
-        let run = |error| CheckError::Run { reason: error_text(&error) };
+    /// Removes a container if it exists, running or not.
+    async fn remove(&self, name: String) -> Result<(), CheckError> {
+        let force = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+        match timeout(ENGINE_TIMEOUT, self.docker.remove_container(&name, Some(force))).await {
+            Ok(Ok(()) | Err(BollardError::DockerResponseServerError { status_code: 404, .. })) => Ok(()),
+            Ok(Err(error)) => Err(CheckError::Remove { name, reason: error_text(&error) }),
+            Err(_) => {
+                let reason = format!("the engine did not answer within {} s", ENGINE_TIMEOUT.as_secs());
+                Err(CheckError::Remove { name, reason })
+            }
+        }
+    }
+
+    async fn start_and_check(&self, name: &str, check: &ImageCheck) -> Result<(), CheckError> {
+        answer("start", self.docker.start_container(name, None::<StartContainerOptions>)).await?;
         let options =
             LogsOptions { follow: true, stdout: true, stderr: true, tail: "all".to_owned(), ..LogsOptions::default() };
-        let mut log = ContainerLog {
-            stream: Box::pin(self.docker.logs(id, Some(options))),
-            lines: VecDeque::new(),
-            address: None,
-        };
+        let mut log = ContainerLog::follow(self.docker.logs(name, Some(options)).boxed());
         let end = Instant::now() + CHECK_TIMEOUT;
         let mut reason = "it is not listening".to_owned();
         loop {
-            log.read_available().await;
-            let inspected = self.docker.inspect_container(id, None::<InspectContainerOptions>).await.map_err(run)?;
+            let inspecting = self.docker.inspect_container(name, None::<InspectContainerOptions>);
+            let inspected = answer("inspect", inspecting).await?;
             if let Some(code) = exit_code(&inspected) {
-                log.read_available().await;
+                log.finish().await;
                 let reason = format!("it exited with code {code}; the last lines of its log:");
-                return Err(CheckError::NotReady { reason, lines: log.lines.into() });
+                return Err(CheckError::NotReady { reason, lines: log.lines() });
             }
-            if let Some(address) = address(&inspected, check).or(log.address) {
-                match send(address, Method::GET, "/v2/health/ready", Bytes::new()).await {
-                    Ok((200, _)) => return self.send_samples(address, check, log).await,
-                    Ok((_, body)) => reason = body,
-                    Err(error) => reason = error,
+            if let Some(address) = address(&inspected, check).or(log.address()) {
+                match timeout(READY_TIMEOUT, send(address, Method::GET, "/v2/health/ready", Bytes::new())).await {
+                    Ok(Ok((200, _))) => return send_samples(address, check, &log).await,
+                    Ok(Ok((_, body))) => reason = body,
+                    Ok(Err(error)) => reason = error,
+                    Err(_) => reason = format!("no answer within {} s", READY_TIMEOUT.as_secs()),
                 }
             }
             if Instant::now() > end {
                 let reason = format!("it was not ready after {} s: {reason}", CHECK_TIMEOUT.as_secs());
-                return Err(CheckError::NotReady { reason, lines: log.lines.into() });
+                return Err(CheckError::NotReady { reason, lines: log.lines() });
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
+}
 
-    async fn send_samples(
-        &self,
-        address: SocketAddr,
-        check: &ImageCheck,
-        mut log: ContainerLog,
-    ) -> Result<(), CheckError> {
-        for sample in &check.samples {
-            let path = format!("/v2/models/{}/infer", sample.model);
-            let answered =
-                tokio::time::timeout(CHECK_TIMEOUT, send(address, Method::POST, &path, sample.body.clone())).await;
-            let reason = match answered {
-                Ok(Ok((200, _))) => continue,
-                Ok(Ok((status, body))) => format!("status {status}: {body}"),
-                Ok(Err(error)) => error,
-                Err(_) => format!("no answer after {} s", CHECK_TIMEOUT.as_secs()),
-            };
-            log.read_available().await;
-            return Err(CheckError::CheckSample { model: sample.model.clone(), reason, lines: log.lines.into() });
-        }
-        Ok(())
+async fn send_samples(address: SocketAddr, check: &ImageCheck, log: &ContainerLog) -> Result<(), CheckError> {
+    for sample in &check.samples {
+        let path = sample.path();
+        let sending = send(address, Method::POST, &path, sample.body.clone());
+        let reason = match timeout(CHECK_TIMEOUT, sending).await {
+            Ok(Ok((200, _))) => continue,
+            Ok(Ok((status, body))) => format!("status {status}: {body}"),
+            Ok(Err(error)) => error,
+            Err(_) => format!("no answer after {} s", CHECK_TIMEOUT.as_secs()),
+        };
+        // What the server logs about the request follows its response.
+        tokio::time::sleep(POLL_INTERVAL).await;
+        return Err(CheckError::CheckSample { model: sample.title(), reason, lines: log.lines() });
     }
+    Ok(())
 }
 
 /// Describes the container. On the host's network the server picks a free port; otherwise its port is published on one.
@@ -151,6 +210,7 @@ fn container(check: &ImageCheck) -> ContainerCreateBody {
         image: Some(check.image.clone()),
         env: on_host.then(|| free.map(str::to_owned).into()),
         exposed_ports: (!on_host).then(|| vec![port]),
+        labels: Some(HashMap::from([(LABEL.to_owned(), check.image.clone())])),
         host_config: Some(HostConfig {
             network_mode: check.network.clone(),
             port_bindings: ports,
@@ -174,9 +234,15 @@ fn address(inspected: &ContainerInspectResponse, check: &ImageCheck) -> Option<S
     Some((Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// The log of a container.
+/// The log of a container, which a task reads, however fast it grows. Dropping it ends the task.
 struct ContainerLog {
-    stream: std::pin::Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>,
+    tail: Arc<Mutex<LogTail>>,
+    reader: JoinHandle<()>,
+}
+
+/// The end of a log.
+#[derive(Debug, Default)]
+struct LogTail {
     /// The last lines.
     lines: VecDeque<String>,
     /// The address that the server has announced in the log.
@@ -184,19 +250,50 @@ struct ContainerLog {
 }
 
 impl ContainerLog {
-    async fn read_available(&mut self) {
-        while let Ok(Some(Ok(output))) = tokio::time::timeout(POLL_INTERVAL, self.stream.next()).await {
-            for line in String::from_utf8_lossy(&output.into_bytes()).lines() {
-                if let Some((_, address)) = line.split_once("HTTP server running on http://") {
-                    let end =
-                        address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
-                    self.address = address[..end].parse().ok();
-                }
-                if self.lines.len() == LOG_LINES {
-                    self.lines.pop_front();
-                }
-                self.lines.push_back(line.to_owned());
+    fn follow(mut stream: impl Stream<Item = Result<LogOutput, BollardError>> + Send + Unpin + 'static) -> Self {
+        let tail = Arc::<Mutex<LogTail>>::default();
+        let shared = Arc::clone(&tail);
+        let reader = tokio::spawn(async move {
+            while let Some(Ok(output)) = stream.next().await {
+                let text = output.into_bytes();
+                shared.lock().unwrap_or_else(PoisonError::into_inner).add(&String::from_utf8_lossy(&text));
             }
+        });
+        Self { tail, reader }
+    }
+
+    /// Waits for the rest of the log of a container that has exited.
+    async fn finish(&mut self) {
+        // What has been read by then is enough.
+        let _ = timeout(LOG_TIMEOUT, &mut self.reader).await;
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).lines.iter().cloned().collect()
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).address
+    }
+}
+
+impl Drop for ContainerLog {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl LogTail {
+    fn add(&mut self, text: &str) {
+        for line in text.lines() {
+            if let Some((_, address)) = line.split_once("HTTP server running on http://") {
+                let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').unwrap_or(address.len());
+                self.address = address[..end].parse().ok();
+            }
+            if self.lines.len() == LOG_LINES {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(line.chars().take(MAX_LINE_CHARS).collect());
         }
     }
 }
@@ -219,5 +316,172 @@ async fn send(address: SocketAddr, method: Method, path: &str, body: Bytes) -> R
     tokio::select! {
         outcome = exchange => outcome,
         ended = connection => Err(ended.map_or_else(|error| error.to_string(), |()| "the connection was closed".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_sample_path_is_encoded_and_names_the_version() {
+        let sample = |model: &str, version: Option<&str>| CheckSample {
+            model: model.to_owned(),
+            version: version.map(str::to_owned),
+            body: Bytes::new(),
+        };
+        assert_eq!(sample("my model/ä", None).path(), "/v2/models/my%20model%2F%C3%A4/infer");
+        assert_eq!(sample("churn", Some("v1.0 b")).path(), "/v2/models/churn/versions/v1.0%20b/infer");
+        assert!(sample("a\nb?#", Some("%")).path().parse::<http::Uri>().is_ok());
+        assert_eq!(sample("churn", Some("v1")).title(), "`churn` version `v1`");
+    }
+
+    /// A container that logs without a pause must not keep the check from looking at it.
+    #[tokio::test]
+    async fn container_log_that_never_pauses_is_read_in_the_background() {
+        let endless = futures_util::stream::unfold(0_u64, |line| async move {
+            tokio::task::yield_now().await;
+            let text = if line == 100 {
+                "HTTP server running on http://127.0.0.1:81/\n".to_owned()
+            } else {
+                format!("line {line}\n")
+            };
+            Some((Ok(LogOutput::StdOut { message: text.into() }), line + 1))
+        });
+        let mut log = ContainerLog::follow(endless.boxed());
+        while log.address().is_none() || log.lines().len() < LOG_LINES {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(log.address(), Some((Ipv4Addr::LOCALHOST, 81).into()));
+        assert_eq!(log.lines().len(), LOG_LINES);
+        log.reader.abort();
+        log.finish().await;
+    }
+
+    /// An engine with one container, whose server accepts connections and says nothing, and which logs without a pause.
+    ///
+    /// The container exits as soon as its server has been asked twice.
+    struct ScriptedEngine {
+        server: tokio::net::TcpListener,
+        connections: Mutex<Vec<TcpStream>>,
+        removed: Mutex<Vec<String>>,
+    }
+
+    type ScriptedBody = http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>;
+
+    impl ScriptedEngine {
+        fn answer(&self, method: &Method, path: &str) -> http::Response<ScriptedBody> {
+            let json = |value: serde_json::Value| Full::new(Bytes::from(value.to_string())).boxed();
+            let (status, body) = match (method.as_str(), path.rsplit('/').next().unwrap_or_default()) {
+                ("GET", "version") => (200, json(serde_json::json!({"Version": "1", "ApiVersion": "1.43"}))),
+                ("POST", "create") => (201, json(serde_json::json!({"Id": "c", "Warnings": []}))),
+                ("POST", "start") => (204, json(serde_json::Value::Null)),
+                ("GET", "logs") => (200, self.endless_log()),
+                ("GET", "json") => {
+                    let is_running = self.connections.lock().unwrap().len() < 2;
+                    let state = serde_json::json!({"Running": is_running, "ExitCode": 7});
+                    (200, json(serde_json::json!({"Id": "c", "State": state})))
+                }
+                ("DELETE", name) => {
+                    self.removed.lock().unwrap().push(name.to_owned());
+                    (204, Full::default().boxed())
+                }
+                _ => (404, json(serde_json::json!({"message": path}))),
+            };
+            let body = if status == 204 { Full::default().boxed() } else { body };
+            http::Response::builder().status(status).body(body).unwrap()
+        }
+
+        fn endless_log(&self) -> ScriptedBody {
+            let line = format!("HTTP server running on http://{}/\n", self.server.local_addr().unwrap());
+            // A header with the stream (standard output) and the length precedes each piece.
+            let length = u32::try_from(line.len()).unwrap().to_be_bytes();
+            let piece = Bytes::from([&[1, 0, 0, 0], &length[..], line.as_bytes()].concat());
+            let pieces = futures_util::stream::unfold(piece, |piece| async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Some((Ok(hyper::body::Frame::data(piece.clone())), piece))
+            });
+            BodyExt::boxed(http_body_util::StreamBody::new(SyncStream(Mutex::new(pieces.boxed()))))
+        }
+
+        /// Listens at a socket in `folder` and returns its address.
+        fn start(self: &Arc<Self>, folder: &std::path::Path) -> String {
+            let path = folder.join("engine.sock");
+            let listener = tokio::net::UnixListener::bind(&path).unwrap();
+            let engine = Arc::clone(self);
+            tokio::spawn(async move {
+                loop {
+                    let (stream, _) = engine.server.accept().await.unwrap();
+                    engine.connections.lock().unwrap().push(stream);
+                }
+            });
+            let engine = Arc::clone(self);
+            tokio::spawn(async move {
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    let engine = Arc::clone(&engine);
+                    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+                        let response = engine.answer(request.method(), request.uri().path());
+                        async move { Ok::<_, std::convert::Infallible>(response) }
+                    });
+                    tokio::spawn(
+                        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                    );
+                }
+            });
+            format!("unix://{}", path.display())
+        }
+    }
+
+    /// Lets a stream be shared between threads, as boxed bodies have to be.
+    struct SyncStream<S>(Mutex<S>);
+
+    impl<S: Stream + Unpin> Stream for SyncStream<S> {
+        type Item = S::Item;
+
+        fn poll_next(
+            self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<S::Item>> {
+            self.get_mut().0.get_mut().unwrap().poll_next_unpin(context)
+        }
+    }
+
+    /// Checks an image with a scripted engine.
+    async fn scripted_check(stop: &CancellationToken) -> (Arc<ScriptedEngine>, Result<(), CheckError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Arc::new(ScriptedEngine {
+            server: tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            connections: Mutex::default(),
+            removed: Mutex::default(),
+        });
+        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.start(folder.path()))]);
+        let docker = DockerEngine::connect(&variables).await.unwrap();
+        let check = ImageCheck { image: "m:1".to_owned(), network: None, port: 8080, samples: Vec::new() };
+        let outcome = docker.check(&check, stop).await;
+        (engine, outcome)
+    }
+
+    /// Takes as long as a request for readiness may.
+    #[tokio::test]
+    async fn check_silent_server_and_chatty_log_do_not_hang() {
+        let (engine, outcome) = scripted_check(&CancellationToken::new()).await;
+        let error = outcome.unwrap_err().to_string();
+        assert!(
+            error.starts_with("the image failed to start: it exited with code 7; the last lines of its log:\nHTTP"),
+            "{error}"
+        );
+        let removed = engine.removed.lock().unwrap();
+        assert!(removed.len() == 1 && removed[0].starts_with("mlserver-check-"), "{removed:?}");
+    }
+
+    #[tokio::test]
+    async fn check_that_is_stopped_removes_its_container() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let (engine, outcome) = scripted_check(&stop).await;
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, CheckError::Interrupted), "{error}");
+        assert_eq!(engine.removed.lock().unwrap().len(), 1);
     }
 }

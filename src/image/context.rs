@@ -24,9 +24,11 @@ const MAX_WAITING_CHUNKS: usize = 4;
 #[derive(Debug)]
 pub struct BuildContext {
     pub dockerfile: Dockerfile,
-    /// The folder that becomes `project/`.
-    pub folder: PathBuf,
+    /// The folder that becomes `project/`, if any.
+    pub folder: Option<PathBuf>,
     pub ignore: IgnoreRules,
+    /// Other files: the path of each in the context, and its content.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Files of this machine that go to `server/`: the path of each, and its path in the image.
     pub server: Vec<(PathBuf, PathBuf)>,
 }
@@ -56,8 +58,14 @@ impl BuildContext {
             let target = Path::new("server").join(target.strip_prefix("/").unwrap_or(target));
             add_file(&mut tar, source, &target).map_err(|error| with_path(source, &error))?;
         }
-        tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), "project", io::empty())?;
-        add_folder(&mut tar, &self.folder, "", &self.ignore)?;
+        for (path, content) in &self.files {
+            let mut header = header(EntryType::Regular, 0o644, content.len() as u64, 0);
+            tar.append_data(&mut header, path, content.as_slice())?;
+        }
+        if let Some(folder) = &self.folder {
+            tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), "project", io::empty())?;
+            add_folder(&mut tar, folder, "", &self.ignore)?;
+        }
         tar.into_inner()?.flush()
     }
 }
@@ -179,14 +187,16 @@ mod tests {
         std::os::unix::fs::symlink("models.py", root.join("link")).unwrap();
         let found = entries(BuildContext {
             dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
-            folder: root.to_owned(),
+            folder: Some(root.to_owned()),
             ignore: IgnoreRules::parse("data\n!data/keep").unwrap(),
+            files: vec![("docker/requirements.txt".into(), b"numpy".to_vec())],
             server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
         })
         .await;
         let expected = [
             ("Dockerfile", 0o644, "FROM scratch"),
             ("server/usr/local/bin/mlserver", 0o755, "r"),
+            ("docker/requirements.txt", 0o644, "numpy"),
             ("project", 0o755, ""),
             ("project/a folder", 0o755, ""),
             ("project/a folder/x y.txt", 0o644, "x"),
@@ -206,8 +216,9 @@ mod tests {
         let missing = folder.path().join("gone");
         let context = BuildContext {
             dockerfile: Dockerfile { text: String::new(), images: Vec::new() },
-            folder: folder.path().to_owned(),
+            folder: Some(folder.path().to_owned()),
             ignore: IgnoreRules::default(),
+            files: Vec::new(),
             server: vec![(missing.clone(), "/x".into())],
         };
         let chunks: Vec<_> = context.into_stream().collect().await;

@@ -1,23 +1,30 @@
 //! A client of the Docker engine's API. Docker's command line is not needed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bollard::auth::DockerCredentials;
-use bollard::models::{BuildInfoAux, ImageInspect};
+use bollard::models::{BuildInfoAux, ImageInspect, PushImageInfo};
 use bollard::query_parameters::{BuildImageOptions, BuilderVersion, PushImageOptions};
 use bollard::{Docker, body_try_stream};
 use futures_util::StreamExt;
+use serde::Serialize;
 
 use super::context::{BuildContext, DOCKERFILE};
 use super::credentials::{CredentialsError, ImageRegistry};
+use super::endpoint::{EndpointError, engine_addresses};
 use super::progress::{BuildFailure, BuildProgress};
 
-/// The address of the engine if `DOCKER_HOST` is not set.
-const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 /// How long an engine may take to respond. Build steps may be silent for a long time.
 const TIMEOUT: Duration = Duration::from_hours(6);
+/// How long an engine may take to tell its version.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the progress of a push is reported.
+const PUSH_INTERVAL: Duration = Duration::from_secs(5);
+/// The limit on the number of layers whose progress is followed. An image has at most 127.
+const MAX_LAYERS: usize = 256;
 
 /// A connection to an engine.
 #[derive(Debug, Clone)]
@@ -40,11 +47,22 @@ pub struct BuildRequest {
     pub classic: bool,
 }
 
+/// An image that has been built.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BuiltImage {
+    pub id: String,
+    /// The size with all layers, in bytes.
+    pub size: u64,
+    pub tags: Vec<String>,
+}
+
 /// Why a request to an engine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    #[error("no Docker engine responds at `{host}`: start one, or set `DOCKER_HOST`")]
-    Unreachable { host: String, source: Box<bollard::errors::Error> },
+    #[error("no Docker engine responds at {}: start one, or set `DOCKER_HOST`", quoted(hosts))]
+    Unreachable { hosts: Vec<String>, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     #[error(transparent)]
     Build(#[from] BuildFailure),
     #[error("cannot push `{tag}`")]
@@ -56,21 +74,27 @@ pub enum EngineError {
 }
 
 impl DockerEngine {
-    /// Connects to the engine that `variables` name. Credentials are looked up later, for the registries that are used.
+    /// Connects to the first engine that responds, of those to which `variables` and Docker's configuration lead. Credentials are
+    /// looked up later, for the registries that are used.
     ///
     /// # Errors
     ///
-    /// Fails if no engine responds.
+    /// Fails if Docker's configuration cannot be read, or no engine responds.
     pub async fn connect(variables: &HashMap<String, String>) -> Result<Self, EngineError> {
         let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty());
-        let host = variable("DOCKER_HOST").map_or(DEFAULT_HOST, String::as_str);
-        let unreachable = |error| EngineError::Unreachable { host: host.to_owned(), source: Box::new(error) };
-        let docker = Docker::connect_with_host(host).map_err(unreachable)?.with_timeout(TIMEOUT);
-        // The engine may have an older version of the API.
-        let docker = docker.negotiate_version().await.map_err(unreachable)?;
         let folder = variable("DOCKER_CONFIG").map(PathBuf::from);
         let folder = folder.or_else(|| variable("HOME").map(|home| Path::new(home).join(".docker")));
-        Ok(Self { docker, config: folder.map(|folder| folder.join("config.json")) })
+        let hosts = engine_addresses(variables, folder.as_deref())?;
+        let mut failure = None;
+        for host in &hosts {
+            match connect_to(host).await {
+                Ok(docker) => return Ok(Self { docker, config: folder.map(|folder| folder.join("config.json")) }),
+                // The first one is the one that users expect.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        let source = failure.unwrap_or_else(|| "there is no address to try".into());
+        Err(EngineError::Unreachable { hosts, source })
     }
 
     /// Returns the credentials for the registries of images, by the names under which the engine looks them up.
@@ -138,32 +162,99 @@ impl DockerEngine {
         Ok(())
     }
 
-    /// Returns the size of an image with all its layers, in bytes.
+    /// Returns an image's id, tags, and size with all its layers.
     ///
     /// # Errors
     ///
     /// Fails if the image does not exist.
-    pub async fn size(&self, tag: &str) -> Result<u64, EngineError> {
+    pub async fn inspect(&self, tag: &str) -> Result<BuiltImage, EngineError> {
         let not_found = |error| EngineError::NoImage { tag: tag.to_owned(), source: Box::new(error) };
-        let ImageInspect { size, .. } = self.docker.inspect_image(tag).await.map_err(not_found)?;
-        Ok(size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default())
+        let ImageInspect { id, size, repo_tags, .. } = self.docker.inspect_image(tag).await.map_err(not_found)?;
+        let size = size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
+        Ok(BuiltImage { id: id.unwrap_or_default(), size, tags: repo_tags.unwrap_or_default() })
     }
 
-    /// Pushes an image to the registry in its tag.
+    /// Pushes an image to the registry in its tag, and reports its progress every few seconds.
     ///
     /// # Errors
     ///
     /// Fails with the registry's message.
-    pub async fn push(&self, tag: &str) -> Result<(), EngineError> {
+    pub async fn push(&self, tag: &str, mut report: impl FnMut(String)) -> Result<(), EngineError> {
         let (name, version) = split_tag(tag);
         let options = PushImageOptions { tag: Some(version.to_owned()), ..PushImageOptions::default() };
         let credentials = self.credentials(&[tag.to_owned()]).await?.into_values().next();
         let mut stream = self.docker.push_image(name, Some(options), Some(credentials.unwrap_or_default()));
+        let mut progress = PushProgress::default();
+        let mut reported = Instant::now();
         while let Some(pushed) = stream.next().await {
-            pushed.map_err(|error| EngineError::Push { tag: tag.to_owned(), source: Box::new(error) })?;
+            let info = pushed.map_err(|error| EngineError::Push { tag: tag.to_owned(), source: Box::new(error) })?;
+            let is_new = progress.add(&info);
+            if is_new || reported.elapsed() >= PUSH_INTERVAL {
+                report(progress.to_string());
+                reported = Instant::now();
+            }
         }
         Ok(())
     }
+}
+
+/// The progress of a push.
+#[derive(Debug, Default)]
+struct PushProgress {
+    layers: usize,
+    done: usize,
+    /// How much of each layer has been sent, by the layer's size: bollard does not pass on the layers' ids.
+    sent: BTreeMap<i64, i64>,
+}
+
+impl PushProgress {
+    /// Adds a message of the engine. Returns whether a layer was completed.
+    fn add(&mut self, info: &PushImageInfo) -> bool {
+        match info.status.as_deref().unwrap_or_default() {
+            "Preparing" => self.layers += 1,
+            "Pushing" => {
+                let detail = info.progress_detail.as_ref();
+                let known = detail.and_then(|detail| detail.total.zip(detail.current));
+                if let Some((total, current)) = known
+                    && (self.sent.len() < MAX_LAYERS || self.sent.contains_key(&total))
+                {
+                    self.sent.insert(total, current.clamp(0, total.max(0)));
+                }
+            }
+            status if status == "Pushed" || status == "Layer already exists" || status.starts_with("Mounted from") => {
+                self.done += 1;
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+}
+
+impl fmt::Display for PushProgress {
+    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sent, total) =
+            self.sent.iter().fold((0, 0), |(sent, total), (size, current)| (sent + current, total + size));
+        write!(f, "Pushed {} of {} layers", self.done, self.layers.max(self.done))?;
+        if total > 0 {
+            write!(f, ", {:.1} of {:.1} MB", sent as f64 / 1e6, total as f64 / 1e6)?;
+        }
+        Ok(())
+    }
+}
+
+/// Connects to an engine, and agrees on a version of the API, which may be older than ours.
+async fn connect_to(host: &str) -> Result<Docker, Box<dyn std::error::Error + Send + Sync>> {
+    let docker = Docker::connect_with_host(host)?.with_timeout(TIMEOUT);
+    match tokio::time::timeout(CONNECT_TIMEOUT, docker.negotiate_version()).await {
+        Ok(negotiated) => Ok(negotiated?),
+        Err(_) => Err(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()).into()),
+    }
+}
+
+fn quoted(hosts: &[String]) -> String {
+    hosts.iter().map(|host| format!("`{host}`")).collect::<Vec<_>>().join(" or ")
 }
 
 /// Returns the engine's own message of an error.
@@ -215,5 +306,37 @@ mod tests {
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), "unix:///no/such/engine.sock".to_owned())]);
         let error = DockerEngine::connect(&variables).await.unwrap_err().to_string();
         assert!(error.starts_with("no Docker engine responds at `unix:///no/such/engine.sock`"), "{error}");
+    }
+
+    /// The time is paused, so nothing is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn engine_connect_silent_host_times_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("engine.sock");
+        let _silent = tokio::net::UnixListener::bind(&path).unwrap();
+        let variables = HashMap::from([("DOCKER_HOST".to_owned(), format!("unix://{}", path.display()))]);
+        let error = DockerEngine::connect(&variables).await.unwrap_err();
+        let EngineError::Unreachable { source, .. } = error else { unreachable!("{error}") };
+        assert_eq!(source.to_string(), "no answer within 10 s");
+    }
+
+    #[test]
+    fn push_progress_counts_layers_and_bytes() {
+        let info = |status: &str, current: i64, total: i64| PushImageInfo {
+            status: Some(status.to_owned()),
+            progress_detail: Some(bollard::models::ProgressDetail { current: Some(current), total: Some(total) }),
+            ..PushImageInfo::default()
+        };
+        let mut progress = PushProgress::default();
+        for _ in 0..3 {
+            assert!(!progress.add(&info("Preparing", 0, 0)));
+        }
+        assert!(!progress.add(&info("Pushing", 1_000_000, 4_000_000)));
+        assert!(!progress.add(&info("Pushing", 2_000_000, 4_000_000)));
+        assert!(progress.add(&info("Layer already exists", 0, 0)));
+        assert_eq!(progress.to_string(), "Pushed 1 of 3 layers, 2.0 of 4.0 MB");
+        assert!(progress.add(&info("Pushed", 0, 0)));
+        assert!(!progress.add(&info("1: digest: sha256:00 size: 1", 0, 0)));
+        assert_eq!(progress.to_string(), "Pushed 2 of 3 layers, 2.0 of 4.0 MB");
     }
 }

@@ -31,6 +31,17 @@ pub fn files() -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(files)
 }
 
+/// Reports whether the executable needs the libraries of the system on which it was built.
+///
+/// # Errors
+///
+/// Fails if the executable cannot be read.
+pub fn is_dynamic() -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(std::env::current_exe()?)?.take(1 << 20).read_to_end(&mut start)?;
+    Ok(interpreter(&start).is_some())
+}
+
 /// Returns the loader of a dynamic executable (ELF, 64 bits, little-endian).
 fn interpreter(elf: &[u8]) -> Option<PathBuf> {
     const PT_INTERP: u64 = 3;

@@ -24,12 +24,15 @@ pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
 pub const KSERVE_MODELS_DIR: &str = "MODELS_DIR";
 /// The packed environment to activate, in the start command of a container.
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
+/// The folder with the settings that were baked into an image, as `mlserver dockerfile` and `mlserver build` set it.
+pub const DEFAULTS_DIR: &str = "MLSERVER_DEFAULTS_DIR";
 /// The folder of the server, in the start command of a container.
 pub const PATH: &str = "MLSERVER_PATH";
 
 /// Variables that are read elsewhere: by containers, `mlserver infer`, and runtimes with settings of their own.
-const FOREIGN: [&str; 7] = [
+const FOREIGN: [&str; 8] = [
     MODELS_DIR,
+    DEFAULTS_DIR,
     ENV_TARBALL,
     PATH,
     "MLSERVER_INFER_",
@@ -299,6 +302,7 @@ mod tests {
             ("MLSERVER_MODEL_URL", Some("MLSERVER_MODEL_URI")),
             ("MLSERVER_HTTP_PORT", None),
             ("MLSERVER_MODELS_DIR", None),
+            ("MLSERVER_DEFAULTS_DIR", None),
             ("MLSERVER_ENV_TARBALL", None),
             ("MLSERVER_PATH", None),
             ("MLSERVER_INFER_URL", None),

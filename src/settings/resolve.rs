@@ -116,16 +116,22 @@ impl<'a> Resolver<'a> {
 
     /// Returns the values of a field in all sources, in descending precedence.
     fn candidates(&self, group: &SettingGroup, field: &SettingField, layers: &[Layer]) -> Vec<Candidate> {
-        let in_layers = layers.iter().filter_map(|layer| {
+        let in_layer = |layer: &Layer| {
             let value = layer.object.get(field.name)?;
             Some(Candidate { raw: Raw::Json(value.clone()), source: layer.source.clone() })
-        });
-        let mut candidates: Vec<Candidate> = in_layers.collect();
-        if let Some(name) = group.env_name(field) {
-            candidates.extend(
-                self.sources.lookup(&name).map(|(text, source)| Candidate { raw: Raw::Text(text.to_owned()), source }),
-            );
-        }
+        };
+        let is_of_image = |layer: &&Layer| matches!(layer.source, SettingSource::Image(_));
+        let name = group.env_name(field);
+        let variables = name.iter().flat_map(|name| self.sources.lookup(name));
+        let variables = variables.map(|(text, source)| Candidate { raw: Raw::Text(text.to_owned()), source });
+        let (environment, dotenv): (Vec<_>, Vec<_>) =
+            variables.partition(|candidate| matches!(candidate.source, SettingSource::Environment(_)));
+        let mut candidates: Vec<Candidate> =
+            layers.iter().filter(|layer| !is_of_image(layer)).filter_map(in_layer).collect();
+        candidates.extend(environment);
+        candidates.extend(layers.iter().filter(is_of_image).filter_map(in_layer));
+        // Below the image's settings, as it is below the file from which they were copied.
+        candidates.extend(dotenv);
         candidates
     }
 

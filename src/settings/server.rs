@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::arguments;
 use super::convert;
+use super::defaults;
 use super::env::SettingsSources;
-use super::file;
 use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
@@ -180,9 +180,8 @@ impl Settings {
         };
         layers.insert(0, folder_argument);
         let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
-        match file::read_object(&path) {
-            Ok(Some(object)) => layers.push(Layer { object, source: SettingSource::File(path.into()) }),
-            Ok(None) => {}
+        match defaults::read_layer(&path, sources) {
+            Ok(layer) => layers.extend(layer),
             Err(error) => resolver.problem(error.into()),
         }
         let mut loaded = resolver.finish::<Self>(&SERVER, &layers)?;

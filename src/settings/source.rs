@@ -13,6 +13,8 @@ pub enum SettingSource {
     Argument(&'static str),
     /// A settings file.
     File(Arc<Path>),
+    /// A settings file that was baked into an image, below the environment.
+    Image(Arc<Path>),
     /// An environment variable, in its original spelling.
     Environment(String),
     /// A variable of a `.env` file.
@@ -40,6 +42,7 @@ impl SettingSource {
         match self {
             Self::Argument(name) => json!({"kind": "argument", "name": name}),
             Self::File(path) => json!({"kind": "file", "path": path.to_string_lossy()}),
+            Self::Image(path) => json!({"kind": "image", "path": path.to_string_lossy()}),
             Self::Environment(name) => json!({"kind": "environment", "name": name}),
             Self::Dotenv { path, name } => {
                 json!({"kind": "dotenv", "path": path.to_string_lossy(), "name": name})
@@ -56,6 +59,7 @@ impl fmt::Display for SettingSource {
         match self {
             Self::Argument(name) => write!(f, "argument {name}"),
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Image(path) => write!(f, "{}, a default of the image", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Dotenv { path, name } => write!(f, "{} {name}", path.display()),
             Self::Folder => f.write_str("folder of the file"),

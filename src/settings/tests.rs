@@ -487,3 +487,51 @@ fn help_is_one_line_without_a_stop() {
         }
     }
 }
+
+#[test]
+fn image_settings_are_below_the_environment_and_above_dotenv() {
+    let content =
+        json!({"http_port": 1, "grpc_port": 1, "metrics_port": 1, "cors_settings": {"allow_methods": ["GET"]}});
+    let case = Case::new()
+        .file("settings.json", &content)
+        .file("etc/settings.json", format!("{content:#}\n"))
+        .file(".env", "MLSERVER_HTTP_PORT=3\nMLSERVER_METRICS_PORT=3\n")
+        .env("MLSERVER_DEFAULTS_DIR", "etc")
+        .env("MLSERVER_HTTP_PORT", "2")
+        .env("MLSERVER_CORS_SETTINGS", r#"{"allow_origins": ["https://a"]}"#);
+    let loaded = case.server();
+    let settings = &loaded.settings;
+    assert_eq!((settings.http_port, settings.grpc_port, settings.metrics_port), (2, 1, 1));
+    let cors = settings.cors_settings.as_ref().unwrap();
+    assert_eq!((cors.allow_origins.len(), &cors.allow_methods[..]), (1, &["GET".to_owned()][..]));
+    let sources = ["http_port", "grpc_port"].map(|key| case.plain(&entry(&loaded, key).source));
+    assert_eq!(sources, ["environment MLSERVER_HTTP_PORT", "[DIR]/etc/settings.json, a default of the image"]);
+    let source = entry(&loaded, "grpc_port").source.to_json();
+    assert_eq!(case.plain(source), r#"{"kind":"image","path":"[DIR]/etc/settings.json"}"#);
+    assert!(case.warnings(&loaded).is_empty());
+}
+
+#[test]
+fn image_settings_are_replaced_by_another_file() {
+    let case = Case::new()
+        .file("settings.json", json!({"http_port": 4}))
+        .file("etc/settings.json", json!({"http_port": 1, "grpc_port": 1}))
+        .env("MLSERVER_DEFAULTS_DIR", "etc")
+        .env("MLSERVER_HTTP_PORT", "2");
+    let loaded = case.server();
+    assert_eq!((loaded.settings.http_port, loaded.settings.grpc_port), (4, 8081));
+    assert_eq!(case.plain(&entry(&loaded, "http_port").source), "[DIR]/settings.json");
+}
+
+#[test]
+fn image_settings_apply_to_a_folder_without_a_file() {
+    let case = Case::new()
+        .file("etc/settings.json", json!({"http_port": 1, "grpc_prot": 1, "grpc_port": "x"}))
+        .env("MLSERVER_DEFAULTS_DIR", "etc");
+    let error = case.plain(case.server_with(false).unwrap_err());
+    assert!(error.contains("`grpc_port` in `[DIR]/etc/settings.json`"), "{error}");
+    let case = case.file("etc/settings.json", json!({"http_port": 1, "grpc_prot": 1}));
+    let loaded = case.server();
+    assert_eq!(loaded.settings.http_port, 1);
+    assert!(case.warnings(&loaded)[0].contains("`grpc_prot`"), "{:?}", case.warnings(&loaded));
+}

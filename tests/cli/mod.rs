@@ -6,4 +6,8 @@ mod doctor;
 mod generated;
 mod infer;
 mod init;
+<<<<<<< HEAD
 mod look;
+=======
+mod manifest;
+>>>>>>> c

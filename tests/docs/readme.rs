@@ -6,7 +6,7 @@
 //! a generated `id` is not compared.
 //!
 //! Blocks after `<!-- run -->`, in the README and in `docs/images.md`, are run one after the other in a folder of their
-//! own.
+//! own. Those after `<!-- engine -->` need a Docker engine: `tests/image` runs them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -110,11 +110,6 @@ fn readme_examples_print_the_documented_output() {
     }
 }
 
-/// Stands in for Docker's command line, which builds and runs an image.
-const DOCKER: &str = "#!/bin/sh
-case $1 in build) test -f \"$2/Dockerfile\" ;; run) ;; *) exit 1 ;; esac
-";
-
 /// Stands in for Kubernetes' command line.
 const KUBECTL: &str = "#!/bin/sh
 test \"$*\" = 'apply --filename -' && grep --quiet '^kind: InferenceService$'
@@ -122,10 +117,8 @@ test \"$*\" = 'apply --filename -' && grep --quiet '^kind: InferenceService$'
 
 #[test]
 fn readme_project_and_image_commands_run() {
-    let folder = Folder::new().file("bin/docker", DOCKER).file("bin/kubectl", KUBECTL);
-    for name in ["docker", "kubectl"] {
-        fs::set_permissions(folder.path("bin").join(name), fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    let folder = Folder::new().file("bin/kubectl", KUBECTL);
+    fs::set_permissions(folder.path("bin/kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_mlserver")).parent().unwrap();
     let path = format!("{}:{}:/usr/local/bin:/usr/bin:/bin", folder.path("bin").display(), own.display());
     let mut blocks = 0;
@@ -147,7 +140,7 @@ fn readme_project_and_image_commands_run() {
             blocks += 1;
         }
     }
-    assert_eq!(blocks, 3);
+    assert_eq!(blocks, 2);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{
-    CreateContainerOptions, InspectContainerOptions, LogsOptions, RemoveContainerOptions, StartContainerOptions,
+    CreateContainerOptions, InspectContainerOptions, ListContainersOptions, LogsOptions, RemoveContainerOptions,
+    StartContainerOptions,
 };
 use futures_util::StreamExt;
 use mlserver::image::{BuildContext, BuildRequest, DockerEngine, Dockerfile, IgnoreRules};
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
-use crate::support::{Client, Folder, announced_address, mlserver_command, repository_path, skipped};
+use crate::support::{Client, Folder, announced_address, mlserver_command, pause, repository_path, skipped};
 
 /// Debian with Python; see `tests/image/engine`.
 const BASE: &str = "mlserver-test-base";
@@ -76,8 +78,8 @@ fn serves_as(engine: &str, tag: &str, user: &str, request: &[u8]) {
 }
 
 /// Runs an image with additional variables and a folder mounted at `/mnt/models`, and checks that the model `churn`
-/// answers a request.
-fn serves(engine: &str, tag: &str, user: &str, own: &[&str], mounted: Option<&Path>, request: &[u8]) {
+/// answers a request. Returns the log until it listens.
+fn serves(engine: &str, tag: &str, user: &str, own: &[&str], mounted: Option<&Path>, request: &[u8]) -> String {
     block_on(async {
         let docker = connect(engine);
         let variables =
@@ -124,7 +126,8 @@ fn serves(engine: &str, tag: &str, user: &str, own: &[&str], mounted: Option<&Pa
         docker.remove_container(&id, Some(force)).await.unwrap();
         assert_eq!(top.config.unwrap().user.as_deref(), Some(user));
         assert_eq!(answered.unwrap().status, 200, "{log}");
-    });
+        log
+    })
 }
 
 fn project(engine: &str, template: &str, name: &str) -> Folder {
@@ -147,18 +150,209 @@ fn build_native_project_contains_only_the_server() {
     serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
 }
 
-#[test]
-fn build_documented_commands_work() {
-    let Some(engine) = engine() else { return };
-    let folder = project(&engine, "sklearn", "my-model");
+/// Returns the commands after `<!-- engine -->` in a document.
+fn documented_commands() -> Vec<String> {
     let text = fs::read_to_string(repository_path("docs/images.md")).unwrap();
-    let command = text.lines().find_map(|line| line.strip_prefix("mlserver ")).unwrap();
-    // The tests' engine has no network of its own.
-    let arguments: Vec<_> = command.split(' ').chain(["--network", "host"]).collect();
-    let output = mlserver(&engine, &folder, &arguments);
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && log.contains("Checked: the image is ready"), "{command}: {log}");
-    assert_eq!(output.stdout, b"my-model:1\n");
+    let blocks = text.split("<!-- engine -->\n```sh\n").skip(1);
+    blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// Runs `docker` and `mlserver` with the network of the host, because the tests' engine has no other, and on free ports.
+fn with_host_network(docker: &str) -> Folder {
+    let ports = "--env MLSERVER_HTTP_PORT=0 --env MLSERVER_GRPC_PORT=0 --env MLSERVER_METRICS_PORT=0";
+    let docker = format!(
+        "#!/bin/sh\nsub=$1; shift\ncase $sub in\nrun) exec '{docker}' run --network host {ports} \"$@\" ;;\n\
+         *) exec '{docker}' \"$sub\" --network host \"$@\" ;;\nesac\n"
+    );
+    let mlserver = format!(
+        "#!/bin/sh\ncase $1 in build) exec '{0}' \"$@\" --network host ;; *) exec '{0}' \"$@\" ;; esac\n",
+        env!("CARGO_BIN_EXE_mlserver")
+    );
+    let folder = Folder::new().file("docker", docker).file("mlserver", mlserver);
+    for name in ["docker", "mlserver"] {
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+/// Removes a container when it is dropped, so that one of a failed test does not keep running.
+struct RunningContainer<'a> {
+    engine: &'a str,
+    image: &'a str,
+}
+
+impl Drop for RunningContainer<'_> {
+    fn drop(&mut self) {
+        for id in containers(self.engine, "ancestor", self.image) {
+            let force = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
+            // It may have ended by itself.
+            let _ = block_on(async { connect(self.engine).remove_container(&id, Some(force)).await });
+        }
+    }
+}
+
+/// Returns the ids of the containers that a filter selects, running or not.
+fn containers(engine: &str, filter: &str, value: &str) -> Vec<String> {
+    let filters = HashMap::from([(filter.to_owned(), vec![value.to_owned()])]);
+    let options = ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
+    let listed = block_on(async { connect(engine).list_containers(Some(options)).await.unwrap() });
+    listed.into_iter().filter_map(|container| container.id).collect()
+}
+
+/// The commands of the documentation, with Docker's own command line: base image, Dockerfile, build, run.
+#[test]
+fn documented_commands_build_and_run_an_image() {
+    let Some(engine) = engine() else { return };
+    let docker = ["/usr/bin/docker", "/usr/local/bin/docker"].into_iter().find(|path| Path::new(path).is_file());
+    let Some(docker) = docker else { return skipped("Docker's command line is not installed") };
+    let shims = with_host_network(docker);
+    let mut blocks = 0;
+    for commands in documented_commands() {
+        // Every block makes the image from scratch. The settings must not fix the port.
+        let settings = json!({"http_port": 1, "host": "127.0.0.1"});
+        let folder = project(&engine, "xgboost", "my-model").file("my-model/settings.json", settings.to_string());
+        let (setup, run) = commands.trim_end().rsplit_once('\n').unwrap();
+        assert!(run.starts_with("docker run "), "{run}");
+        let image = run.split(' ').next_back().unwrap();
+        let command = |script: &str| {
+            let mut command = Command::new("bash");
+            command.args(["-euo", "pipefail", "-c", script]).current_dir(folder.root()).env_clear();
+            let path = format!("{}:/usr/local/bin:/usr/bin:/bin", shims.root().display());
+            command
+                .env("PATH", path)
+                .env("DOCKER_HOST", &engine)
+                .env("HOME", folder.root())
+                .env("DOCKER_BUILDKIT", "0");
+            command
+        };
+        let output = command(setup).output().unwrap();
+        assert!(output.status.success(), "{setup}\n{}", String::from_utf8_lossy(&output.stderr));
+
+        let container = RunningContainer { engine: &engine, image };
+        let mut running = command(&format!("{run} 2>&1")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        let mut log = String::new();
+        let address = loop {
+            let Some(line) = lines.next() else { unreachable!("{run}\n{log}") };
+            log += &(line.unwrap() + "\n");
+            if let Some(address) = announced_address(&log, "HTTP") {
+                break address;
+            }
+        };
+        let reader = std::thread::spawn(move || lines.for_each(drop));
+        let client = Client::new(address);
+        let end = Instant::now() + START;
+        while client.get("/v2/health/ready").status != 200 {
+            assert!(Instant::now() < end, "{log}");
+            pause(Duration::from_millis(50));
+        }
+        let request = fs::read(folder.path("my-model/request.json")).unwrap();
+        assert_eq!(client.post("/v2/models/churn/infer", request).status, 200);
+        drop(container);
+        running.wait().unwrap();
+        reader.join().unwrap();
+        blocks += 1;
+    }
+    assert_eq!(blocks, 2);
+}
+
+/// Starts a build without waiting for it.
+fn start_build(engine: &str, folder: &Folder, arguments: &[&str]) -> Child {
+    let arguments = [&["build", "p", "--network", "host", "--base", BASE], arguments].concat();
+    let mut command = mlserver_command(folder.root(), &arguments);
+    command.env("DOCKER_HOST", engine).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Interrupts a build and returns its exit code and what it reported.
+fn interrupt(child: Child, signal: Signal) -> (Option<i32>, String) {
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn build_check_interrupted_leaves_no_container() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "streaming", "p");
+    // Loads without an end, and logs all the time.
+    let code = "import time\nwhile True:\n    print('loading', flush=True)\n    time.sleep(0.01)\n";
+    fs::write(folder.path("p/models.py"), code).unwrap();
+    let tag = "mlserver-test-interrupted:1";
+    let mut child = start_build(&engine, &folder, &["--tag", tag, "--check"]);
+    let label = format!("mlserver.check={tag}");
+    let is_running = || {
+        containers(&engine, "label", &label).iter().any(|id| {
+            let inspecting = async { connect(&engine).inspect_container(id, None::<InspectContainerOptions>).await };
+            block_on(inspecting).is_ok_and(|found| found.state.is_some_and(|state| state.running == Some(true)))
+        })
+    };
+    let end = Instant::now() + START;
+    while !is_running() {
+        assert!(child.try_wait().unwrap().is_none(), "the build ended: {:?}", child.wait_with_output());
+        assert!(Instant::now() < end, "the check does not run its container");
+        pause(Duration::from_millis(50));
+    }
+    let (code, stderr) = interrupt(child, Signal::INT);
+    assert_eq!(code, Some(130), "{stderr}");
+    assert!(stderr.ends_with("error: interrupted by SIGINT\n"), "{stderr}");
+    assert_eq!(containers(&engine, "label", &label), Vec::<String>::new());
+}
+
+#[test]
+fn build_interrupted_cancels_the_engine_s_step() {
+    let Some(engine) = engine() else { return };
+    // A package that connects to the test while it is installed, and then waits until the test hangs up.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let backend = format!("import socket\nsocket.create_connection(('127.0.0.1', {port})).recv(1)\n");
+    let package = "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n";
+    let folder = project(&engine, "custom", "p")
+        .file("p/requirements.txt", "./own\n")
+        .file("p/own/pyproject.toml", package)
+        .file("p/own/backend.py", backend);
+    let mut child = start_build(&engine, &folder, &["--tag", "mlserver-test-cancelled:1", "--no-cache"]);
+    let end = Instant::now() + START;
+    let mut connection = loop {
+        if let Ok((connection, _)) = listener.accept() {
+            break connection;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the build ended: {:?}", child.wait_with_output());
+        assert!(Instant::now() < end, "the package is not installed");
+        pause(Duration::from_millis(50));
+    };
+    let (code, stderr) = interrupt(child, Signal::TERM);
+    assert_eq!(code, Some(143), "{stderr}");
+    // The connection ends only with its process.
+    connection.set_nonblocking(false).unwrap();
+    connection.set_read_timeout(Some(START)).unwrap();
+    let mut sent = Vec::new();
+    let ended = connection.read_to_end(&mut sent);
+    let is_closed = ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true);
+    assert!(is_closed, "{ended:?}");
+}
+
+#[test]
+fn build_check_encodes_names_and_respects_versions() {
+    let Some(engine) = engine() else { return };
+    let tag = "mlserver-test-versions:1";
+    let mut folder = Folder::new();
+    for (version, model, request) in
+        [("v 1", "iris-xgboost", "iris-request.json"), ("v2", "breast-cancer-lightgbm", "breast-cancer-request.json")]
+    {
+        let source = |file: &str| fs::read(repository_path("examples/quickstart").join(file)).unwrap();
+        let text = source(&format!("{model}/model-settings.json"));
+        let mut settings: Value = serde_json::from_slice(&text).unwrap();
+        settings["name"] = json!("my model/ü");
+        settings["parameters"]["version"] = json!(version);
+        let artifact = settings["parameters"]["uri"].as_str().unwrap().trim_start_matches("./").to_owned();
+        folder = folder
+            .file(&format!("p/{version}/model-settings.json"), settings.to_string())
+            .file(&format!("p/{version}/{artifact}"), source(&format!("{model}/{artifact}")))
+            .file(&format!("p/{version}/request.json"), source(request));
+    }
+    let log = build(&engine, &folder, "p", tag, &["--check"]);
+    assert!(log.ends_with("Checked: the image is ready; sample requests answered: 2\n"), "{log}");
 }
 
 #[test]
@@ -230,32 +424,43 @@ fn build_check_rejects_an_image_that_does_not_serve() {
     assert!(stderr.contains("no_such_module"), "{stderr}");
 }
 
-/// The packages are left out: they take gigabytes, and are tested with the frameworks.
-#[test]
-fn server_image_serves_kserve_mount() {
-    let Some(engine) = engine() else { return };
-    let (server, tag) = ("mlserver-test-server:1", "mlserver-test-all:1");
-    build(&engine, &Folder::new(), ".", server, &[]);
-    let dockerfile = fs::read_to_string(repository_path("docker/all.Dockerfile")).unwrap();
-    let folder = Folder::new().file("docker/requirements.txt", "");
+/// Builds an image from a Dockerfile that copies nothing but the folder's files.
+fn build_text(engine: &str, text: &str, folder: &Folder, request: &BuildRequest) {
     let context = BuildContext {
-        // Our build contexts have the folder in `project`.
-        dockerfile: Dockerfile { text: dockerfile.replace("COPY docker/", "COPY project/docker/"), images: Vec::new() },
-        folder: folder.root().to_owned(),
+        dockerfile: Dockerfile { text: text.to_owned(), images: Vec::new() },
+        folder: Some(folder.root().to_owned()),
         ignore: IgnoreRules::default(),
+        files: Vec::new(),
         server: Vec::new(),
     };
-    let arguments = [("BASE", BASE), ("SERVER", server)].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let request = BuildRequest {
-        tag: tag.to_owned(),
-        arguments: HashMap::from(arguments),
-        network: Some("host".to_owned()),
-        ..BuildRequest::default()
-    };
     block_on(async {
-        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
-        DockerEngine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
+        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.to_owned())]);
+        DockerEngine::connect(&variables).await.unwrap().build(request, context, drop).await.unwrap();
     });
+}
+
+/// The packages are left out: they take gigabytes, and are tested with the frameworks.
+#[test]
+fn build_base_images_serve_kserve_mount() {
+    let Some(engine) = engine() else { return };
+    let folder = Folder::new().file("requirements.txt", "");
+    let (repository, version) = ("mlserver-test-bases", env!("CARGO_PKG_VERSION"));
+    let arguments = ["build", "--base-images", "--tag", repository, "--base", BASE, "--network", "host"];
+    let flags = ["--requirements", "requirements.txt", "--quiet", "--format", "json"];
+    let output = mlserver(&engine, &folder, &[&arguments[..], &flags].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.lines().all(|line| line.starts_with("warning: this executable is linked dynamically")), "{stderr}");
+    let tag = &format!("{repository}:{version}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let built: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(built.len(), 2, "{lines}");
+    for (built, tag) in built.iter().zip([&format!("{tag}-slim"), tag]) {
+        let inspected = block_on(async { connect(&engine).inspect_image(tag).await.unwrap() });
+        assert_eq!(built["id"], json!(inspected.id));
+        assert_eq!(built["size"], json!(inspected.size));
+        assert!(built["tags"].as_array().unwrap().contains(&json!(tag)), "{built}");
+    }
     // The variables that KServe and Seldon set for a model without its own settings.
     let variables = [
         "MODELS_DIR=/mnt/models",
@@ -269,6 +474,28 @@ fn server_image_serves_kserve_mount() {
     let inputs = json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]);
     let request = json!({"inputs": inputs}).to_string();
     serves(&engine, tag, "1000", &variables, Some(models.root()), request.as_bytes());
+}
+
+/// An image of a folder serves another one that is mounted, with the image's implementation and the image's settings.
+#[test]
+fn image_of_folder_serves_mounted_models() {
+    let Some(engine) = engine() else { return };
+    // No unprivileged process can listen on port 1, so the variables have to win.
+    let settings = json!({"http_port": 1, "use_structured_logging": true});
+    let folder = project(&engine, "xgboost", "p").file("p/settings.json", settings.to_string());
+    let (plain, tag) = ("mlserver-test-settings:1", "mlserver-test-settings:2");
+    build(&engine, &folder, "p", plain, &["--check"]);
+    let request = fs::read(folder.path("p/request.json")).unwrap();
+    serves_as(&engine, plain, "1000", &request);
+
+    let text = format!("FROM {plain}\nENV MLSERVER_MODEL_IMPLEMENTATION=mlserver_xgboost.XGBoostModel\n");
+    build_text(&engine, &text, &Folder::new(), &BuildRequest { tag: tag.to_owned(), ..BuildRequest::default() });
+    let artifact = fs::read(folder.path("p/model.json")).unwrap();
+    let unnamed = json!({"name": "churn", "parameters": {"uri": "./model.json"}});
+    let models = Folder::new().file("model.json", artifact).file("model-settings.json", unnamed.to_string());
+    fs::set_permissions(models.root(), fs::Permissions::from_mode(0o755)).unwrap();
+    let log = serves(&engine, tag, "1000", &["MLSERVER_MODELS_DIR=/mnt/models"], Some(models.root()), &request);
+    assert!(log.lines().all(|line| line.starts_with('{')), "the image's settings apply: {log}");
 }
 
 /// An image registry, from the package that `tests/image/engine` installs.
@@ -316,7 +543,8 @@ fn build_push_sends_to_the_registry_in_the_tag() {
     let Some(engine) = engine() else { return };
     let registry = Registry::start();
     let folder = project(&engine, "xgboost", "p");
-    build(&engine, &folder, "p", &format!("{}/team/churn:7", registry.address), &["--push"]);
+    let log = build(&engine, &folder, "p", &format!("{}/team/churn:7", registry.address), &["--push"]);
+    assert!(log.lines().any(|line| line.starts_with("Pushed 1 of ") && line.contains(" layers")), "{log}");
     let tags = Client::new(registry.address).get("/v2/team/churn/tags/list");
     assert_eq!(tags.ok(), json!({"name": "team/churn", "tags": ["7"]}));
 
@@ -336,19 +564,10 @@ fn build_other_platform_takes_the_server_from_an_image() {
     let (platform, server, tag) = ("linux/arm64", "mlserver-test-server:arm64", "mlserver-test-arm64:1");
     // Nothing runs in this image, so any file can stand in for the server.
     let folder = Folder::new().file("mlserver", "an executable for arm64");
-    let text = "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n".to_owned();
-    let context = BuildContext {
-        dockerfile: Dockerfile { text, images: Vec::new() },
-        folder: folder.root().to_owned(),
-        ignore: IgnoreRules::default(),
-        server: Vec::new(),
-    };
+    let text = "FROM scratch\nCOPY project/mlserver /usr/local/bin/mlserver\n";
     let request =
         BuildRequest { tag: server.to_owned(), platform: Some(platform.to_owned()), ..BuildRequest::default() };
-    block_on(async {
-        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.clone())]);
-        DockerEngine::connect(&variables).await.unwrap().build(&request, context, drop).await.unwrap();
-    });
+    build_text(&engine, text, &folder, &request);
     let folder = project(&engine, "xgboost", "p");
     build(&engine, &folder, "p", tag, &["--platform", platform, "--server", server]);
     let inspected = block_on(async { connect(&engine).inspect_image(tag).await.unwrap() });
