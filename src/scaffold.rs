@@ -1,8 +1,9 @@
 //! Creates projects from templates.
 //!
 //! A template is a folder of files: those whose names end in `.tera` are rendered with [`TemplateValues`], all others are copied
-//! unchanged. The built-in templates are in `templates/projects`; users have theirs in folders and archives.
+//! unchanged. The built-in templates are in `templates/projects`; users have theirs in folders and archives, which may be on a web server.
 
+mod download;
 mod source;
 
 use std::fs;
@@ -11,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::http_client::without_credentials;
 use crate::templates::{self, SUFFIX, TemplateError};
+pub use download::DownloadError;
 pub use source::{ArchiveError, ProjectFile};
 
 /// The files that all built-in templates share.
@@ -52,7 +55,7 @@ struct TemplateValues<'a> {
 /// Why a project cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error("unknown template `{name}`: expected one of {}, a folder or an archive", names())]
+    #[error("unknown template `{name}`: expected one of {}, a folder, an archive or its URL", names())]
     NoTemplate { name: String },
     #[error(
         "invalid project name `{name}`: expected letters, digits, `-`, `_` and `.`, starting with a letter or digit"
@@ -60,6 +63,8 @@ pub enum ScaffoldError {
     Name { name: String },
     #[error("the template `{}` has no files", path.display())]
     Empty { path: PathBuf },
+    #[error(transparent)]
+    Download(#[from] DownloadError),
     #[error(transparent)]
     Archive(#[from] ArchiveError),
     #[error(transparent)]
@@ -85,7 +90,8 @@ fn list(paths: &[PathBuf]) -> String {
 pub struct Project(Vec<ProjectFile>);
 
 impl Project {
-    /// Creates a project from a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`).
+    /// Creates a project from a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`)
+    /// or its URL.
     ///
     /// # Errors
     ///
@@ -104,6 +110,13 @@ impl Project {
             let files = source::read(path)?;
             if files.is_empty() {
                 return Err(ScaffoldError::Empty { path: path.to_owned() });
+            }
+            files
+        } else if download::is_url(template) {
+            let url = without_credentials(template);
+            let files = source::read_download(&url, &download::download(template)?)?;
+            if files.is_empty() {
+                return Err(ScaffoldError::Empty { path: PathBuf::from(url) });
             }
             files
         } else {

@@ -118,6 +118,18 @@ pub struct InferArgs {
     #[arg(long)]
     pub insecure: bool,
 
+    /// Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+
+    /// Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+
+    /// Private key of --cert, as a PEM file [env: MLSERVER_INFER_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
     /// Use HTTP/2 for REST even without TLS; the server must support it [env: MLSERVER_INFER_HTTP2]
     #[arg(long)]
     pub http2: bool,

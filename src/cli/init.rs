@@ -10,7 +10,7 @@ pub struct InitArgs {
     /// Folder of the project [default: the project's name]
     pub folder: Option<PathBuf>,
 
-    /// Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)
+    /// Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL
     #[arg(short, long, default_value = "custom")]
     pub template: String,
 

@@ -63,6 +63,13 @@ mod tests {
     }
 
     #[test]
+    fn backoff_only_a_lost_connection_is_retried_at_once() {
+        let wait = |kind, attempt| backoff(3).wait_at(attempt, &failure(kind), 0.0).unwrap().as_millis();
+        assert_eq!((wait(FailureKind::ConnectionLost, 1), wait(FailureKind::ConnectionLost, 2)), (50, 1000));
+        assert_eq!((wait(FailureKind::TimedOut, 1), wait(FailureKind::TimedOut, 2)), (500, 1000));
+    }
+
+    #[test]
     fn backoff_respects_retry_after() {
         let asked = |seconds| RequestFailure {
             retry_after: Some(Duration::from_secs(seconds)),
@@ -75,7 +82,7 @@ mod tests {
 
     #[test]
     fn backoff_never_retries_rejected_requests() {
-        for kind in [FailureKind::Rejected, FailureKind::AllRequests] {
+        for kind in [FailureKind::Rejected, FailureKind::AllRequests, FailureKind::Fatal] {
             assert_eq!(backoff(3).wait_at(1, &failure(kind), 0.0), None);
         }
     }

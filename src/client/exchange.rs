@@ -20,6 +20,8 @@ use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The minimum time between two warnings about retries.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(2);
+/// How many requests of a batch may time out before its remaining rows fail without being sent.
+const MAX_TIMEOUTS: u32 = 16;
 
 /// The state that all batches share.
 pub(super) struct Exchange {
@@ -62,8 +64,9 @@ impl Exchange {
             let failed = RowFailure { stage: FailureStage::Preprocessing, message, code: None };
             results[position] = Some(RowResult { id, outcome: Err(failed) });
         }
+        let mut timeouts = BatchTimeouts::default();
         for group in groups {
-            self.infer_group(group, &mut results).await?;
+            self.infer_group(group, &mut results, &mut timeouts).await?;
         }
         Ok(results.into_iter().map(|row| row.expect("each row is invalid, or a member of one group")).collect())
     }
@@ -73,12 +76,17 @@ impl Exchange {
         &self,
         mut group: RequestGroup,
         results: &mut [Option<RowResult>],
+        timeouts: &mut BatchTimeouts,
     ) -> Result<(), ExchangeError> {
         let mut open = Vec::new();
         open.push(0..group.members.len());
         while let Some(members) = open.pop() {
+            if let Some(failure) = timeouts.exhausted() {
+                fail_rows(&mut group, members, results, failure);
+                continue;
+            }
             let request = group.request(members.clone());
-            let failure = match self.send_with_retries(&request).await? {
+            let failure = match self.send_with_retries(&request, timeouts).await? {
                 Ok(response) => match split_response(&group, members.clone(), response) {
                     Ok(responses) => {
                         for (member, response) in group.members[members].iter_mut().zip(responses) {
@@ -95,7 +103,7 @@ impl Exchange {
             // Do these rows cause the failure, or would all remaining rows fail as well?
             let failure = match failure.kind {
                 FailureKind::Rejected => failure,
-                FailureKind::Unreachable => return Err(ExchangeError::TargetFailed(failure)),
+                FailureKind::Unreachable | FailureKind::Fatal => return Err(ExchangeError::TargetFailed(failure)),
                 kind => match self.target.check_available().await {
                     Err(_) => return Err(ExchangeError::TargetFailed(failure)),
                     Ok(()) if kind == FailureKind::AllRequests => {
@@ -110,20 +118,17 @@ impl Exchange {
                 self.trace(format_args!("splitting a request of {} rows in two: {failure}", members.len()));
                 continue;
             }
-            for member in &mut group.members[members] {
-                let (message, code) = (failure.message.clone(), failure.status.clone());
-                let failed = RowFailure { stage: FailureStage::Inference, message, code };
-                results[member.position] =
-                    Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
-            }
+            fail_rows(&mut group, members, results, &failure);
         }
         Ok(())
     }
 
-    /// Sends a request until it is answered or a retry cannot help.
+    /// Sends a request until it is answered or a retry cannot help. Once a request of the batch has timed out in all its attempts,
+    /// the others are sent only once if they time out, too: a model that hangs would keep the batch for hours.
     async fn send_with_retries(
         &self,
         request: &InferenceRequest,
+        timeouts: &mut BatchTimeouts,
     ) -> Result<Result<InferenceResponse, RequestFailure>, ExchangeError> {
         for attempt in 1.. {
             let start = Instant::now();
@@ -138,7 +143,14 @@ impl Exchange {
             if failure.kind == FailureKind::Overloaded {
                 self.gate.overloaded(&self.stats);
             }
-            let Some(wait) = self.backoff.wait(attempt, &failure) else { return Ok(Err(failure)) };
+            let timed_out = failure.kind == FailureKind::TimedOut;
+            let wait = self.backoff.wait(attempt, &failure).filter(|_| !timed_out || timeouts.may_retry());
+            let Some(wait) = wait else {
+                if timed_out {
+                    timeouts.add(&failure);
+                }
+                return Ok(Err(failure));
+            };
             self.stats.retries.fetch_add(1, Ordering::Relaxed);
             self.report_retry(attempt, wait, &failure);
             tokio::select! {
@@ -173,6 +185,44 @@ impl Exchange {
         if self.observer.verbosity() >= Verbosity::Verbose {
             self.observer.trace(text);
         }
+    }
+}
+
+/// The requests of a batch that have timed out.
+#[derive(Debug, Default)]
+struct BatchTimeouts {
+    count: u32,
+    last: Option<RequestFailure>,
+}
+
+impl BatchTimeouts {
+    fn add(&mut self, failure: &RequestFailure) {
+        self.count += 1;
+        self.last = Some(failure.clone());
+    }
+
+    /// Reports whether a request that has timed out may be sent again.
+    const fn may_retry(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the last failure if there have been too many.
+    const fn exhausted(&self) -> Option<&RequestFailure> {
+        if self.count >= MAX_TIMEOUTS { self.last.as_ref() } else { None }
+    }
+}
+
+/// Records a failure as the result of some members of a group.
+fn fail_rows(
+    group: &mut RequestGroup,
+    members: Range<usize>,
+    results: &mut [Option<RowResult>],
+    failure: &RequestFailure,
+) {
+    for member in &mut group.members[members] {
+        let (message, code) = (failure.message.clone(), failure.status.clone());
+        let failed = RowFailure { stage: FailureStage::Inference, message, code };
+        results[member.position] = Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
     }
 }
 
@@ -265,5 +315,88 @@ impl Drop for GatePermit {
     fn drop(&mut self) {
         self.exchange.gate.state.lock().taken_slots -= 1;
         self.exchange.gate.free.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU32, NonZeroUsize};
+
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::client::lines::InputLine;
+
+    /// A model that hangs on some numbers, and returns its input otherwise.
+    struct HangingModel {
+        hangs: fn(i64) -> bool,
+        requests: AtomicU64,
+    }
+
+    impl InferenceTarget for HangingModel {
+        fn infer<'a>(
+            &'a self,
+            request: &'a InferenceRequest,
+        ) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let numbers = request.inputs[0].elements::<i64>().unwrap();
+            let timed_out = || Err(RequestFailure::new(FailureKind::TimedOut, "no response"));
+            let answer = || Ok(InferenceResponse { outputs: request.inputs.clone(), ..InferenceResponse::default() });
+            let answer = if numbers.iter().copied().any(self.hangs) { timed_out() } else { answer() };
+            async move { answer }.boxed()
+        }
+
+        fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn verbosity(&self) -> Verbosity {
+            Verbosity::Normal
+        }
+
+        fn warn(&self, _: std::fmt::Arguments<'_>) {}
+
+        fn trace(&self, _: std::fmt::Arguments<'_>) {}
+    }
+
+    /// Sends a batch of numbers in one request, with three attempts. Returns which rows failed, and how many requests were sent.
+    async fn failed_rows(count: usize, hangs: fn(i64) -> bool) -> (Vec<usize>, u64) {
+        let model = Arc::new(HangingModel { hangs, requests: AtomicU64::new(0) });
+        let one = NonZeroUsize::MIN;
+        let exchange = Exchange {
+            target: Arc::clone(&model) as Arc<dyn InferenceTarget>,
+            backoff: Backoff { attempts: NonZeroU32::new(3).unwrap() },
+            stats: Arc::default(),
+            gate: ConcurrencyGate::new(Concurrency::new(one, one)),
+            stop: CancellationToken::new(),
+            observer: Arc::new(Silent),
+            warned: AtomicU64::new(0),
+        };
+        let line = |number| {
+            let input = format!(r#"{{"name":"x","shape":[1,1],"datatype":"INT64","data":[{number}]}}"#);
+            InputLine::Text(format!(r#"{{"inputs":[{input}]}}"#).into_bytes())
+        };
+        let rows = exchange.infer_rows(InputRows::Requests((0..count).map(line).collect())).await.unwrap();
+        let failed = rows.iter().enumerate().filter(|(_, row)| row.outcome.is_err()).map(|(index, _)| index);
+        (failed.collect(), model.requests.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exchange_timeout_of_one_row_is_found_with_one_attempt_per_half() {
+        let (failed, requests) = failed_rows(8, |number| number == 5).await;
+        // Three attempts of all rows; then 0..4, 4..8, 4..6, 4, 5 and 6..8.
+        assert_eq!((failed, requests), (vec![5], 9));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exchange_model_that_hangs_fails_the_batch_after_16_timeouts() {
+        let (failed, requests) = failed_rows(100, |_| true).await;
+        // Three attempts of all rows, which count once, and 15 parts of them.
+        assert_eq!((failed.len(), requests), (100, 18));
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::http_client::HttpError;
+
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestFailure {
@@ -20,14 +22,18 @@ pub struct RequestFailure {
 pub enum FailureKind {
     /// No connection can be made.
     Unreachable,
-    /// The connection ended, or the timeout passed, before the answer came.
+    /// The connection ended before the answer came.
     ConnectionLost,
+    /// The timeout passed before the answer came.
+    TimedOut,
     /// The server is overloaded.
     Overloaded,
     /// The server, or a proxy in front of it, cannot answer now.
     Unavailable,
     /// The model is unknown, or the caller is not authorized: every request may fail.
     AllRequests,
+    /// No request can be answered: the address, a proxy or the options are wrong.
+    Fatal,
     /// The request was rejected; a retry cannot help.
     Rejected,
 }
@@ -35,12 +41,12 @@ pub enum FailureKind {
 impl FailureKind {
     /// Reports whether a retry of the same request may succeed.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Unreachable | Self::ConnectionLost | Self::Overloaded | Self::Unavailable)
+        matches!(self, Self::Unreachable | Self::ConnectionLost | Self::TimedOut | Self::Overloaded | Self::Unavailable)
     }
 
     /// Reports whether some of the rows may be answered although all of them together are not.
     pub const fn may_be_caused_by_one_row(self) -> bool {
-        matches!(self, Self::ConnectionLost | Self::Unavailable | Self::Rejected)
+        matches!(self, Self::ConnectionLost | Self::TimedOut | Self::Unavailable | Self::Rejected)
     }
 }
 
@@ -61,16 +67,50 @@ impl fmt::Display for RequestFailure {
 
 impl std::error::Error for RequestFailure {}
 
-/// Returns the message of an error, followed by those of its causes that it does not contain.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
+impl From<HttpError> for RequestFailure {
+    fn from(error: HttpError) -> Self {
+        let kind = match error {
+            HttpError::Setup { .. } | HttpError::Pem { .. } => FailureKind::Fatal,
+            HttpError::Connect { .. } => FailureKind::Unreachable,
+            HttpError::TimedOut { .. } => FailureKind::TimedOut,
+            HttpError::Lost { .. } | HttpError::Truncated { .. } => FailureKind::ConnectionLost,
+            HttpError::TooLarge { .. } | HttpError::Encoding { .. } => FailureKind::Rejected,
+        };
+        let hint = match &error {
+            HttpError::Connect { cause, .. } if cause.contains("certificate") => {
+                "; `--ca FILE` trusts another issuer, `--insecure` skips the verification"
+            }
+            HttpError::Lost { cause, .. } if cause.contains("CertificateRequired") => {
+                "; `--cert FILE` presents a client certificate"
+            }
+            HttpError::TooLarge { .. } => ": send fewer rows per request",
+            _ => "",
+        };
+        Self::new(kind, format!("{error}{hint}"))
     }
-    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn http_error_maps_to_failure_kind() {
+        let (server, cause) = ("h:1".to_owned(), "invalid peer certificate: UnknownIssuer".to_owned());
+        let timed_out = HttpError::TimedOut { server: server.clone(), timeout: Duration::from_millis(1500) };
+        let failure = RequestFailure::from(timed_out);
+        assert_eq!(
+            (failure.kind, failure.to_string().as_str()),
+            (FailureKind::TimedOut, "no response from h:1 within 1.5 s")
+        );
+        let failure = RequestFailure::from(HttpError::Connect { server: server.clone(), cause, hint: None });
+        assert_eq!(failure.kind, FailureKind::Unreachable);
+        assert!(failure.message.ends_with("; `--ca FILE` trusts another issuer, `--insecure` skips the verification"));
+        let cause = "received fatal alert: CertificateRequired".to_owned();
+        let failure = RequestFailure::from(HttpError::Lost { server, cause });
+        assert_eq!(failure.kind, FailureKind::ConnectionLost);
+        assert!(failure.message.ends_with("; `--cert FILE` presents a client certificate"), "{failure}");
+    }
 }

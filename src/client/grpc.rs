@@ -7,20 +7,23 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, TE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode;
 use prost::Message;
 use tonic::Code;
 
-use super::connection::{BodyChunks, ConnectionOptions, HttpConnection, HttpResponse};
+use super::printable::server_text;
 use super::rest::TransportOptions;
+use super::status::{fatal_message, kind_of_status};
 use super::{FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
+use crate::http_client::{HttpClient, HttpResponse, Url};
 use crate::types::protobuf::messages::ModelReadyRequest;
 use crate::types::protobuf::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The size of the header in front of each message: a compression flag and the message's length.
 const HEADER: usize = 5;
+const NOT_GRPC: &str = "the response is not gRPC: is this the server's gRPC port?";
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -28,9 +31,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A model behind the gRPC protocol.
 pub struct GrpcClient {
-    connection: HttpConnection,
-    infer: Uri,
-    ready: Uri,
+    client: HttpClient,
+    infer: Url,
+    ready: Url,
     headers: HeaderMap,
     model: String,
     version: Option<String>,
@@ -43,20 +46,20 @@ impl GrpcClient {
     ///
     /// Fails if TLS cannot be set up.
     pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
-        let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, .. } = options;
-        let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2: true })?;
-        let method = |name: &str| endpoint.uri(&format!("/inference.GRPCInferenceService/{name}"));
+        let (client, mut headers) = (options.client(true)?, options.headers());
+        let TransportOptions { endpoint, model, version, binary, timeout, .. } = options;
+        let method = |name: &str| endpoint.url(&format!("/inference.GRPCInferenceService/{name}"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(TIMEOUT, timeout_value(timeout));
         let (infer, ready) = (method("ModelInfer"), method("ModelReady"));
-        Ok(Self { connection, infer, ready, headers, model, version, binary, observer })
+        Ok(Self { client, infer, ready, headers, model, version, binary, observer })
     }
 
     /// Calls a method with a message in chunks.
     async fn call(
         &self,
-        method: &Uri,
+        method: &Url,
         mut headers: HeaderMap,
         id: &str,
         parts: Vec<Bytes>,
@@ -73,15 +76,12 @@ impl GrpcClient {
         })?;
         let mut header = vec![0; HEADER];
         header[1..].copy_from_slice(&announced.to_be_bytes());
-        let mut message: Request<BodyChunks> = Request::new(std::iter::once(header.into()).chain(parts).collect());
-        *message.method_mut() = Method::POST;
-        *message.uri_mut() = method.clone();
-        *message.headers_mut() = headers;
+        let body = std::iter::once(header.into()).chain(parts).collect();
         if self.observer.verbosity() == Verbosity::Extra {
             self.observer.trace(format_args!("> {} with {length} bytes", method.path()));
         }
-        let answer = self.connection.send(message).await?;
-        let received = received(&answer);
+        let answer = self.client.send(Method::POST, method, headers, body).await?;
+        let received = received(&answer, method);
         if self.observer.verbosity() == Verbosity::Extra {
             match &received {
                 Ok(message) => self.observer.trace(format_args!("< {} bytes", message.len())),
@@ -119,7 +119,7 @@ impl InferenceTarget for GrpcClient {
 }
 
 /// Returns the message in a response.
-fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
+fn received(answer: &HttpResponse, url: &Url) -> Result<Bytes, RequestFailure> {
     let header = |name: &HeaderName| answer.trailers.get(name).or_else(|| answer.headers.get(name));
     if let Some(status) = header(&STATUS)
         && status != "0"
@@ -127,16 +127,17 @@ fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
         let code = Code::from_bytes(status.as_bytes());
         let message = header(&MESSAGE)
             .map_or_else(String::new, |text| percent_decode(text.as_bytes()).decode_utf8_lossy().into_owned());
-        return Err(failure(code, message));
+        return Err(failure(code, &message));
     }
     if answer.status != StatusCode::OK || header(&STATUS).is_none() {
-        let kind = match answer.status.as_u16() {
-            429 | 503 => FailureKind::Overloaded,
-            502 | 504 => FailureKind::Unavailable,
-            _ => FailureKind::AllRequests,
+        let status = answer.status.as_u16();
+        let kind = match kind_of_status(status) {
+            FailureKind::Rejected => FailureKind::AllRequests,
+            kind => kind,
         };
-        let message = "the response is not gRPC: is this the server's gRPC port?";
-        let status = Some(answer.status.as_u16().to_string());
+        let message = fatal_message(status, &answer.headers, url);
+        let message = message.unwrap_or_else(|| NOT_GRPC.to_owned());
+        let status = Some(status.to_string());
         return Err(RequestFailure { status, ..RequestFailure::new(kind, message) });
     }
     let wrong = |reason: &str| {
@@ -152,19 +153,20 @@ fn received(answer: &HttpResponse) -> Result<Bytes, RequestFailure> {
 }
 
 /// Returns the failure that a status means.
-fn failure(code: Code, message: String) -> RequestFailure {
+fn failure(code: Code, message: &str) -> RequestFailure {
     // Overload and a message over the server's size limit have the same code.
     let is_too_long = code == Code::ResourceExhausted && message.contains("message") && message.contains("than");
     let kind = match code {
         _ if is_too_long => FailureKind::Rejected,
         Code::ResourceExhausted => FailureKind::Overloaded,
-        Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled => FailureKind::Unavailable,
+        Code::Unavailable | Code::Aborted | Code::Cancelled => FailureKind::Unavailable,
+        Code::DeadlineExceeded => FailureKind::TimedOut,
         Code::Unauthenticated | Code::PermissionDenied | Code::NotFound | Code::Unimplemented => {
             FailureKind::AllRequests
         }
         _ => FailureKind::Rejected,
     };
-    let message = if message.is_empty() { "the server gave no reason".to_owned() } else { message };
+    let message = if message.is_empty() { "the server gave no reason".to_owned() } else { server_text(message) };
     RequestFailure { status: Some(name(code)), ..RequestFailure::new(kind, message) }
 }
 
@@ -195,13 +197,15 @@ mod tests {
 
     #[test]
     fn grpc_status_maps_to_failure_kind() {
-        let kind = |code, message: &str| failure(code, message.to_owned()).kind;
+        let kind = |code, message: &str| failure(code, message).kind;
         assert_eq!(kind(Code::ResourceExhausted, "try again later"), FailureKind::Overloaded);
         assert_eq!(kind(Code::ResourceExhausted, "Received message larger than max (9 vs. 4)"), FailureKind::Rejected);
         assert_eq!(kind(Code::Unavailable, ""), FailureKind::Unavailable);
+        assert_eq!(kind(Code::DeadlineExceeded, ""), FailureKind::TimedOut);
         assert_eq!(kind(Code::NotFound, ""), FailureKind::AllRequests);
         assert_eq!(kind(Code::InvalidArgument, ""), FailureKind::Rejected);
-        assert_eq!(failure(Code::NotFound, "no".to_owned()).to_string(), "no (NOT_FOUND)");
+        assert_eq!(failure(Code::NotFound, "no").to_string(), "no (NOT_FOUND)");
+        assert_eq!(failure(Code::NotFound, "\u{1b}[2J").message, "\\u{1b}[2J");
     }
 
     #[test]

@@ -8,7 +8,6 @@
 
 mod backoff;
 mod concurrency;
-mod connection;
 mod convert;
 mod endpoint;
 mod exchange;
@@ -18,12 +17,14 @@ mod latency;
 mod lines;
 mod output;
 mod pace;
+mod printable;
 mod request;
 mod rest;
 mod row;
 mod run;
 mod source;
 mod stats;
+mod status;
 mod table;
 
 use std::fmt;

@@ -1,18 +1,21 @@
 //! The client of the REST protocol.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::connection::{BodyChunks, ConnectionOptions, HttpConnection, HttpResponse};
-use super::{Endpoint, FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
+use super::printable::server_text;
+use super::status::{fatal_message, header_text, kind_of_status, retry_after};
+use super::{Endpoint, FailureKind, InferenceTarget, MAX_ANSWER, Observer, RequestFailure, Verbosity};
+use crate::http_client::{BodyChunks, HttpClient, HttpOptions, HttpResponse, Url};
 use crate::types::json::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -26,9 +29,9 @@ const MAX_SHOWN_BYTES: usize = 4096;
 
 /// A model behind the REST protocol.
 pub struct RestClient {
-    connection: HttpConnection,
-    infer: Uri,
-    ready: Uri,
+    client: HttpClient,
+    infer: Url,
+    ready: Url,
     headers: HeaderMap,
     binary: bool,
     observer: Arc<dyn Observer>,
@@ -49,8 +52,38 @@ pub struct TransportOptions {
     pub timeout: Duration,
     /// Skips the verification of certificates.
     pub insecure: bool,
+    /// A PEM file of root certificates that are trusted besides those of the system.
+    pub ca: Option<PathBuf>,
+    /// A PEM file of the client's certificate, and one of its key if that is in another file.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
     /// Uses HTTP/2 with prior knowledge.
     pub http2: bool,
+}
+
+impl TransportOptions {
+    /// Connects nothing yet.
+    pub(super) fn client(&self, http2: bool) -> Result<HttpClient, RequestFailure> {
+        let options = HttpOptions {
+            timeout: self.timeout,
+            max_body: MAX_ANSWER,
+            http2,
+            insecure: self.insecure,
+            ca: self.ca.clone(),
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+        };
+        Ok(HttpClient::new(&self.endpoint.url("/"), &options)?)
+    }
+
+    /// Returns the headers of each request. A header that the user has set overrides the credentials in the address.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        if let Some(value) = self.endpoint.authorization() {
+            headers.entry(AUTHORIZATION).or_insert_with(|| value.clone());
+        }
+        headers
+    }
 }
 
 impl RestClient {
@@ -58,14 +91,14 @@ impl RestClient {
     ///
     /// Fails if TLS cannot be set up.
     pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
-        let TransportOptions { endpoint, model, version, mut headers, binary, timeout, insecure, http2 } = options;
-        let connection = HttpConnection::new(&endpoint, ConnectionOptions { timeout, insecure, http2 })?;
+        let (client, mut headers) = (options.client(options.http2)?, options.headers());
+        let TransportOptions { endpoint, model, version, binary, .. } = options;
         let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
         let version = version.map(|version| format!("/versions/{}", escape(&version))).unwrap_or_default();
         let path = format!("/v2/models/{}{version}", escape(&model));
         headers.entry(CONTENT_TYPE).or_insert(if binary { BINARY } else { JSON });
-        let (infer, ready) = (endpoint.uri(&format!("{path}/infer")), endpoint.uri(&format!("{path}/ready")));
-        Ok(Self { connection, infer, ready, headers, binary, observer })
+        let (infer, ready) = (endpoint.url(&format!("{path}/infer")), endpoint.url(&format!("{path}/ready")));
+        Ok(Self { client, infer, ready, headers, binary, observer })
     }
 
     async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, RequestFailure> {
@@ -82,13 +115,9 @@ impl RestClient {
         }
         self.show('>', &headers, &written.json);
         let body = std::iter::once(Bytes::from(written.json)).chain(written.binary).collect();
-        let mut message = Request::new(body);
-        *message.method_mut() = Method::POST;
-        *message.uri_mut() = self.infer.clone();
-        *message.headers_mut() = headers;
-        let answer = self.connection.send(message).await?;
+        let answer = self.client.send(Method::POST, &self.infer, headers, body).await?;
         self.show('<', &answer.headers, &answer.body);
-        if answer.status == StatusCode::OK { read(&answer) } else { Err(failure(&answer)) }
+        if answer.status == StatusCode::OK { read(&answer) } else { Err(failure(&answer, &self.infer)) }
     }
 
     fn show(&self, direction: char, headers: &HeaderMap, body: &[u8]) {
@@ -96,11 +125,11 @@ impl RestClient {
             return;
         }
         for (name, value) in headers {
-            self.observer.trace(format_args!("{direction} {name}: {}", String::from_utf8_lossy(value.as_bytes())));
+            self.observer.trace(format_args!("{direction} {name}: {}", header_text(name, value)));
         }
         let (shown, more) = body.split_at(body.len().min(MAX_SHOWN_BYTES));
         let dots = if more.is_empty() { "" } else { "…" };
-        self.observer.trace(format_args!("{direction} {}{dots}", String::from_utf8_lossy(shown)));
+        self.observer.trace(format_args!("{direction} {}{dots}", server_text(&String::from_utf8_lossy(shown))));
     }
 }
 
@@ -111,13 +140,11 @@ impl InferenceTarget for RestClient {
 
     fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
         async {
-            let mut message = Request::new(BodyChunks::from_iter([]));
-            *message.uri_mut() = self.ready.clone();
-            *message.headers_mut() = self.headers.clone();
-            let answer = self.connection.send(message).await?;
+            let (headers, body) = (self.headers.clone(), BodyChunks::default());
+            let answer = self.client.send(Method::GET, &self.ready, headers, body).await?;
             // A server without this route does not implement the protocol. Not being ready is not a reason to give up: the
             // response to a request shows whether the model can answer it.
-            match failure(&answer) {
+            match failure(&answer, &self.ready) {
                 failure if answer.status != StatusCode::OK && failure.kind != FailureKind::Rejected => Err(failure),
                 _ => Ok(()),
             }
@@ -144,19 +171,13 @@ fn read(answer: &HttpResponse) -> Result<InferenceResponse, RequestFailure> {
 }
 
 /// Returns the failure that a status other than 200 means.
-fn failure(answer: &HttpResponse) -> RequestFailure {
-    let kind = match answer.status.as_u16() {
-        429 | 503 => FailureKind::Overloaded,
-        408 | 425 | 502 | 504 => FailureKind::Unavailable,
-        401 | 403 | 404 | 405 => FailureKind::AllRequests,
-        _ => FailureKind::Rejected,
-    };
-    let seconds = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+fn failure(answer: &HttpResponse, url: &Url) -> RequestFailure {
+    let status = answer.status.as_u16();
     RequestFailure {
-        kind,
-        message: message(&answer.body),
-        status: Some(answer.status.as_u16().to_string()),
-        retry_after: seconds.map(Duration::from_secs),
+        kind: kind_of_status(status),
+        message: fatal_message(status, &answer.headers, url).unwrap_or_else(|| message(&answer.body)),
+        status: Some(status.to_string()),
+        retry_after: retry_after(&answer.headers),
     }
 }
 
@@ -165,10 +186,11 @@ fn message(body: &[u8]) -> String {
     let value = serde_json::from_slice::<Value>(body).ok();
     let field = value.as_ref().and_then(|value| ["error", "detail"].iter().find_map(|key| value.get(key)));
     match field {
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+        Some(Value::String(text)) => server_text(text),
+        Some(other) => server_text(&other.to_string()),
         None if body.is_empty() => "the server gave no reason".to_owned(),
-        None => String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN_BYTES)]).trim().to_owned(),
+        // The limit in characters applies, which have at most four bytes.
+        None => server_text(String::from_utf8_lossy(&body[..body.len().min(4 * MAX_SHOWN_BYTES)]).trim()),
     }
 }
 
@@ -185,16 +207,23 @@ mod tests {
     }
 
     #[test]
+    fn rest_failure_message_is_printable() {
+        assert_eq!(message(br#"{"error":"a\u001b[2J"}"#), "a\\u{1b}[2J");
+        assert_eq!(message(&[b'x'; 5000]).chars().count(), 2001);
+    }
+
+    #[test]
     fn rest_status_maps_to_failure_kind() {
         let kind = |status: u16, retry: Option<&'static str>| {
             let mut headers = HeaderMap::new();
-            headers.extend(retry.map(|value| (RETRY_AFTER, HeaderValue::from_static(value))));
+            headers.extend(retry.map(|value| (http::header::RETRY_AFTER, HeaderValue::from_static(value))));
             let status = StatusCode::from_u16(status).unwrap();
-            let failure = failure(&HttpResponse { status, headers, body: Bytes::new(), trailers: HeaderMap::new() });
+            let answer = HttpResponse { status, headers, body: Bytes::new(), trailers: HeaderMap::new() };
+            let failure = failure(&answer, &Url::parse("http://h/").unwrap());
             (failure.kind, failure.retry_after)
         };
         assert_eq!(kind(503, Some("7")), (FailureKind::Overloaded, Some(Duration::from_secs(7))));
-        assert_eq!(kind(429, Some("Fri, 01 Jan 2027 00:00:00 GMT")), (FailureKind::Overloaded, None));
+        assert_eq!(kind(429, Some("soon")), (FailureKind::Overloaded, None));
         assert_eq!(kind(502, None).0, FailureKind::Unavailable);
         assert_eq!(kind(404, None).0, FailureKind::AllRequests);
         for status in [400, 413, 422, 500] {

@@ -34,6 +34,8 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_REPORTED_FAILURES: u64 = 10;
 /// Smaller batches count as this many bytes when the ratio of answer size to request size is learned.
 const MIN_LEARNED_BYTES: u64 = 4096;
+/// How fast the learned ratio falls: with each batch, by this part of the difference.
+const GROWTH_DECAY: u64 = 8;
 /// The unit that memory is counted in, in bytes.
 const MEMORY_UNIT: usize = 1024;
 
@@ -103,7 +105,7 @@ struct AnsweredBatch {
 #[derive(Clone)]
 struct MemoryBudget {
     free: Arc<Semaphore>,
-    /// The highest ratio of answer bytes to request bytes so far, so that memory for answers is reserved together with that for
+    /// The recent ratio of answer bytes to request bytes, so that memory for answers is reserved together with that for
     /// requests.
     growth: Arc<AtomicU64>,
 }
@@ -125,8 +127,17 @@ impl MemoryBudget {
 
     fn learn(&self, bytes: u64, answer: usize) {
         // An empty line has an answer, too, but its ratio means nothing for the others.
-        self.growth.fetch_max((answer as u64).div_ceil(bytes.max(MIN_LEARNED_BYTES)), Ordering::Relaxed);
+        let ratio = (answer as u64).div_ceil(bytes.max(MIN_LEARNED_BYTES));
+        let learned = |growth| Some(learned_growth(growth, ratio));
+        // The closure never returns `None`, so the update never fails.
+        let _ = self.growth.fetch_update(Ordering::Relaxed, Ordering::Relaxed, learned);
     }
+}
+
+/// Returns the estimate of the ratio of answer bytes to request bytes after another batch. It rises at once, so that memory suffices,
+/// and falls slowly, so that a single large answer does not slow down the rest of the run.
+const fn learned_growth(growth: u64, ratio: u64) -> u64 {
+    if ratio >= growth { ratio } else { growth - (growth - ratio).div_ceil(GROWTH_DECAY) }
 }
 
 impl Run {
@@ -394,5 +405,29 @@ impl PendingOutput {
         self.bytes += done.bytes;
         self.failures.extend(done.failures);
         self.memory.push(done.memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_memory_estimate_recovers_from_an_outlier() {
+        let mut growth = learned_growth(2, 4096);
+        assert_eq!(growth, 4096, "it rises at once");
+        growth = learned_growth(growth, 2);
+        assert_eq!(growth, 3584, "it falls slowly");
+        let batches = std::iter::successors(Some(growth), |growth| Some(learned_growth(*growth, 2)));
+        assert!(batches.take_while(|growth| *growth > 2).count() < 100);
+    }
+
+    #[test]
+    fn run_memory_learns_the_ratio() {
+        let memory = MemoryBudget::new();
+        memory.learn(4096, 40_960);
+        assert_eq!(memory.growth.load(Ordering::Relaxed), 10);
+        memory.learn(4096, 4096);
+        assert_eq!(memory.growth.load(Ordering::Relaxed), 8);
     }
 }

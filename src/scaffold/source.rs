@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 
 /// The limits on the size of a template, in bytes and files.
-const MAX_BYTES: u64 = 64 << 20;
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 const MAX_FILES: usize = 10_000;
 
 /// A file of a template or project.
@@ -34,31 +34,70 @@ pub enum ArchiveError {
     TooLarge { path: PathBuf },
 }
 
+/// The format of an archive.
+#[derive(Debug, Clone, Copy)]
+enum ArchiveFormat {
+    Zip,
+    Tar,
+    TarGz,
+}
+
+impl ArchiveFormat {
+    fn of_name(name: &str) -> Option<Self> {
+        let ends_in = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+        match () {
+            () if ends_in(&[".zip"]) => Some(Self::Zip),
+            () if ends_in(&[".tar"]) => Some(Self::Tar),
+            () if ends_in(&[".tar.gz", ".tgz"]) => Some(Self::TarGz),
+            () => None,
+        }
+    }
+
+    /// Returns the format that the first bytes show: the URL of an archive need not end with an extension.
+    fn of_content(archive: &[u8]) -> Option<Self> {
+        match archive {
+            [b'P', b'K', 3, 4, ..] => Some(Self::Zip),
+            [0x1f, 0x8b, ..] => Some(Self::TarGz),
+            _ if archive.get(257..262) == Some(b"ustar") => Some(Self::Tar),
+            _ => None,
+        }
+    }
+}
+
+/// Reads all files of an archive that was downloaded from `url`, as [`read`] does.
+pub(super) fn read_download(url: &str, archive: &[u8]) -> Result<Vec<ProjectFile>, ArchiveError> {
+    let path = Path::new(url);
+    let format = ArchiveFormat::of_content(archive).ok_or_else(|| ArchiveError::Kind { path: path.to_owned() })?;
+    read_archive(path, format, io::Cursor::new(archive))
+}
+
+fn read_archive(
+    path: &Path,
+    format: ArchiveFormat,
+    archive: impl Read + io::Seek,
+) -> Result<Vec<ProjectFile>, ArchiveError> {
+    let mut draft = TemplateReader { path, files: Vec::new(), left: MAX_BYTES };
+    match format {
+        ArchiveFormat::Zip => draft.zip(archive)?,
+        ArchiveFormat::Tar => draft.tar(archive)?,
+        ArchiveFormat::TarGz => draft.tar(MultiGzDecoder::new(archive))?,
+    }
+    Ok(without_common_folder(draft.files))
+}
+
 /// Reads all files of a template. Links and special files are skipped.
 ///
 /// If everything in an archive is in one folder, as in those of GitHub, that folder is removed from the paths.
 pub(super) fn read(path: &Path) -> Result<Vec<ProjectFile>, ArchiveError> {
-    let mut draft = TemplateReader { path, files: Vec::new(), left: MAX_BYTES };
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     if path.is_dir() {
+        let mut draft = TemplateReader { path, files: Vec::new(), left: MAX_BYTES };
         draft.folder(Path::new(""))?;
         return Ok(draft.files);
     }
-    let ends_in = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
-    let open = || fs::File::open(path).map_err(|source| draft.failed(source));
-    if ends_in(&[".zip"]) {
-        let file = open()?;
-        draft.zip(file)?;
-    } else if ends_in(&[".tar"]) {
-        let file = open()?;
-        draft.tar(file)?;
-    } else if ends_in(&[".tar.gz", ".tgz"]) {
-        let file = open()?;
-        draft.tar(MultiGzDecoder::new(file))?;
-    } else {
-        return Err(ArchiveError::Kind { path: path.to_owned() });
-    }
-    Ok(without_common_folder(draft.files))
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let format = ArchiveFormat::of_name(&name).ok_or_else(|| ArchiveError::Kind { path: path.to_owned() })?;
+    let file = fs::File::open(path).map_err(|source| ArchiveError::Read { path: path.to_owned(), source })?;
+    read_archive(path, format, file)
 }
 
 struct TemplateReader<'a> {
@@ -105,7 +144,7 @@ impl TemplateReader<'_> {
         Ok(())
     }
 
-    fn zip(&mut self, file: fs::File) -> Result<(), ArchiveError> {
+    fn zip(&mut self, file: impl Read + io::Seek) -> Result<(), ArchiveError> {
         let mut archive = ZipArchive::new(file).map_err(|error| self.failed(error.into()))?;
         for index in 0..archive.len() {
             let entry = archive.by_index(index).map_err(|error| self.failed(error.into()))?;

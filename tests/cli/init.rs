@@ -1,11 +1,13 @@
 //! `mlserver init`: the projects that it creates have the expected files, and pass their own tests.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::python::python;
-use crate::support::{Folder, run_mlserver};
+use crate::support::scripted::{Reply, ScriptedServer};
+use crate::support::{Folder, mlserver_command, repository_path, run_mlserver};
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
@@ -179,4 +181,92 @@ fn init_accepts_a_folder_as_template() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("title"), "{}", text(&refused.stderr));
     assert!(!broken.path("churn").exists());
+}
+
+/// A template of one file, as an archive.
+fn template_archive() -> Vec<u8> {
+    let mut builder = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let data = b"{{ name }} of the web";
+    let mut header = tar::Header::new_gnu();
+    header.set_size(data.len() as u64);
+    header.set_mode(0o644);
+    builder.append_data(&mut header, "template-main/NAME.tera", &data[..]).unwrap();
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// Returns standard error of a command that must fail.
+#[track_caller]
+fn fail(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+#[test]
+fn init_template_url_is_downloaded() {
+    let server = ScriptedServer::serve(|request| match request.path.as_str() {
+        "/main" => Reply::Answer(302, "location: /archive/main?token=1", String::new()),
+        _ => Reply::Bytes(200, Vec::new(), template_archive()),
+    });
+    let folder = Folder::new();
+    let url = format!("http://me:s3cret@{}/main", server.address);
+    let output = run_mlserver(folder.root(), &["init", "churn", "--template", &url]);
+    assert_eq!(succeed(&output), "churn/NAME\n");
+    assert_eq!(fs::read_to_string(folder.path("churn/NAME")).unwrap(), "churn of the web");
+    let received = server.received();
+    let paths: Vec<_> = received.iter().map(|request| request.path.as_str()).collect();
+    assert_eq!(paths, ["/main", "/archive/main?token=1"]);
+    assert!(received.iter().all(|request| request.header("authorization") == "Basic bWU6czNjcmV0"));
+}
+
+#[test]
+fn init_template_url_failures_name_it_without_its_password() {
+    let server = ScriptedServer::serve(|request| match request.path.as_str() {
+        "/page" => Reply::Answer(200, "", "<html>".to_owned()),
+        "/loop" => Reply::Answer(302, "location: /loop", String::new()),
+        "/file" => Reply::Answer(302, "location: file:///etc/passwd", String::new()),
+        _ => Reply::error(404, "no"),
+    });
+    let folder = Folder::new();
+    for (path, expected) in [
+        ("page", "is not a template: expected a folder, or a .zip, .tar, .tar.gz or .tgz file"),
+        ("none", "the server answered 404 Not Found"),
+        ("loop", "more than 5 redirects"),
+        ("file", "it redirects without a valid address"),
+    ] {
+        let url = format!("http://me:s3cret@{}/{path}", server.address);
+        let output = run_mlserver(folder.root(), &["init", "churn", "--template", &url]);
+        let error = fail(&output);
+        assert!(error.contains(expected) && error.contains(&format!("{}/{path}", server.address)), "{error}");
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+    assert!(!folder.path("churn").exists());
+    let received = server.received();
+    assert_eq!(received.iter().filter(|request| request.path == "/loop").count(), 6);
+}
+
+#[test]
+fn init_template_url_never_leaves_https() {
+    let plain = ScriptedServer::serve(|_| Reply::Bytes(200, Vec::new(), template_archive()));
+    let location = format!("location: http://{}/main.tar.gz", plain.address);
+    let server = ScriptedServer::serve_tls(move |_| Reply::Bytes(302, vec![location.clone()], Vec::new()));
+    let folder = Folder::new();
+    let url = format!("https://localhost:{}/", server.address.port());
+    let mut command = mlserver_command(folder.root(), &["init", "churn", "--template", &url]);
+    command.env("SSL_CERT_FILE", repository_path("tests/fixtures/tls/certificate.pem"));
+    let output = command.output().unwrap();
+    assert!(fail(&output).contains("which is not encrypted"), "{}", text(&output.stderr));
+    assert_eq!(plain.received().len(), 0);
+}
+
+#[test]
+fn init_template_url_is_limited_in_size() {
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&vec![0; 1 << 20]).unwrap();
+    let bomb = gzip.finish().unwrap().repeat(65);
+    let server =
+        ScriptedServer::serve(move |_| Reply::Bytes(200, vec!["content-encoding: gzip".to_owned()], bomb.clone()));
+    let folder = Folder::new();
+    let url = format!("http://{}/", server.address);
+    let output = run_mlserver(folder.root(), &["init", "churn", "--template", &url]);
+    assert!(fail(&output).contains("the response has more than 67108864 bytes"), "{}", text(&output.stderr));
 }

@@ -8,7 +8,9 @@ use std::thread;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use super::repository_path;
@@ -29,6 +31,8 @@ pub(crate) struct Received {
 pub(crate) enum Reply {
     /// Status, a header line or an empty string, and body.
     Answer(u16, &'static str, String),
+    /// Status, header lines and body.
+    Bytes(u16, Vec<String>, Vec<u8>),
     /// The server closes the connection.
     CloseConnection,
 }
@@ -77,13 +81,16 @@ impl ScriptedServer {
 
     /// Serves with the certificate in `tests/fixtures/tls`.
     pub(crate) fn serve_tls(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
-        let folder = repository_path("tests/fixtures/tls");
-        let certificate = CertificateDer::from_pem_file(folder.join("certificate.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
+        Self::start(reply, Some(tls_config(WebPkiClientVerifier::no_client_auth())))
+    }
+
+    /// Serves with the certificate in `tests/fixtures/tls`, and requires that clients present the same one.
+    pub(crate) fn serve_mutual_tls(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(tls_certificate()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
-        Self::start(reply, Some(Arc::new(config)))
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        Self::start(reply, Some(tls_config(verifier)))
     }
 
     fn start(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static, tls: Option<Arc<ServerConfig>>) -> Self {
@@ -122,6 +129,17 @@ impl ScriptedServer {
     }
 }
 
+fn tls_certificate() -> CertificateDer<'static> {
+    CertificateDer::from_pem_file(repository_path("tests/fixtures/tls/certificate.pem")).unwrap()
+}
+
+fn tls_config(verifier: Arc<dyn ClientCertVerifier>) -> Arc<ServerConfig> {
+    let key = PrivateKeyDer::from_pem_file(repository_path("tests/fixtures/tls/key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_client_cert_verifier(verifier).with_single_cert(vec![tls_certificate()], key).unwrap())
+}
+
 fn connection(
     stream: impl Read + Write,
     reply: &dyn Fn(&Received) -> Reply,
@@ -132,13 +150,19 @@ fn connection(
     while let Some(mut received) = read(&mut stream) {
         received.number = count.fetch_add(1, Ordering::SeqCst);
         all.lock().unwrap().push(received.clone());
-        let Reply::Answer(status, header, body) = reply(&received) else { return };
-        let header = if header.is_empty() { String::new() } else { format!("{header}\r\n") };
+        let (status, headers, body) = match reply(&received) {
+            Reply::Answer(status, "", body) => (status, Vec::new(), body.into_bytes()),
+            Reply::Answer(status, header, body) => (status, vec![header.to_owned()], body.into_bytes()),
+            Reply::Bytes(status, headers, body) => (status, headers, body),
+            Reply::CloseConnection => return,
+        };
+        let headers = headers.iter().flat_map(|header| [header.as_str(), "\r\n"]).collect::<String>();
         let length = body.len();
-        let text = format!(
-            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{header}content-length: {length}\r\n\r\n{body}"
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{headers}content-length: {length}\r\n\r\n"
         );
-        if stream.get_mut().write_all(text.as_bytes()).and_then(|()| stream.get_mut().flush()).is_err() {
+        let response = [head.into_bytes(), body].concat();
+        if stream.get_mut().write_all(&response).and_then(|()| stream.get_mut().flush()).is_err() {
             return;
         }
     }

@@ -152,7 +152,8 @@ impl InferenceTarget for EmbeddedModel {
 fn failure(error: &InferenceError) -> RequestFailure {
     let kind = match error.kind() {
         InferenceErrorKind::Overloaded => FailureKind::Overloaded,
-        InferenceErrorKind::Timeout | InferenceErrorKind::NotReady => FailureKind::Unavailable,
+        InferenceErrorKind::Timeout => FailureKind::TimedOut,
+        InferenceErrorKind::NotReady => FailureKind::Unavailable,
         InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::ConnectionLost,
         InferenceErrorKind::NotFound => FailureKind::AllRequests,
         _ => FailureKind::Rejected,

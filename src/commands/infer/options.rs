@@ -198,10 +198,28 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     let timeout = timeout.unwrap_or(TIMEOUT);
     let binary = reader.flag(args.binary_data, "BINARY_DATA");
     let http2 = reader.flag(args.http2, "HTTP2");
+    let ca = reader.value(args.ca.clone(), "CA", parse);
+    let certificate = reader.value(args.cert.clone(), "CERT", parse);
+    let key: Option<PathBuf> = reader.value(args.key.clone(), "KEY", parse);
+    if key.is_some() && certificate.is_none() {
+        reader.problems.push("--key: needs the certificate that it belongs to: set --cert".to_owned());
+    }
     let target = match (embedded, endpoint, model) {
         (Some(folder), _, model) => Some(RunTarget::Embedded { folder, model, version }),
         (None, Some(endpoint), Some(model)) => {
-            let options = TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 };
+            let options = TransportOptions {
+                endpoint,
+                model,
+                version,
+                headers,
+                binary,
+                timeout,
+                insecure,
+                ca,
+                certificate,
+                key,
+                http2,
+            };
             Some(RunTarget::Server(transport, Box::new(options)))
         }
         (None, ..) => None,
@@ -292,9 +310,11 @@ impl ArgumentReader {
                 value.set_sensitive(true);
                 Some((name.trim().parse::<HeaderName>().ok()?, value))
             });
+            // The rest of an invalid header may be a token.
+            let shown = entry.split([':', ' ']).next().unwrap_or_default();
             match pair {
                 Some((name, value)) => drop(headers.append(name, value)),
-                None => warnings.push(format!("ignoring invalid header `{entry}`: expected `NAME: VALUE`")),
+                None => warnings.push(format!("ignoring invalid header `{shown}`: expected `NAME: VALUE`")),
             }
         }
         (headers, warnings)
@@ -379,13 +399,15 @@ mod tests {
 
     #[test]
     fn infer_all_problems_are_reported_at_once() {
-        let wrong = InferArgs { timeout: Some(-1.0), rate: Some(0.0), resume: true, ..InferArgs::default() };
+        let key = Some(PathBuf::from("key.pem"));
+        let wrong = InferArgs { timeout: Some(-1.0), rate: Some(0.0), resume: true, key, ..InferArgs::default() };
         let variables = [("WORKERS", "0"), ("USE_SSL", "maybe"), ("URL", "ftp://h"), ("OUTPUT_DATA_PATH", "-")];
         let expected = [
             "MLSERVER_INFER_USE_SSL: `maybe`: expected true or false",
             "--url: unsupported scheme `ftp` in `ftp://h`: expected `http`, `https`, or none",
             "--model-name (or MLSERVER_INFER_MODEL_NAME) is required",
             "--timeout: invalid duration `-1`: expected seconds, 0 or more",
+            "--key: needs the certificate that it belongs to: set --cert",
             "--input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required",
             "MLSERVER_INFER_WORKERS: `0`: number would be zero for non-zero type",
             "--rate: expected a positive number of rows per second",
@@ -400,10 +422,11 @@ mod tests {
 
     #[test]
     fn infer_invalid_headers_are_ignored() {
-        let headers = vec!["A: b: c".to_owned(), "nothing".to_owned(), "a b: c".to_owned()];
+        let headers = vec!["A: b: c".to_owned(), "nothing".to_owned(), "Authorization Bearer: s3cret".to_owned()];
         let resolved = resolve(&InferArgs { request_headers: headers, ..args() }, &environment(&[])).unwrap();
         assert_eq!(server(&resolved).headers["a"], "b: c");
         let expected = "ignoring invalid header `nothing`: expected `NAME: VALUE`";
         assert_eq!((resolved.warnings.len(), resolved.warnings[0].as_str()), (2, expected));
+        assert!(!resolved.warnings[1].contains("s3cret"), "{}", resolved.warnings[1]);
     }
 }

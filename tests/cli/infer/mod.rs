@@ -3,6 +3,7 @@
 mod embedded;
 mod faults;
 mod flow;
+mod network;
 mod resume;
 mod tables;
 

@@ -1,0 +1,47 @@
+//! Texts of a server, made safe for a terminal.
+
+/// The longest text of a server that is shown or written, in characters.
+const MAX_CHARACTERS: usize = 2000;
+
+/// Returns a server's text for the terminal and the output: without control characters, and not longer than 2000 characters.
+pub(super) fn server_text(text: &str) -> String {
+    let (mut shown, mut length) = (String::new(), 0);
+    for character in text.chars() {
+        let escaped = is_unsafe(character).then(|| character.escape_default());
+        length += escaped.as_ref().map_or(1, ExactSizeIterator::len);
+        if length > MAX_CHARACTERS {
+            shown.push('…');
+            break;
+        }
+        match escaped {
+            Some(escaped) => shown.extend(escaped),
+            None => shown.push(character),
+        }
+    }
+    shown
+}
+
+/// Reports whether a character may change what a terminal shows beyond itself.
+fn is_unsafe(character: char) -> bool {
+    // The latter are line separators, and marks and overrides of the direction of text.
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_text_has_no_control_characters() {
+        assert_eq!(server_text("no such \u{1b}[31mmodel\r\n\u{9b}"), "no such \\u{1b}[31mmodel\\r\\n\\u{9b}");
+        assert_eq!(server_text("über \u{202e}x"), "über \\u{202e}x");
+    }
+
+    #[test]
+    fn server_text_is_cut() {
+        assert_eq!(server_text(&"ä".repeat(2000)), "ä".repeat(2000));
+        assert_eq!(server_text(&"ä".repeat(6_000_000)), "ä".repeat(2000) + "…");
+        assert_eq!(server_text(&"\u{7}".repeat(6_000_000)), "\\u{7}".repeat(400) + "…");
+    }
+}

@@ -1,0 +1,256 @@
+//! The HTTP client of commands: REST and gRPC requests of `mlserver infer`, and downloads.
+//!
+//! It is `reqwest` with the policies that all of its users share: the proxies of the environment, no automatic redirects, limits on
+//! the size and the time of each response, and errors that name the server and the last cause.
+
+mod address;
+mod body;
+mod tls;
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::BodyExt;
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::redirect::Policy;
+use reqwest::{Client, Request, Response};
+
+pub use address::{server_name, take_credentials, without_credentials};
+pub use body::BodyChunks;
+pub use reqwest::Url;
+
+/// How often HTTP/2 connections with requests in flight are probed.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+const USER_AGENT: &str = concat!("mlserver/", env!("CARGO_PKG_VERSION"));
+
+/// The options of a client.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// The timeout for connecting, and for each response from the start of its request.
+    pub timeout: Duration,
+    /// The longest response body, in bytes, also after it has been decoded.
+    pub max_body: usize,
+    /// Uses HTTP/2 with prior knowledge. Otherwise HTTP/2 is used if TLS negotiates it.
+    pub http2: bool,
+    /// Skips the verification of certificates.
+    pub insecure: bool,
+    /// A PEM file of root certificates that are trusted besides those of the system.
+    pub ca: Option<PathBuf>,
+    /// A PEM file of the client's certificate.
+    pub certificate: Option<PathBuf>,
+    /// A PEM file of its key, if it is in another file.
+    pub key: Option<PathBuf>,
+}
+
+/// An HTTP client for one server.
+#[derive(Clone)]
+pub struct HttpClient {
+    client: Client,
+    timeout: Duration,
+    max_body: usize,
+    /// The server, and the proxy in front of it, for errors.
+    server: String,
+}
+
+/// A complete response.
+#[derive(Debug)]
+pub struct HttpResponse {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub trailers: HeaderMap,
+}
+
+/// Why there is no response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HttpError {
+    #[error("cannot set up TLS: {cause}")]
+    Setup { cause: String },
+    #[error("cannot read the {what} in `{}`: {cause}", path.display())]
+    Pem { what: &'static str, path: PathBuf, cause: String },
+    #[error("cannot connect to {server}: {cause}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default())]
+    Connect { server: String, cause: String, hint: Option<&'static str> },
+    #[error("no response from {server} within {} s", timeout.as_secs_f64())]
+    TimedOut { server: String, timeout: Duration },
+    #[error("no response from {server}: {cause}")]
+    Lost { server: String, cause: String },
+    #[error("the response of {server} ended early: {cause}")]
+    Truncated { server: String, cause: String },
+    #[error("the response has more than {limit} bytes")]
+    TooLarge { limit: usize },
+    #[error("cannot decode the response of {server}: {cause}")]
+    Encoding { server: String, cause: String },
+}
+
+impl HttpClient {
+    /// Creates a client for the server of `url`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a certificate cannot be read, or TLS cannot be set up.
+    pub fn new(url: &Url, options: &HttpOptions) -> Result<Self, HttpError> {
+        // A proxy would have to speak HTTP/2 without TLS, too, which none does.
+        let direct = options.http2 && url.scheme() == "http";
+        let proxy = if direct { None } else { proxy_of(url) };
+        let needs_roots = url.scheme() == "https" || proxy.is_some();
+        let mut builder = Client::builder()
+            .user_agent(USER_AGENT)
+            .redirect(Policy::none())
+            .connect_timeout(options.timeout)
+            .http2_adaptive_window(true)
+            .http2_keep_alive_interval(KEEP_ALIVE);
+        if options.http2 {
+            builder = builder.http2_prior_knowledge();
+        }
+        if direct {
+            builder = builder.no_proxy();
+        }
+        let builder = tls::configure(builder, options, needs_roots)?;
+        let client = builder.build().map_err(|error| HttpError::Setup { cause: last_cause(&error) })?;
+        let server = server_name(url);
+        let server = match proxy {
+            Some(proxy) => format!("{server} through the proxy {proxy}"),
+            None => server,
+        };
+        Ok(Self { client, timeout: options.timeout, max_body: options.max_body, server })
+    }
+
+    /// Sends a request and waits for the complete response.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no complete response within the timeout and the limit on its size.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: BodyChunks,
+    ) -> Result<HttpResponse, HttpError> {
+        let mut request = Request::new(method, url.clone());
+        *request.headers_mut() = headers;
+        *request.body_mut() = body.into_body();
+        let answer = async {
+            let response = self.client.execute(request).await.map_err(|error| self.failure(&error))?;
+            self.receive(response).await
+        };
+        let timed_out = || HttpError::TimedOut { server: self.server.clone(), timeout: self.timeout };
+        tokio::time::timeout(self.timeout, answer).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    async fn receive(&self, response: Response) -> Result<HttpResponse, HttpError> {
+        let (head, mut body) = http::Response::from(response).into_parts();
+        let (mut first, mut rest, mut trailers) = (None::<Bytes>, BytesMut::new(), HeaderMap::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame
+                .map_err(|error| HttpError::Truncated { server: self.server.clone(), cause: last_cause(&error) })?;
+            match frame.into_data() {
+                Ok(data) => {
+                    let size = first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len();
+                    if size > self.max_body {
+                        return Err(HttpError::TooLarge { limit: self.max_body });
+                    }
+                    // Most responses come in one frame, which is not copied.
+                    if first.is_none() { first = Some(data) } else { rest.extend_from_slice(&data) }
+                }
+                Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
+            }
+        }
+        let body = match first {
+            Some(first) if rest.is_empty() => first,
+            first => [&first.unwrap_or_default()[..], &rest].concat().into(),
+        };
+        let body = match head.headers.get(CONTENT_ENCODING) {
+            Some(encoding) if !body.is_empty() => body::decode(encoding, body, self.max_body, &self.server)?,
+            _ => body,
+        };
+        Ok(HttpResponse { status: head.status, headers: head.headers, body, trailers })
+    }
+
+    fn failure(&self, error: &reqwest::Error) -> HttpError {
+        let (server, cause) = (self.server.clone(), last_cause(error));
+        if error.is_connect() {
+            HttpError::Connect { server, hint: hint(error, &cause), cause }
+        } else {
+            HttpError::Lost { server, cause }
+        }
+    }
+}
+
+/// Returns the proxy in front of a server, without its password.
+fn proxy_of(url: &Url) -> Option<String> {
+    let intercept = Matcher::from_system().intercept(&url.as_str().parse().ok()?)?;
+    intercept.uri().authority().map(ToString::to_string)
+}
+
+/// Returns the causes of an error, from the outermost to the innermost one.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// Returns the message of the innermost cause: the outer ones only say that something has failed.
+fn last_cause(error: &(dyn Error + 'static)) -> String {
+    plain(&causes(error).last().unwrap_or(error).to_string())
+}
+
+/// Returns a message of the operating system without its number, and without a capital letter.
+fn plain(message: &str) -> String {
+    let message = message.split(" (os error ").next().unwrap_or(message);
+    let mut letters = message.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(letters).collect(),
+        _ => message.to_owned(),
+    }
+}
+
+/// Returns what the user may check when a connection cannot be made.
+fn hint(error: &reqwest::Error, cause: &str) -> Option<&'static str> {
+    let refused = |error: &(dyn Error + 'static)| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    match cause {
+        _ if causes(error).any(refused) => Some("is the server running?"),
+        _ if cause.contains("lookup address") => Some("is the host name right?"),
+        _ if cause.contains("InvalidContentType") => Some("does the server use TLS on this port?"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_error_names_the_last_cause_in_plain_words() {
+        assert_eq!(plain("Connection refused (os error 111)"), "connection refused");
+        assert_eq!(plain("invalid peer certificate: UnknownIssuer"), "invalid peer certificate: UnknownIssuer");
+        assert_eq!(plain("TLS"), "TLS");
+        assert_eq!(plain(""), "");
+        let error = HttpError::TooLarge { limit: 7 };
+        assert_eq!(last_cause(&error), "the response has more than 7 bytes");
+    }
+
+    #[tokio::test]
+    async fn http_refused_connection_asks_whether_the_server_runs() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let url = Url::parse(&format!("http://{free}/")).unwrap();
+        let options = HttpOptions {
+            timeout: Duration::from_secs(20),
+            max_body: 10,
+            http2: true,
+            insecure: false,
+            ca: None,
+            certificate: None,
+            key: None,
+        };
+        let client = HttpClient::new(&url, &options).unwrap();
+        let error = client.send(Method::GET, &url, HeaderMap::new(), BodyChunks::default()).await.unwrap_err();
+        let expected = format!("cannot connect to {free}: connection refused; is the server running?");
+        assert_eq!(error.to_string(), expected);
+    }
+}
