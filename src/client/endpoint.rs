@@ -62,6 +62,12 @@ impl Endpoint {
         self.scheme == Scheme::HTTPS
     }
 
+    /// Returns the address for messages, without what may be a password.
+    pub fn shown(&self) -> String {
+        let port = self.authority.port().map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}://{}{port}{}", self.scheme, self.authority.host(), self.base)
+    }
+
     /// Returns the address of a path, which starts with a slash and needs no escaping.
     pub(super) fn uri(&self, path: &str) -> Uri {
         let path = format!("{}{path}", self.base);
@@ -89,6 +95,11 @@ mod tests {
         assert_eq!(uri("http://localhost:8080/", true), "https://localhost:8080/v2");
         assert_eq!(uri("HTTPS://h/seldon/a/", false), "https://h/seldon/a/v2");
         assert_eq!(uri("[::1]:80", false), "http://[::1]:80/v2");
+        let shown = |text| Endpoint::parse(text, false).unwrap().shown();
+        assert_eq!(
+            (shown("[::1]:80/a/"), shown("https://h")),
+            ("http://[::1]:80/a".to_owned(), "https://h".to_owned())
+        );
     }
 
     #[test]

@@ -20,6 +20,11 @@ struct UiStream {
     closed: bool,
 }
 
+/// Returns standard output, for answers that are written as they come.
+pub fn standard_output() -> Box<dyn Write + Send> {
+    Box::new(io::stdout())
+}
+
 impl Ui {
     /// Writes to the streams of the process.
     pub fn standard() -> Self {
