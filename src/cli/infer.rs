@@ -1,123 +1,221 @@
 //! The arguments of `mlserver infer`.
 //!
-//! `commands::infer` resolves missing arguments: an environment variable that the help names overrides the default.
+//! `commands::infer` resolves missing arguments: an environment variable of the table [`InferVariable`] overrides the default. The
+//! help names both.
 
 #![expect(clippy::doc_markdown, reason = "these comments are the help, which is not Markdown")]
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Arg, ArgAction, Args, ValueEnum};
+
+const INPUT: &str = "Input";
+const OUTPUT: &str = "Output";
+const SERVER: &str = "Server";
+const CONCURRENCY: &str = "Concurrency";
+const REPORTING: &str = "Reporting";
+
+/// The arguments for a server that apply to a model in this process, too.
+const ALSO_EMBEDDED: [&str; 4] = ["embedded", "model_name", "model_version", "timeout"];
+
+/// An environment variable that sets an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InferVariable {
+    /// The id of the argument.
+    pub argument: &'static str,
+    /// The full name of the variable.
+    pub name: &'static str,
+    /// What the help says after the name.
+    format: &'static str,
+    /// What the help says of the default; empty if there is none.
+    default: &'static str,
+}
+
+macro_rules! variables {
+    ($($variable:ident: $argument:literal, $format:literal, $default:literal;)*) => {
+        impl InferVariable {
+            $(
+                pub const $variable: Self = Self {
+                    argument: $argument,
+                    name: concat!("MLSERVER_INFER_", stringify!($variable)),
+                    format: $format,
+                    default: $default,
+                };
+            )*
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variable),*];
+        }
+    };
+}
+
+variables! {
+    INPUT_DATA_PATH: "input_data_path", "", "";
+    INPUT_FORMAT: "input_format", "", "by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests";
+    OUTPUT_DATA_PATH: "output_data_path", "", "";
+    URL: "url", "", "localhost:8080, or localhost:8081 with --transport grpc";
+    MODEL_NAME: "model_name", "", "";
+    MODEL_VERSION: "model_version", "", "chosen by the server";
+    TRANSPORT: "transport", "", "rest";
+    REQUEST_HEADERS: "request_headers", ", as `NAME:VALUE NAME:VALUE`", "";
+    CONNECTION_TIMEOUT: "timeout", "", "60";
+    BINARY_DATA: "binary_data", "", "";
+    USE_SSL: "use_ssl", "", "";
+    INSECURE: "insecure", "", "";
+    HTTP2: "http2", "", "";
+    WORKERS: "workers", "", "10; with --embedded, the number of cores plus one";
+    MAX_WORKERS: "max_workers", "", "--workers if it is set or with --embedded, otherwise 64";
+    BATCH_SIZE: "batch_size", "", "1; for rows and tables 100, or 1000 with --embedded";
+    RETRIES: "retries", "", "3";
+    BATCH_INTERVAL: "batch_interval", "", "0";
+    BATCH_JITTER: "batch_jitter", "", "0";
+    RATE: "rate", "", "unlimited";
+    VERBOSE: "verbose", "", "";
+    EXTRA_VERBOSE: "verbose", "", "";
+}
+
+/// Adds variables and defaults to the help of an argument, and rejects arguments for servers if there is none.
+fn describe(arg: Arg) -> Arg {
+    let id = arg.get_id().as_str().to_owned();
+    let is_for_servers = arg.get_help_heading() == Some(SERVER) && !ALSO_EMBEDDED.contains(&id.as_str());
+    // Switching something off does no harm.
+    let arg = if is_for_servers && !id.starts_with("no_") { arg.conflicts_with("embedded") } else { arg };
+    let variables: Vec<_> = InferVariable::ALL.iter().filter(|variable| variable.argument == id).collect();
+    let Some(help) = arg.get_help().filter(|_| !variables.is_empty()).map(ToString::to_string) else { return arg };
+    let names: Vec<_> = variables.iter().map(|variable| format!("{}{}", variable.name, variable.format)).collect();
+    let default = variables.iter().find(|variable| !variable.default.is_empty());
+    let default = default.map(|variable| format!(" [default: {}]", variable.default)).unwrap_or_default();
+    arg.help(format!("{help} [env: {}]{default}", names.join(", ")))
+}
 
 /// Run batch inference over a file
 ///
+/// Arguments override environment variables. --no-binary-data, --no-use-ssl, --no-insecure, --no-http2 and --no-verbose switch off
+/// what a variable switches on.
+///
 /// Exit codes: 0 every row was answered; 4 some rows failed, each with a line in the output; 1 the run could not start or
-/// continue; 2 invalid arguments; 130 stopped by a signal; 3 stopped at once by a second signal.
+/// continue; 2 invalid arguments; 130, 143 or 131 stopped by SIGINT, SIGTERM or SIGQUIT; 141 the reader of the answers has closed
+/// the pipe; 3 stopped at once by a second signal.
 #[derive(Debug, Default, Args)]
+#[command(mut_args = describe)]
 pub struct InferArgs {
-    /// Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or
-    /// localhost:8081 with --transport grpc]
-    #[arg(short, long)]
-    pub url: Option<String>,
-
-    /// Load the model of FOLDER in this process instead of using a server. This is also the default if --model-name is a
-    /// folder with a `model-settings.json` and --url is not set
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["url", "transport"])]
-    pub embedded: Option<PathBuf>,
-
-    /// Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]
-    #[arg(short, long, value_name = "NAME")]
-    pub model_name: Option<String>,
-
-    /// Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]
-    #[arg(long, value_name = "VERSION")]
-    pub model_version: Option<String>,
-
-    /// Input file, `-` for standard input [env: MLSERVER_INFER_INPUT_DATA_PATH]
-    #[arg(short, long, value_name = "PATH")]
+    /// Input file, `-` for standard input
+    #[arg(short, long, value_name = "PATH", help_heading = INPUT)]
     pub input_data_path: Option<PathBuf>,
 
     /// Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table
-    /// [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables;
-    /// anything else is requests]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = INPUT)]
     pub input_format: Option<InputFormat>,
 
     /// Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]
-    #[arg(long = "column-type", value_name = "COLUMN=DATATYPE")]
+    #[arg(long = "column-type", value_name = "COLUMN=DATATYPE", help_heading = INPUT)]
     pub column_types: Vec<String>,
 
-    /// Output file, `-` for standard output [env: MLSERVER_INFER_OUTPUT_DATA_PATH]
-    #[arg(short, long, value_name = "PATH")]
+    /// Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines
+    #[arg(short, long, value_name = "PATH", help_heading = OUTPUT)]
     pub output_data_path: Option<PathBuf>,
 
-    /// Resume an interrupted run from PATH.partial
-    #[arg(long)]
+    /// Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows
+    #[arg(long, help_heading = OUTPUT)]
     pub resume: bool,
 
-    /// Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores
-    /// plus one]
-    #[arg(short, long, value_name = "N")]
+    /// Server address, as HOST:PORT with an optional path
+    #[arg(short, long, help_heading = SERVER)]
+    pub url: Option<String>,
+
+    /// Load the model of FOLDER in this process instead of using a server
+    #[arg(long, value_name = "FOLDER", help_heading = SERVER)]
+    pub embedded: Option<PathBuf>,
+
+    /// Model name; with --embedded, only needed if FOLDER has several models
+    #[arg(short, long, value_name = "NAME", help_heading = SERVER)]
+    pub model_name: Option<String>,
+
+    /// Model version
+    #[arg(long, value_name = "VERSION", help_heading = SERVER)]
+    pub model_version: Option<String>,
+
+    /// Protocol
+    #[arg(short, long, value_enum, hide_possible_values = false, help_heading = SERVER)]
+    pub transport: Option<Transport>,
+
+    /// Header to send with each request, as `NAME: VALUE`; may be repeated
+    #[arg(short = 'H', long, value_name = "HEADER", help_heading = SERVER)]
+    pub request_headers: Vec<String>,
+
+    /// Timeout in seconds for connecting and for each response
+    #[arg(long, value_name = "SECONDS", help_heading = SERVER)]
+    pub timeout: Option<f64>,
+
+    /// Send tensors as binary data instead of JSON
+    #[arg(short, long, overrides_with = "no_binary_data", help_heading = SERVER)]
+    pub binary_data: bool,
+
+    /// Send tensors as JSON
+    #[arg(long, hide = true, overrides_with = "binary_data", help_heading = SERVER)]
+    pub no_binary_data: bool,
+
+    /// Use TLS
+    #[arg(long, overrides_with = "no_use_ssl", help_heading = SERVER)]
+    pub use_ssl: bool,
+
+    /// Use TLS only if the address has the scheme `https`
+    #[arg(long, hide = true, overrides_with = "use_ssl", help_heading = SERVER)]
+    pub no_use_ssl: bool,
+
+    /// Skip TLS certificate verification
+    #[arg(long, overrides_with = "no_insecure", help_heading = SERVER)]
+    pub insecure: bool,
+
+    /// Verify TLS certificates
+    #[arg(long, hide = true, overrides_with = "insecure", help_heading = SERVER)]
+    pub no_insecure: bool,
+
+    /// Use HTTP/2 for REST even without TLS; the server must support it
+    #[arg(long, overrides_with = "no_http2", help_heading = SERVER)]
+    pub http2: bool,
+
+    /// Use HTTP/2 for REST only over TLS
+    #[arg(long, hide = true, overrides_with = "http2", help_heading = SERVER)]
+    pub no_http2: bool,
+
+    /// Initial number of requests in flight
+    #[arg(short, long, value_name = "N", help_heading = CONCURRENCY)]
     pub workers: Option<NonZeroUsize>,
 
     /// Maximum number of requests in flight; their number grows while the throughput does
-    /// [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = CONCURRENCY)]
     pub max_workers: Option<NonZeroUsize>,
 
-    /// Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]
-    #[arg(short, long, value_name = "N")]
-    pub retries: Option<NonZeroU32>,
-
-    /// Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]
-    #[arg(short = 's', long, value_name = "N")]
+    /// Rows per request
+    #[arg(short = 's', long, value_name = "N", help_heading = CONCURRENCY)]
     pub batch_size: Option<NonZeroUsize>,
 
-    /// Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]
-    #[arg(short, long)]
-    pub binary_data: bool,
+    /// Total attempts per request, if the failure is worth a retry
+    #[arg(short, long, value_name = "N", help_heading = CONCURRENCY)]
+    pub retries: Option<NonZeroU32>,
 
-    /// Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE]
-    #[arg(short, long, action = ArgAction::Count)]
-    pub verbose: u8,
-
-    /// Log full traffic, like -vv [env: MLSERVER_INFER_EXTRA_VERBOSE]
-    #[arg(long)]
-    pub extra_verbose: bool,
-
-    /// Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]
-    #[arg(short, long, value_enum, hide_possible_values = false)]
-    pub transport: Option<Transport>,
-
-    /// Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as
-    /// `NAME:VALUE NAME:VALUE`]
-    #[arg(short = 'H', long, value_name = "HEADER")]
-    pub request_headers: Vec<String>,
-
-    /// Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    pub timeout: Option<f64>,
-
-    /// Minimum seconds between requests per worker [env: MLSERVER_INFER_BATCH_INTERVAL] [default: 0]
-    #[arg(long, value_name = "SECONDS")]
+    /// Minimum seconds between requests per worker
+    #[arg(long, value_name = "SECONDS", help_heading = CONCURRENCY)]
     pub batch_interval: Option<f64>,
 
-    /// Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]
-    #[arg(long, value_name = "SECONDS")]
+    /// Maximum random seconds added to --batch-interval
+    #[arg(long, value_name = "SECONDS", help_heading = CONCURRENCY)]
     pub batch_jitter: Option<f64>,
 
-    /// Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]
-    #[arg(long, value_name = "ROWS")]
+    /// Maximum rows per second
+    #[arg(long, value_name = "ROWS", help_heading = CONCURRENCY)]
     pub rate: Option<f64>,
 
-    /// Use TLS [env: MLSERVER_INFER_USE_SSL]
-    #[arg(long)]
-    pub use_ssl: bool,
+    /// Log each request (-v) or full traffic (-vv)
+    #[arg(short, long, action = ArgAction::Count, overrides_with = "no_verbose", help_heading = REPORTING)]
+    pub verbose: u8,
 
-    /// Skip TLS certificate verification [env: MLSERVER_INFER_INSECURE]
-    #[arg(long)]
-    pub insecure: bool,
+    /// Log full traffic, like -vv
+    #[arg(long, hide = true, overrides_with = "no_verbose", help_heading = REPORTING)]
+    pub extra_verbose: bool,
 
+<<<<<<< HEAD
     /// Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
@@ -133,14 +231,19 @@ pub struct InferArgs {
     /// Use HTTP/2 for REST even without TLS; the server must support it [env: MLSERVER_INFER_HTTP2]
     #[arg(long)]
     pub http2: bool,
+=======
+    /// Log no requests
+    #[arg(long, hide = true, overrides_with_all = ["verbose", "extra_verbose"], help_heading = REPORTING)]
+    pub no_verbose: bool,
+>>>>>>> b
 
     /// Suppress progress, warnings and summary; only report why the run failed
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = REPORTING)]
     pub quiet: bool,
 
     /// Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to
     /// standard output)
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = REPORTING)]
     pub summary: SummaryFormat,
 }
 

@@ -58,7 +58,7 @@ impl Exchange {
             InputRows::Objects(columns, lines) => {
                 RequestGroup::of_table(table::objects::build_request(&columns, &lines))
             }
-            InputRows::Tensors { inputs, rows, frame } => RequestGroup::of_tensors(inputs, rows, frame),
+            InputRows::Table(table) => RequestGroup::of_table(table),
         };
         for InvalidRow { position, id, message } in invalid {
             let failed = RowFailure { stage: FailureStage::Preprocessing, message, code: None };

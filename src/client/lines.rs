@@ -1,12 +1,49 @@
 //! Reads the lines of a file of any size, one at a time.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The limit on the length of a line, in bytes without its line ending.
 pub const MAX_LINE: usize = 32 << 20;
 
 /// How much is read at a time.
 const READ_BLOCK: usize = 256 << 10;
+
+/// What some editors write in front of UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// The bytes of an input, which may be a pipe whose writer is slow.
+pub(super) trait InputBytes: Read + Send {
+    /// Waits until more bytes can be read without blocking, or the end has been reached. Returns false if `limit` passes before.
+    fn wait(&self, limit: Duration) -> bool;
+}
+
+impl InputBytes for File {
+    fn wait(&self, limit: Duration) -> bool {
+        let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+        let limit = Timespec { tv_sec: seconds, tv_nsec: limit.subsec_nanos().into() };
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
+        // A file that cannot be polled can be read, or its reader reports why not.
+        !matches!(poll(&mut fds, Some(&limit)), Ok(0))
+    }
+}
+
+#[cfg(test)]
+impl<T: AsRef<[u8]> + Send> InputBytes for io::Cursor<T> {
+    fn wait(&self, _: Duration) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+impl InputBytes for &[u8] {
+    fn wait(&self, _: Duration) -> bool {
+        true
+    }
+}
 
 /// A line of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,13 +56,20 @@ pub(super) enum InputLine {
 
 /// Reads lines that end with `\n`, which may be missing after the last one.
 pub(super) struct LineReader {
-    reader: BufReader<Box<dyn Read + Send>>,
+    reader: BufReader<Box<dyn InputBytes>>,
     limit: usize,
+    /// No line has been read yet.
+    at_start: bool,
 }
 
 impl LineReader {
-    pub(super) fn new(reader: Box<dyn Read + Send>) -> Self {
-        Self { reader: BufReader::with_capacity(READ_BLOCK, reader), limit: MAX_LINE }
+    pub(super) fn new(reader: Box<dyn InputBytes>) -> Self {
+        Self { reader: BufReader::with_capacity(READ_BLOCK, reader), limit: MAX_LINE, at_start: true }
+    }
+
+    /// Waits until a part of the next line has arrived, or the end. Returns false if `limit` passes before.
+    pub(super) fn wait(&self, limit: Duration) -> bool {
+        !self.reader.buffer().is_empty() || self.reader.get_ref().wait(limit)
     }
 
     /// Returns the next line and the bytes it took of the file, or `None` at the end.
@@ -36,11 +80,14 @@ impl LineReader {
         if taken == 0 {
             return Ok(None);
         }
+        if std::mem::take(&mut self.at_start) && text.starts_with(BYTE_ORDER_MARK) {
+            text.drain(..BYTE_ORDER_MARK.len());
+        }
         if text.last() == Some(&b'\n') {
             text.pop();
             return Ok(Some((InputLine::Text(text), taken)));
         }
-        if text.len() <= self.limit {
+        if taken < most {
             return Ok(Some((InputLine::Text(text), taken)));
         }
         drop(text);
@@ -66,6 +113,12 @@ mod tests {
         assert_eq!(lines(b"\n"), [text("", 1)]);
         assert_eq!(lines(b"a\n\nbc"), [text("a", 2), text("", 1), text("bc", 2)]);
         assert_eq!(lines(b"abcd\nx"), [text("abcd", 5), text("x", 1)]);
+    }
+
+    #[test]
+    fn line_reader_ignores_a_byte_order_mark() {
+        let text = |text: &str, taken| (InputLine::Text(text.as_bytes().to_vec()), taken);
+        assert_eq!(lines(b"\xef\xbb\xbf1\n\xef\xbb\xbf"), [text("1", 5), text("\u{feff}", 3)]);
     }
 
     #[test]

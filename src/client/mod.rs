@@ -40,7 +40,7 @@ pub use failure::{FailureKind, RequestFailure};
 pub use grpc::GrpcClient;
 pub use latency::LatencyHistogram;
 pub use lines::MAX_LINE;
-pub use output::{OutputError, OutputState, OutputTarget, RunOutput};
+pub use output::{AnsweredIds, OutputError, OutputState, OutputTarget, RunOutput, output_files};
 pub use pace::RequestSpacing;
 pub use rest::{RestClient, TransportOptions};
 pub use run::{Run, RunError, RunOptions, RunOutcome};

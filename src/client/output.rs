@@ -1,16 +1,21 @@
-//! The output of a run: standard output, or a file that is either complete or absent.
+//! The output of a run: a stream, or a file that is either complete or absent.
 //!
 //! Answers are written to `NAME.partial`, in the order of the input, and the file is renamed to `NAME` when it is complete. However a
-//! run ends, the complete lines of the file are the answers to the first rows, and the next run can resume after them.
+//! run ends, the complete lines of the file are the answers to the first rows, and the next run can resume after them. A complete
+//! file is renamed back if the input has more rows.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde::Deserialize;
 
 use super::convert::{self, OutputFormat};
-use super::row::FAILURE_PREFIX;
+use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
 
 /// The suffix of the file until it is complete.
 const PARTIAL_SUFFIX: &str = ".partial";
@@ -25,23 +30,37 @@ pub enum OutputTarget {
 }
 
 /// An open output.
-#[derive(Debug)]
 pub struct RunOutput {
     to: OutputHandle,
     name: String,
 }
 
-#[derive(Debug)]
 enum OutputHandle {
-    Stdout(io::Stdout),
+    Stream(Box<dyn Write + Send>),
     /// A pipe, a terminal, `/dev/null`: a file that cannot be renamed.
     Special(File),
-    Regular {
-        file: File,
-        partial: PathBuf,
-        target: PathBuf,
-        form: OutputFormat,
-    },
+    Regular(PartialFile),
+    /// The output of an earlier run, which is complete.
+    Complete(CompleteFile),
+}
+
+/// The file of a run that is not complete. It is removed if there are no answers in it.
+struct PartialFile {
+    file: File,
+    partial: PathBuf,
+    target: PathBuf,
+    form: OutputFormat,
+    /// The file has answers of an earlier run, which the first answer replaces.
+    stale: bool,
+    finished: bool,
+}
+
+/// The file of a complete run, as it was found.
+struct CompleteFile {
+    target: PathBuf,
+    form: OutputFormat,
+    inode: u64,
+    size: u64,
 }
 
 /// The answers that an earlier run has left.
@@ -51,21 +70,33 @@ pub struct OutputState {
     pub rows: u64,
     /// How many of them failed.
     pub failed: u64,
-    /// The id of the last of them.
-    pub last_id: Option<String>,
     /// The earlier run was complete.
     pub complete: bool,
 }
+
+/// The ids of the answers of an earlier run, in order.
+pub struct AnsweredIds(Box<dyn Iterator<Item = Result<String, OutputError>> + Send>);
 
 /// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     #[error("cannot open `{}` for writing", path.display())]
     Open { path: PathBuf, source: io::Error },
+    #[error("cannot write to `{}`: it is a symbolic link, which a complete output would replace; name the file itself", path.display())]
+    Link { path: PathBuf },
     #[error("another run is writing to `{}`", path.display())]
     Busy { path: PathBuf },
     #[error("cannot read `{}` to resume the run", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("`{}` is not the output of `mlserver infer`: {reason}; remove it, or choose another output", path.display())]
+    Foreign { path: PathBuf, reason: String },
+    #[error("cannot resume a run that writes to `{}`, which is not a regular file", path.display())]
+    NotRegular { path: PathBuf },
+    #[error(
+        "`{}` has answers to the first {rows} rows, but the input has more, and rows cannot be added to a complete file of \
+         columns: remove it, or choose another output (files of JSON lines can be extended)", path.display()
+    )]
+    CompleteColumns { path: PathBuf, rows: u64 },
     #[error("cannot write to {name}; the answers written before are kept")]
     Write { name: String, source: io::Error },
     #[error("cannot convert the answers to columns in `{}`; all of them are in `{}`", to.display(), from.display())]
@@ -79,108 +110,109 @@ pub enum OutputError {
     Closed,
 }
 
+impl fmt::Debug for RunOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunOutput").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl RunOutput {
-    /// Starts a new output. Also returns how many answers of an interrupted run are dropped.
+    /// Writes to a stream, `name` in messages.
+    pub fn stream(writer: Box<dyn Write + Send>, name: &str) -> Self {
+        Self { to: OutputHandle::Stream(writer), name: name.to_owned() }
+    }
+
+    /// Starts a new output. Also returns how many answers of an interrupted run the first answer drops.
     ///
     /// # Errors
     ///
-    /// Fails if the target cannot be written to, or another run is writing to it.
-    pub fn create(place: &OutputTarget) -> Result<(Self, u64), OutputError> {
-        let path = match place {
-            OutputTarget::Stdout => {
-                return Ok((Self { to: OutputHandle::Stdout(io::stdout()), name: "standard output".to_owned() }, 0));
-            }
-            OutputTarget::File(path) => path,
-        };
+    /// Fails if the file cannot be written to, another run is writing to it, or it would replace a file that is not an output.
+    pub fn create(path: &Path) -> Result<(Self, u64), OutputError> {
         let name = format!("`{}`", path.display());
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-            let failed = |source| OutputError::Open { path: path.clone(), source };
+            let failed = |source| OutputError::Open { path: path.to_owned(), source };
             let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
             return Ok((Self { to: OutputHandle::Special(file), name }, 0));
         }
-        let (mut file, partial, form) = Self::open_partial(path)?;
-        // The content is only counted for a warning, and need not be answers at all.
-        let lost = Self::scan(&mut file, &partial).map_or(0, |(resumed, _)| resumed.rows);
-        Self::cut(&mut file, 0).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: OutputHandle::Regular { file, partial, target: path.clone(), form }, name }, lost))
+        let mut output = PartialFile::open(path)?;
+        let (found, _) = scan(&mut output.file, &output.partial)?;
+        output.stale = true;
+        Ok((Self { to: OutputHandle::Regular(output), name }, found.rows))
     }
 
-    /// Resumes an interrupted run. The state is empty if the run stopped before its first answer.
+    /// Resumes a run. The state is empty if the run stopped before its first answer.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read or written, or another run is writing to it.
+    /// Fails if the file cannot be read or written, is not an output, or another run is writing to it.
     pub fn resume(path: &Path) -> Result<(Self, OutputState), OutputError> {
         let name = format!("`{}`", path.display());
-        let target = path.to_owned();
-        let read = |source| OutputError::Read { path: target.clone(), source };
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+            return Err(OutputError::NotRegular { path: path.to_owned() });
+        }
         if !partial_of(path).exists() && path.is_file() {
-            let mut file = File::open(path).map_err(read)?;
-            let (rows, failed) = match OutputFormat::of(path) {
-                OutputFormat::Lines => {
-                    Self::scan(&mut file, path).map(|(resumed, _)| (resumed.rows, resumed.failed))?
-                }
-                form => convert::count(path, form).map_err(read)?,
-            };
-            let resumed = OutputState { rows, failed, last_id: None, complete: true };
-            return Ok((Self { to: OutputHandle::Special(file), name }, resumed));
+            let (complete, state) = CompleteFile::open(path)?;
+            return Ok((Self { to: OutputHandle::Complete(complete), name }, state));
         }
-        let (mut file, partial, form) = Self::open_partial(path)?;
-        let (resumed, end) = Self::scan(&mut file, &partial)?;
-        Self::cut(&mut file, end).map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        Ok((Self { to: OutputHandle::Regular { file, partial, target, form }, name }, resumed))
+        let mut output = PartialFile::open(path)?;
+        let (state, end) = scan(&mut output.file, &output.partial)?;
+        cut(&mut output.file, end).map_err(|source| OutputError::Open { path: output.partial.clone(), source })?;
+        Ok((Self { to: OutputHandle::Regular(output), name }, state))
     }
 
-    fn open_partial(path: &Path) -> Result<(File, PathBuf, OutputFormat), OutputError> {
-        let form = OutputFormat::of(path);
-        if !form.is_supported() {
-            return Err(OutputError::WithoutParquet);
-        }
-        let failed = |source| OutputError::Open { path: path.to_owned(), source };
-        if path.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
-        let partial = partial_of(path);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
-        let file = file.map_err(|source| OutputError::Open { path: partial.clone(), source })?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => Err(OutputError::Busy { path: partial }),
-            // On a file system without locks, a second run is not detected.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok((file, partial, form)),
-        }
-    }
-
-    /// Counts the answers of an earlier run and returns where they end: before the first line that is not a complete answer.
-    fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError> {
-        let read = |source| OutputError::Read { path: path.to_owned(), source };
-        file.seek(SeekFrom::Start(0)).map_err(read)?;
-        let mut reader = BufReader::with_capacity(1 << 20, file);
-        let (mut resumed, mut end, mut line, mut last) = (OutputState::default(), 0, Vec::new(), Vec::new());
-        loop {
-            line.clear();
-            let taken = reader.read_until(b'\n', &mut line).map_err(read)?;
-            // A power loss may leave bytes that were never written.
-            if !(line.starts_with(b"{") && line.ends_with(b"}\n")) {
-                break;
+    /// Returns the ids of the answers that the output has.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    pub fn answered_ids(&self) -> Result<AnsweredIds, OutputError> {
+        match &self.to {
+            OutputHandle::Stream(_) | OutputHandle::Special(_) => Ok(AnsweredIds(Box::new(std::iter::empty()))),
+            OutputHandle::Regular(PartialFile { partial, .. }) => AnsweredIds::of_lines(partial),
+            OutputHandle::Complete(CompleteFile { target, form: OutputFormat::Lines, .. }) => {
+                AnsweredIds::of_lines(target)
             }
-            end += taken as u64;
-            resumed.rows += 1;
-            resumed.failed += u64::from(line.starts_with(FAILURE_PREFIX));
-            std::mem::swap(&mut line, &mut last);
+            OutputHandle::Complete(CompleteFile { target, form, .. }) => {
+                let (ids, path) = (convert::ids(target, *form), target.clone());
+                let ids = ids.map_err(|source| OutputError::Read { path: path.clone(), source })?;
+                Ok(AnsweredIds(Box::new(
+                    ids.map(move |id| id.map_err(|source| OutputError::Read { path: path.clone(), source })),
+                )))
+            }
         }
-        let Some(index) = resumed.rows.checked_sub(1) else { return Ok((resumed, end)) };
-        let value: Value = serde_json::from_slice(&last).unwrap_or_default();
-        if value["parameters"]["batch_index"].as_u64() != Some(index) {
-            let message = format!("its line {} is not the answer to row {index}", resumed.rows);
-            return Err(read(io::Error::new(io::ErrorKind::InvalidData, message)));
-        }
-        resumed.last_id = value["id"].as_str().map(str::to_owned);
-        Ok((resumed, end))
     }
 
-    fn cut(file: &mut File, end: u64) -> io::Result<()> {
-        file.set_len(end)?;
-        file.seek(SeekFrom::Start(end)).map(drop)
+    /// Makes a complete output incomplete, as the input has more rows than the `rows` that it answers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file has columns, or another process has changed it.
+    pub fn reopen(self, rows: u64) -> Result<Self, OutputError> {
+        let complete = match self.to {
+            OutputHandle::Complete(complete) => complete,
+            to => return Ok(Self { to, ..self }),
+        };
+        let CompleteFile { target, form, inode, size } = complete;
+        if form != OutputFormat::Lines {
+            return Err(OutputError::CompleteColumns { path: target, rows });
+        }
+        let partial = partial_of(&target);
+        let renamed = match renameat_with(CWD, &target, CWD, &partial, RenameFlags::NOREPLACE) {
+            // Not every file system can refuse to replace a file.
+            Err(Errno::INVAL | Errno::NOSYS) if !partial.exists() => fs::rename(&target, &partial),
+            Err(Errno::EXIST | Errno::INVAL | Errno::NOSYS) => return Err(OutputError::Busy { path: partial }),
+            renamed => renamed.map_err(io::Error::from),
+        };
+        renamed.map_err(|source| OutputError::Rename { from: target.clone(), to: partial.clone(), source })?;
+        sync_folder(&target);
+        let mut output = PartialFile::open(&target)?;
+        let failed = |source| OutputError::Open { path: partial.clone(), source };
+        let metadata = output.file.metadata().map_err(failed)?;
+        if (metadata.ino(), metadata.len()) != (inode, size) {
+            return Err(OutputError::Busy { path: partial });
+        }
+        output.file.seek(SeekFrom::Start(size)).map_err(failed)?;
+        Ok(Self { to: OutputHandle::Regular(output), name: self.name })
     }
 
     /// Writes complete lines.
@@ -190,8 +222,10 @@ impl RunOutput {
     /// Fails if the disk is full or the reader has closed the pipe. Some of the lines may have been written.
     pub fn write(&mut self, lines: &[u8]) -> Result<(), OutputError> {
         let written = match &mut self.to {
-            OutputHandle::Stdout(stdout) => stdout.write_all(lines).and_then(|()| stdout.flush()),
-            OutputHandle::Special(file) | OutputHandle::Regular { file, .. } => file.write_all(lines),
+            OutputHandle::Stream(stream) => stream.write_all(lines).and_then(|()| stream.flush()),
+            OutputHandle::Special(file) => file.write_all(lines),
+            OutputHandle::Regular(output) => output.replace_stale().and_then(|()| output.file.write_all(lines)),
+            OutputHandle::Complete(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         };
         written.map_err(|source| self.failed(source))
     }
@@ -210,8 +244,8 @@ impl RunOutput {
     /// Fails if the disk does.
     pub fn sync(&mut self) -> Result<(), OutputError> {
         let synced = match &mut self.to {
-            OutputHandle::Stdout(_) | OutputHandle::Special(_) => Ok(()),
-            OutputHandle::Regular { file, .. } => file.sync_data(),
+            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Complete(_) => Ok(()),
+            OutputHandle::Regular(output) => output.file.sync_data(),
         };
         synced.map_err(|source| self.failed(source))
     }
@@ -222,10 +256,16 @@ impl RunOutput {
     ///
     /// Fails if the disk does.
     pub fn finish(mut self) -> Result<(), OutputError> {
+        if let OutputHandle::Regular(output) = &mut self.to {
+            // Without rows, nothing has been written.
+            let replaced = output.replace_stale();
+            replaced.map_err(|source| self.failed(source))?;
+        }
         self.sync()?;
-        let OutputHandle::Regular { partial, target, form, .. } = &self.to else { return Ok(()) };
+        let OutputHandle::Regular(output) = &mut self.to else { return Ok(()) };
+        let PartialFile { partial, target, form, finished, .. } = output;
         let rename = |from: &Path| {
-            fs::rename(from, target).map_err(|source| {
+            fs::rename(from, &*target).map_err(|source| {
                 let (from, to) = (from.to_owned(), target.clone());
                 OutputError::Rename { from, to, source }
             })
@@ -241,23 +281,209 @@ impl RunOutput {
             })?;
             rename(&columns)?;
             // The output is complete; a leftover file is not a failure.
-            let _ = fs::remove_file(partial);
+            let _ = fs::remove_file(&*partial);
         }
-        // The name is part of the folder, which is synced separately.
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if let Ok(folder) = File::open(folder) {
-            let _ = folder.sync_all();
-        }
+        *finished = true;
+        sync_folder(target);
         Ok(())
     }
 
     /// Returns the file that an interrupted run leaves, or `None` if it leaves none.
     pub fn partial(&self) -> Option<&Path> {
         match &self.to {
-            OutputHandle::Regular { partial, .. } => Some(partial),
-            OutputHandle::Stdout(_) | OutputHandle::Special(_) => None,
+            OutputHandle::Regular(output) => Some(&output.partial),
+            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Complete(_) => None,
         }
     }
+}
+
+impl PartialFile {
+    /// Opens the partial file of an output, and locks it.
+    fn open(path: &Path) -> Result<Self, OutputError> {
+        let form = OutputFormat::of(path);
+        if !form.is_supported() {
+            return Err(OutputError::WithoutParquet);
+        }
+        if path.is_dir() {
+            return Err(OutputError::Open { path: path.to_owned(), source: io::ErrorKind::IsADirectory.into() });
+        }
+        let partial = partial_of(path);
+        for path in [path, &partial] {
+            if path.is_symlink() {
+                return Err(OutputError::Link { path: path.to_owned() });
+            }
+        }
+        let failed = |source| OutputError::Open { path: partial.clone(), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
+        let file = file.map_err(failed)?;
+        // On a file system without locks, a second run is not detected.
+        let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        // Another run may have renamed or removed the file before it released the lock.
+        let found = fs::symlink_metadata(&partial).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        let opened = file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).map_err(failed)?;
+        if is_locked || found != Some(opened) {
+            return Err(OutputError::Busy { path: partial });
+        }
+        Ok(Self { file, partial, target: path.to_owned(), form, stale: false, finished: false })
+    }
+
+    /// Drops the answers of an earlier run.
+    fn replace_stale(&mut self) -> io::Result<()> {
+        if self.stale {
+            cut(&mut self.file, 0)?;
+            self.stale = false;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PartialFile {
+    fn drop(&mut self) {
+        if !self.finished && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            // A leftover empty file does no harm.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+impl CompleteFile {
+    fn open(path: &Path) -> Result<(Self, OutputState), OutputError> {
+        if path.is_symlink() {
+            return Err(OutputError::Link { path: path.to_owned() });
+        }
+        let read = |source| OutputError::Read { path: path.to_owned(), source };
+        let mut file = File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        let form = OutputFormat::of(path);
+        let state = match form {
+            OutputFormat::Lines => {
+                let (state, end) = scan(&mut file, path)?;
+                if end != metadata.len() {
+                    let reason = format!("its line {} is not an answer", state.rows + 1);
+                    return Err(OutputError::Foreign { path: path.to_owned(), reason });
+                }
+                state
+            }
+            form => {
+                let (rows, failed) = convert::count(path, form).map_err(read)?;
+                OutputState { rows, failed, complete: false }
+            }
+        };
+        let complete = Self { target: path.to_owned(), form, inode: metadata.ino(), size: metadata.len() };
+        Ok((complete, OutputState { complete: true, ..state }))
+    }
+}
+
+/// The part of an answer's line that tells which row it answers.
+#[derive(Deserialize)]
+struct AnswerHead {
+    #[serde(default)]
+    id: String,
+    parameters: AnswerParameters,
+}
+
+#[derive(Deserialize)]
+struct AnswerParameters {
+    batch_index: u64,
+}
+
+/// Reads the line that is the answer to the row at `index`.
+fn read_answer(line: &[u8], index: u64) -> Result<AnswerHead, String> {
+    serde_json::from_slice(line)
+        .ok()
+        .filter(|answer: &AnswerHead| answer.parameters.batch_index == index)
+        .ok_or_else(|| format!("its line {} is not the answer to row {index}", index + 1))
+}
+
+/// Reports whether a file has the start of an answer where these are its next bytes.
+fn is_answer_start(bytes: &[u8]) -> bool {
+    [ANSWER_PREFIX, FAILURE_PREFIX].iter().any(|prefix| bytes.starts_with(prefix) || prefix.starts_with(bytes))
+}
+
+/// Counts the answers of an earlier run and returns where they end: before the first line that is not a complete answer.
+fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError> {
+    let read = |source| OutputError::Read { path: path.to_owned(), source };
+    let foreign = |reason| OutputError::Foreign { path: path.to_owned(), reason };
+    file.seek(SeekFrom::Start(0)).map_err(read)?;
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let (mut state, mut end, mut line, mut last) = (OutputState::default(), 0, Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        let start = reader.fill_buf().map_err(read)?;
+        if !is_answer_start(start) {
+            // A power loss may leave bytes that were never written.
+            if state.rows == 0 && start.iter().any(|byte| *byte != 0) {
+                return Err(foreign("it does not start with an answer".to_owned()));
+            }
+            break;
+        }
+        let taken = reader.read_until(b'\n', &mut line).map_err(read)?;
+        if !(line.starts_with(b"{") && line.ends_with(b"}\n")) {
+            break;
+        }
+        end += taken as u64;
+        state.rows += 1;
+        state.failed += u64::from(line.starts_with(FAILURE_PREFIX));
+        std::mem::swap(&mut line, &mut last);
+    }
+    if let Some(index) = state.rows.checked_sub(1) {
+        read_answer(&last, index).map_err(foreign)?;
+    }
+    Ok((state, end))
+}
+
+impl AnsweredIds {
+    /// Reads the ids of a file of lines.
+    fn of_lines(path: &Path) -> Result<Self, OutputError> {
+        let path = path.to_owned();
+        let file = File::open(&path).map_err(|source| OutputError::Read { path: path.clone(), source })?;
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let (mut line, mut index) = (Vec::new(), 0);
+        Ok(Self(Box::new(std::iter::from_fn(move || {
+            line.clear();
+            match reader.read_until(b'\n', &mut line) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(source) => return Some(Err(OutputError::Read { path: path.clone(), source })),
+            }
+            let answer = read_answer(&line, index);
+            index += 1;
+            let foreign = |reason| OutputError::Foreign { path: path.clone(), reason };
+            Some(answer.map(|answer| answer.id).map_err(foreign))
+        }))))
+    }
+
+    /// Returns the next id, which is that of a row; an empty one if the row has none.
+    pub(super) fn next_id(&mut self, row: u64) -> Result<String, OutputError> {
+        self.0.next().unwrap_or_else(|| {
+            let source = io::Error::new(io::ErrorKind::UnexpectedEof, format!("it has no answer to row {row}"));
+            Err(OutputError::Read { path: PathBuf::new(), source })
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(ids: &'static [&str]) -> Self {
+        Self(Box::new(ids.iter().map(|id| Ok((*id).to_owned()))))
+    }
+}
+
+fn cut(file: &mut File, end: u64) -> io::Result<()> {
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end)).map(drop)
+}
+
+/// Syncs the folder that a file's name is part of.
+fn sync_folder(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(folder) = File::open(folder) {
+        // Not every file system can do that, and nothing is lost while the machine runs.
+        let _ = folder.sync_all();
+    }
+}
+
+/// Returns the files that a run with this output writes to.
+pub fn output_files(path: &Path) -> [PathBuf; 3] {
+    [path.to_owned(), partial_of(path), with_suffix(path, COLUMNS_SUFFIX)]
 }
 
 fn partial_of(path: &Path) -> PathBuf {
@@ -286,7 +512,7 @@ mod tests {
     fn output_resume_continues_after_the_last_complete_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
-        let (mut output, lost) = RunOutput::create(&OutputTarget::File(path.clone())).unwrap();
+        let (mut output, lost) = RunOutput::create(&path).unwrap();
         assert_eq!(lost, 0);
         output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes()).unwrap();
         assert!(
@@ -297,7 +523,7 @@ mod tests {
         assert!(!path.exists());
 
         let (mut output, resumed) = RunOutput::resume(&path).unwrap();
-        let expected = OutputState { rows: 3, failed: 1, last_id: Some("i2".to_owned()), complete: false };
+        let expected = OutputState { rows: 3, failed: 1, complete: false };
         assert_eq!(resumed, expected);
         output.write(line(3, false).as_bytes()).unwrap();
         output.finish().unwrap();
@@ -324,14 +550,97 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         fs::write(partial_of(&path), "{\"a\":1}\n").unwrap();
+        for content in ["{\"a\":1}\n", "some text", "\0\0text", &line(1, false)] {
+            fs::write(partial_of(&path), content).unwrap();
+            let errors = [RunOutput::resume(&path).unwrap_err(), RunOutput::create(&path).unwrap_err()];
+            for error in errors {
+                assert!(matches!(error, OutputError::Foreign { .. }), "{content}: {error}");
+            }
+            assert_eq!(fs::read_to_string(partial_of(&path)).unwrap(), content, "it is kept");
+        }
+        fs::write(partial_of(&path), line(1, false)).unwrap();
+        let error = RunOutput::resume(&path).unwrap_err().to_string();
+        let reason = "its line 1 is not the answer to row 0; remove it, or choose another output";
+        assert!(error.ends_with(reason), "{error}");
+        for content in ["{\"model_na", "\0\0\0", ""] {
+            fs::write(partial_of(&path), content).unwrap();
+            assert_eq!(RunOutput::resume(&path).unwrap().1.rows, 0, "a power loss may leave that");
+        }
+    }
+
+    #[test]
+    fn output_create_keeps_older_answers_until_the_first_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let partial = || fs::read_to_string(partial_of(&path)).ok();
+        fs::write(partial_of(&path), line(0, false) + &line(1, false)).unwrap();
+        let (output, lost) = RunOutput::create(&path).unwrap();
+        assert_eq!(lost, 2);
+        drop(output);
+        assert_eq!(partial(), Some(line(0, false) + &line(1, false)));
+        let (mut output, _) = RunOutput::create(&path).unwrap();
+        output.write(line(0, true).as_bytes()).unwrap();
+        drop(output);
+        assert_eq!(partial(), Some(line(0, true)));
+        let (output, _) = RunOutput::create(&path).unwrap();
+        output.finish().unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), partial()), ("", None), "an input without rows");
+        drop(RunOutput::create(&path).unwrap());
+        assert_eq!(partial(), None, "no empty file is left");
+    }
+
+    #[test]
+    fn output_symbolic_links_are_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("out"), folder.path().join("other"));
+        for (content, link) in
+            [(Some(line(0, false)), &path), (None, &path), (Some("x".to_owned()), &partial_of(&path))]
+        {
+            std::os::unix::fs::symlink(&other, link).unwrap();
+            content.iter().for_each(|content| fs::write(&other, content).unwrap());
+            for error in [RunOutput::create(&path).unwrap_err(), RunOutput::resume(&path).unwrap_err()] {
+                assert!(matches!(&error, OutputError::Link { path } if path == link), "{error}");
+            }
+            assert_eq!(fs::read_to_string(&other).ok(), content);
+            fs::remove_file(link).unwrap();
+            let _ = fs::remove_file(&other);
+        }
+    }
+
+    #[test]
+    fn output_reopen_continues_a_complete_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        let complete = line(0, false) + &line(1, true);
+        fs::write(&path, &complete).unwrap();
+        let (output, state) = RunOutput::resume(&path).unwrap();
+        assert_eq!(state, OutputState { rows: 2, failed: 1, complete: true });
+        let mut ids = output.answered_ids().unwrap();
+        assert_eq!((ids.next_id(0).unwrap(), ids.next_id(1).unwrap()), ("i0".to_owned(), String::new()));
+        assert!(ids.next_id(2).is_err());
+        assert!(path.exists(), "nothing changes until there are more rows");
+        let mut output = output.reopen(2).unwrap();
+        assert!(!path.exists() && partial_of(&path).exists());
+        drop(RunOutput::resume(&path).unwrap_err());
+        output.write(line(2, false).as_bytes()).unwrap();
+        output.finish().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), complete + &line(2, false));
+
+        let (output, _) = RunOutput::resume(&path).unwrap();
+        fs::write(partial_of(&path), "").unwrap();
+        assert!(matches!(output.reopen(3), Err(OutputError::Busy { .. })), "another run has begun");
+        fs::remove_file(partial_of(&path)).unwrap();
+        fs::write(&path, line(0, false) + "text\n").unwrap();
         let error = RunOutput::resume(&path).unwrap_err();
-        let source = std::error::Error::source(&error).unwrap().to_string();
-        assert_eq!(source, "its line 1 is not the answer to row 0");
+        assert!(
+            matches!(&error, OutputError::Foreign { reason, .. } if reason == "its line 2 is not an answer"),
+            "{error}"
+        );
     }
 
     #[test]
     fn output_write_full_disk_is_an_error() {
-        let (mut output, _) = RunOutput::create(&OutputTarget::File(PathBuf::from("/dev/full"))).unwrap();
+        let (mut output, _) = RunOutput::create(Path::new("/dev/full")).unwrap();
         let error = output.write(b"x\n").unwrap_err();
         assert_eq!(error.to_string(), "cannot write to `/dev/full`; the answers written before are kept");
     }

@@ -8,7 +8,7 @@ use super::lines::{InputLine, MAX_LINE};
 use super::table::TableRequest;
 use crate::types::json::{JsonRequest, ReadError, read_request_with};
 use crate::types::merge::{self, BatchKey, BatchShare};
-use crate::types::{InferenceRequest, Parameters, Tensor, TensorRule};
+use crate::types::{InferenceRequest, Tensor, TensorRule};
 
 /// Rows that can share a request.
 #[derive(Debug)]
@@ -80,13 +80,6 @@ impl RequestGroup {
         let members: Vec<_> =
             positions.into_iter().map(|position| GroupMember { position, id: String::new(), rows: 1 }).collect();
         (if members.is_empty() { Vec::new() } else { vec![Self { request, members }] }, invalid)
-    }
-
-    /// Creates a group of inputs that have `rows` rows.
-    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> (Vec<Self>, Vec<InvalidRow>) {
-        let parameters = if frame { Parameters::with_content_type("pd") } else { Parameters::new() };
-        let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
-        Self::of_table(TableRequest { request, positions: (0..rows).collect(), invalid: Vec::new() })
     }
 
     /// Returns the request for some of the rows. Its tensors share their data with the whole request.

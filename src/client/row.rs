@@ -8,6 +8,9 @@ use crate::types::{InferenceResponse, Tensor};
 /// The start of every line that reports a failure, and of no other line.
 pub(super) const FAILURE_PREFIX: &[u8] = b"{\"parameters\":";
 
+/// The start of every line that has an answer.
+pub(super) const ANSWER_PREFIX: &[u8] = b"{\"model_name\":";
+
 /// The stage at which a row failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureStage {
@@ -143,6 +146,7 @@ mod tests {
             r#"{"parameters":{"batch_index":9},"error":{"status":"preprocessing error","msg":"not JSON"}}"#,
             r#"{"model_name":"m","id":"","parameters":{"batch_index":10,"inference_id":"r"},"outputs":[{"name":"f","shape":[2],"datatype":"FP64","data":["Infinity","NaN"]},{"name":"n","shape":[1],"datatype":"FP32","data":["NaN"]}]}"#,
         ];
+        assert!(lines.starts_with(ANSWER_PREFIX));
         assert_eq!(String::from_utf8(lines).unwrap().lines().collect::<Vec<_>>(), expected);
         assert_eq!(failures.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [8, 9]);
     }

@@ -20,6 +20,7 @@ use super::output::{OutputError, RunOutput};
 use super::pace::{RateLimiter, RequestSpacing};
 use super::row::{RowFailure, write_lines};
 use super::source::{InputBatch, InputError, InputSource};
+use super::stats::CountedTarget;
 use super::{Backoff, Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RunStats};
 
 /// How many batches may have been sent before the first of them is written.
@@ -171,6 +172,7 @@ impl Run {
         let gate = ConcurrencyGate::new(options.concurrency.clone());
         gate.answered(0, &stats);
         let (warned, backoff) = (AtomicU64::new(0), options.backoff);
+        let target = Arc::new(CountedTarget { target, stats: Arc::clone(&stats) });
         let exchange = Exchange { target, backoff, stats, gate, stop, observer, warned };
         let exchange = Arc::new(exchange);
         let (sender, answers) = mpsc::channel(MAX_BATCHES_AHEAD);
@@ -204,7 +206,7 @@ fn spawn_reader(
     let read = move || {
         loop {
             let batch = match source.next(rows.get()) {
-                Ok(Some(batch)) => match memory.take(&runtime, batch.bytes) {
+                Ok(Some(batch)) => match memory.take(&runtime, batch.memory) {
                     Some(permit) => Ok(Some((batch, permit))),
                     None => return,
                 },
@@ -274,7 +276,7 @@ impl BatchSender {
         let (exchange, budget, spacing) = (Arc::clone(&self.exchange), self.memory.clone(), self.options.spacing);
         async move {
             let start = Instant::now();
-            let InputBatch { first, rows, bytes } = batch;
+            let InputBatch { first, rows, bytes, memory: size } = batch;
             let count = rows.len();
             let rows = exchange.infer_rows(rows).await?;
             exchange.gate.answered(count, &exchange.stats);
@@ -288,7 +290,7 @@ impl BatchSender {
                 });
             }
             let (lines, failures) = write_lines(first, rows);
-            budget.learn(bytes, lines.len());
+            budget.learn(size, lines.len());
             Ok(AnsweredBatch { lines, rows: count as u64, bytes, failures, memory })
         }
     }

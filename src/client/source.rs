@@ -1,18 +1,22 @@
 //! Reads the rows of the input.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use csv::ByteRecord;
 
-use super::lines::{InputLine, LineReader};
+use super::lines::{InputBytes, InputLine, LineReader};
+use super::output::{AnsweredIds, OutputError};
 use super::request;
+use super::stats::RunStats;
+use super::table::{CsvTable, NpyTable, ObjectTable, TableColumn, TableRequest};
 #[cfg(feature = "parquet")]
-use super::table::ParquetTable;
-use super::table::{CsvTable, NpyTable, ObjectTable, TableColumn};
-use crate::types::{Datatype, Tensor};
+use super::table::{ParquetRows, ParquetTable};
+use crate::types::Datatype;
 
 /// The limit on the text of a batch, in bytes, not counting its last row. A batch of long rows has fewer of them.
 const MAX_BATCH_TEXT: usize = 4 << 20;
@@ -61,6 +65,8 @@ pub(super) struct InputBatch {
     pub(super) rows: InputRows,
     /// How many bytes of the input the rows took.
     pub(super) bytes: u64,
+    /// How many bytes they take in memory.
+    pub(super) memory: u64,
 }
 
 /// The rows of a batch.
@@ -70,12 +76,8 @@ pub(super) enum InputRows {
     Requests(Vec<InputLine>),
     Delimited(Arc<[TableColumn]>, Vec<ByteRecord>),
     Objects(Arc<[TableColumn]>, Vec<InputLine>),
-    /// Inputs with `rows` rows; `frame` if they are the columns of a data frame.
-    Tensors {
-        inputs: Vec<Tensor>,
-        rows: usize,
-        frame: bool,
-    },
+    /// Columns that need not be parsed.
+    Table(TableRequest),
 }
 
 impl InputRows {
@@ -83,7 +85,15 @@ impl InputRows {
         match self {
             Self::Requests(lines) | Self::Objects(_, lines) => lines.len(),
             Self::Delimited(_, records) => records.len(),
-            Self::Tensors { rows, .. } => *rows,
+            Self::Table(table) => table.rows(),
+        }
+    }
+
+    /// Returns the id of each row, `None` for one that is not known before it has been sent. Rows of tables have an empty one.
+    fn ids(&self) -> Vec<Option<String>> {
+        match self {
+            Self::Requests(lines) => lines.iter().map(request::line_id).collect(),
+            table => vec![Some(String::new()); table.len()],
         }
     }
 }
@@ -97,6 +107,8 @@ pub struct InputSource {
     name: String,
     /// In bytes, if it is known.
     size: Option<u64>,
+    /// The next batch, if it has been read ahead.
+    ahead: Option<InputBatch>,
 }
 
 enum InputReader {
@@ -117,8 +129,10 @@ pub enum InputError {
     Read { name: String, rows: u64, source: io::Error },
     #[error("{name} has {found} rows, but {wanted} were answered already: is this the same input?")]
     TooShort { name: String, found: u64, wanted: u64 },
-    #[error("row {row} of {name} has the id `{found}`, but was answered as `{wanted}`: is this the same input?")]
+    #[error("row {row} of {name} has {found}, but was answered with {wanted}: is this the same input?")]
     Other { name: String, row: u64, found: String, wanted: String },
+    #[error(transparent)]
+    Answers(#[from] OutputError),
     #[error("cannot read Parquet from standard input: name a file, as its end is read first")]
     ParquetFromStdin,
     #[error("this executable was built without Parquet support: build it with the feature `parquet`")]
@@ -136,17 +150,20 @@ impl InputSource {
         let name = if is_stdin { "standard input".to_owned() } else { format!("`{}`", path.display()) };
         let failed = |source| InputError::Open { path: path.to_owned(), source };
         let unreadable = |source| InputError::Read { name: name.clone(), rows: 0, source };
-        if is_stdin {
-            let reader = InputReader::open(Box::new(io::stdin()), format, types);
-            let reader = reader.map_err(unreadable)?.ok_or(InputError::ParquetFromStdin)?;
-            return Ok(Self { reader, rows: 0, name, size: None });
+        if is_stdin && format == SourceFormat::Parquet {
+            return Err(InputError::ParquetFromStdin);
         }
-        let file = File::open(path).map_err(failed)?;
+        let file = if is_stdin {
+            // A file of its own, as the standard library's standard input cannot be polled.
+            File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?)
+        } else {
+            File::open(path).map_err(failed)?
+        };
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        let size = metadata.is_file().then_some(metadata.len());
+        let size = (metadata.is_file() && !is_stdin).then_some(metadata.len());
         let reader = match format {
             #[cfg(feature = "parquet")]
             SourceFormat::Parquet => InputReader::Parquet(ParquetTable::open(file, types).map_err(unreadable)?),
@@ -155,7 +172,7 @@ impl InputSource {
                 reader.map_err(unreadable)?.ok_or(InputError::WithoutParquet)?
             }
         };
-        Ok(Self { reader, rows: 0, name, size })
+        Ok(Self { reader, rows: 0, name, size, ahead: None })
     }
 
     /// Returns the size of the input in bytes, if it is known.
@@ -163,39 +180,54 @@ impl InputSource {
         self.size
     }
 
-    /// Skips rows that an earlier run has answered and returns the bytes they took. `id` is that of the last one's answer.
+    /// Skips rows that an earlier run has answered. `answered` are the ids of their answers.
     ///
     /// # Errors
     ///
-    /// Fails if there are fewer rows, or the last one has another id.
-    pub fn skip(&mut self, rows: u64, id: Option<&str>) -> Result<u64, InputError> {
-        let (mut bytes, mut last) = (0, None);
+    /// Fails if there are fewer rows, or one has another id than its answer.
+    pub fn skip(&mut self, rows: u64, answered: &mut AnsweredIds, stats: &RunStats) -> Result<(), InputError> {
         while self.rows < rows {
             let max_rows = usize::try_from((rows - self.rows).min(SKIPPED_ROWS)).unwrap_or(1);
             let Some(batch) = self.next(max_rows)? else {
                 return Err(InputError::TooShort { name: self.name.clone(), found: self.rows, wanted: rows });
             };
-            bytes += batch.bytes;
-            last = Some(batch.rows);
+            stats.skipped_rows.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+            stats.skipped_bytes.fetch_add(batch.bytes, Ordering::Relaxed);
+            for (row, found) in (batch.first..).zip(batch.rows.ids()) {
+                let wanted = answered.next_id(row)?;
+                if let Some(found) = found.filter(|found| *found != wanted) {
+                    let shown = |id: String| if id.is_empty() { "no id".to_owned() } else { format!("the id `{id}`") };
+                    let (name, found, wanted) = (self.name.clone(), shown(found), shown(wanted));
+                    return Err(InputError::Other { name, row, found, wanted });
+                }
+            }
         }
-        if let (Some(InputRows::Requests(lines)), Some(wanted)) = (last, id)
-            && let Some(found) = lines.last().and_then(request::line_id)
-            && found != wanted
-        {
-            let (name, wanted) = (self.name.clone(), wanted.to_owned());
-            return Err(InputError::Other { name, row: rows - 1, found, wanted });
+        Ok(())
+    }
+
+    /// Reads ahead, and reports whether there are more rows.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the input cannot be read.
+    pub fn has_more(&mut self, max_rows: usize) -> Result<bool, InputError> {
+        if self.ahead.is_none() {
+            self.ahead = self.next(max_rows)?;
         }
-        Ok(bytes)
+        Ok(self.ahead.is_some())
     }
 
     /// Returns the next rows, at most `max_rows` of them, or `None` at the end.
     pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<InputBatch>, InputError> {
+        if let Some(batch) = self.ahead.take() {
+            return Ok(Some(batch));
+        }
         let first = self.rows;
         let read = self.reader.next(max_rows);
         let read = read.map_err(|source| InputError::Read { name: self.name.clone(), rows: first, source })?;
-        Ok(read.map(|(rows, bytes)| {
+        Ok(read.map(|(rows, bytes, memory)| {
             self.rows += rows.len() as u64;
-            InputBatch { first, rows, bytes }
+            InputBatch { first, rows, bytes, memory }
         }))
     }
 }
@@ -203,7 +235,7 @@ impl InputSource {
 impl InputReader {
     /// Opens a format that can be read from start to end. Returns `None` for one that cannot.
     fn open(
-        reader: Box<dyn Read + Send>,
+        reader: Box<dyn InputBytes>,
         format: SourceFormat,
         types: &[(String, Datatype)],
     ) -> io::Result<Option<Self>> {
@@ -216,30 +248,30 @@ impl InputReader {
         }))
     }
 
-    fn next(&mut self, max_rows: usize) -> io::Result<Option<(InputRows, u64)>> {
+    fn next(&mut self, max_rows: usize) -> io::Result<Option<(InputRows, u64, u64)>> {
         let text = |line: &InputLine| if let InputLine::Text(line) = line { line.len() } else { 0 };
+        let sized = |(rows, bytes)| (rows, bytes, bytes);
         Ok(match self {
-            Self::Requests(lines) => {
-                collect(max_rows, text, || lines.next())?.map(|(lines, bytes)| (InputRows::Requests(lines), bytes))
-            }
+            Self::Requests(lines) => collect(max_rows, text, || lines.next())?
+                .map(|(lines, bytes)| sized((InputRows::Requests(lines), bytes))),
             Self::Objects(objects) => {
                 let columns = objects.columns();
                 collect(max_rows, text, || objects.next())?
-                    .map(|(lines, bytes)| (InputRows::Objects(columns, lines), bytes))
+                    .map(|(lines, bytes)| sized((InputRows::Objects(columns, lines), bytes)))
             }
             Self::Delimited(csv) => {
                 let columns = csv.columns();
                 let records = collect(max_rows, |record: &ByteRecord| record.as_slice().len(), || csv.next())?;
-                records.map(|(records, bytes)| (InputRows::Delimited(columns, records), bytes))
+                records.map(|(records, bytes)| sized((InputRows::Delimited(columns, records), bytes)))
             }
             Self::Npy(npy) => npy.next(max_rows, MAX_BATCH_TEXT)?.map(|(tensor, bytes)| {
                 let rows = tensor.rows().unwrap_or_default();
-                (InputRows::Tensors { inputs: vec![tensor], rows, frame: false }, bytes)
+                sized((InputRows::Table(TableRequest::of_tensors(vec![tensor], rows, false)), bytes))
             }),
             #[cfg(feature = "parquet")]
             Self::Parquet(parquet) => parquet
-                .next(max_rows)?
-                .map(|(inputs, rows, bytes)| (InputRows::Tensors { inputs, rows, frame: true }, bytes)),
+                .next(max_rows, MAX_BATCH_TEXT)?
+                .map(|ParquetRows { table, bytes, memory }| (InputRows::Table(table), bytes, memory)),
         })
     }
 }
@@ -266,7 +298,7 @@ mod tests {
 
     fn source(text: &'static str, format: SourceFormat) -> InputSource {
         let reader = InputReader::open(Box::new(text.as_bytes()), format, &[]).unwrap().unwrap();
-        InputSource { reader, rows: 0, name: "it".to_owned(), size: None }
+        InputSource { reader, rows: 0, name: "it".to_owned(), size: None, ahead: None }
     }
 
     #[test]
@@ -296,11 +328,96 @@ mod tests {
     #[test]
     fn input_skip_rejects_other_input() {
         let input = || source("{\"id\":\"a\",\"inputs\":[]}\n{\"inputs\":[]}\n", SourceFormat::Requests);
-        assert_eq!(input().skip(1, Some("a")).unwrap(), 23);
-        assert_eq!(input().skip(2, Some("made up")).unwrap(), 37);
-        let error = |rows, id| input().skip(rows, id).unwrap_err().to_string();
-        assert_eq!(error(1, Some("b")), "row 0 of it has the id `a`, but was answered as `b`: is this the same input?");
-        assert_eq!(error(3, None), "it has 2 rows, but 3 were answered already: is this the same input?");
+        let skip = |ids: &'static [&str]| {
+            let (mut input, stats) = (input(), RunStats::default());
+            input.skip(ids.len() as u64, &mut AnsweredIds::of(ids), &stats).map(|()| stats.snapshot().skipped_bytes)
+        };
+        assert_eq!(skip(&["a"]).unwrap(), 23);
+        assert_eq!(skip(&["a", "made up"]).unwrap(), 37);
+        let error = |ids| skip(ids).unwrap_err().to_string();
+        let other =
+            |wanted| format!("row 0 of it has the id `a`, but was answered with {wanted}: is this the same input?");
+        assert_eq!(error(&["b", "c"]), other("the id `b`"), "each id counts");
+        assert_eq!(error(&[""]), other("no id"));
+        assert_eq!(error(&["a", "b", "c"]), "it has 2 rows, but 3 were answered already: is this the same input?");
+        let mut table = source("a\n1\n", SourceFormat::Delimited(b','));
+        let error = table.skip(1, &mut AnsweredIds::of(&["b"]), &RunStats::default()).unwrap_err().to_string();
+        assert_eq!(error, "row 0 of it has no id, but was answered with the id `b`: is this the same input?");
+    }
+
+    #[test]
+    fn input_that_was_read_ahead_is_not_lost() {
+        let mut source = source("a\nb\nc\n", SourceFormat::Requests);
+        assert!(source.has_more(2).unwrap() && source.has_more(2).unwrap());
+        let mut rows = || source.next(2).unwrap().map(|batch| (batch.first, batch.rows.len()));
+        assert_eq!((rows(), rows(), rows()), (Some((0, 2)), Some((2, 1)), None));
+        assert!(!source.has_more(1).unwrap());
+    }
+
+    #[test]
+    fn input_sample_ends_when_the_input_pauses() {
+        /// Has some bytes, and then a writer that writes nothing.
+        struct Paused(&'static [u8], usize);
+
+        impl io::Read for Paused {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                assert!(self.1 < self.0.len(), "this read would block");
+                let taken = (self.0.len() - self.1).min(5).min(buffer.len());
+                buffer[..taken].copy_from_slice(&self.0[self.1..self.1 + taken]);
+                self.1 += taken;
+                Ok(taken)
+            }
+        }
+
+        impl InputBytes for Paused {
+            fn wait(&self, _: std::time::Duration) -> bool {
+                self.1 < self.0.len()
+            }
+        }
+
+        let typed = [("a".to_owned(), Datatype::Int64)];
+        for (text, format, types) in [
+            ("a\n1\n2\n3\n", SourceFormat::Delimited(b','), &[][..]),
+            ("a\r\n1\r\n2\r\n3\r\n", SourceFormat::Delimited(b','), &[]),
+            ("{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n", SourceFormat::Objects, &[]),
+            // Nothing is left to infer.
+            ("a\n", SourceFormat::Delimited(b','), &typed),
+            ("{\"a\":1}\n", SourceFormat::Objects, &typed),
+        ] {
+            let reader = Paused(text.as_bytes(), 0);
+            let mut reader = InputReader::open(Box::new(reader), format, types).unwrap().unwrap();
+            if types.is_empty() {
+                let (rows, ..) = reader.next(3).unwrap().unwrap();
+                assert_eq!(rows.len(), 3, "{format:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn input_sample_of_long_rows_is_bounded() {
+        for (start, format) in [("a\n", SourceFormat::Delimited(b',')), ("", SourceFormat::Objects)] {
+            let row = "x".repeat(1 << 20);
+            let row = if start.is_empty() { format!("{{\"a\":\"{row}\"}}\n") } else { format!("{row}\n") };
+            let text: &'static str = format!("{start}{}", row.repeat(20)).leak();
+            /// Counts the bytes that are read.
+            struct Counted(&'static [u8], Arc<std::sync::atomic::AtomicUsize>);
+            impl io::Read for Counted {
+                fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                    let taken = io::Read::read(&mut self.0, buffer)?;
+                    self.1.fetch_add(taken, Ordering::Relaxed);
+                    Ok(taken)
+                }
+            }
+            impl InputBytes for Counted {
+                fn wait(&self, _: std::time::Duration) -> bool {
+                    true
+                }
+            }
+            let count = Arc::default();
+            let reader = Counted(text.as_bytes(), Arc::clone(&count));
+            InputReader::open(Box::new(reader), format, &[]).unwrap();
+            assert!(count.load(Ordering::Relaxed) < 6 << 20, "{format:?}");
+        }
     }
 
     #[test]

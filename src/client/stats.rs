@@ -1,9 +1,14 @@
 //! The counters of a run.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::LatencyHistogram;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::{InferenceTarget, LatencyHistogram, RequestFailure};
+use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The counters that all tasks of a run share.
 #[derive(Debug, Default)]
@@ -16,6 +21,12 @@ pub struct RunStats {
     pub(super) bytes: AtomicU64,
     pub(super) requests: AtomicU64,
     pub(super) retries: AtomicU64,
+    /// Rows that were answered by an earlier run and have been read again,
+    pub(super) skipped_rows: AtomicU64,
+    /// and the bytes of the input that they took.
+    pub(super) skipped_bytes: AtomicU64,
+    /// Requests that have been sent and have no answer yet.
+    pub(super) in_flight: AtomicUsize,
     /// The current limit on requests in flight.
     pub(super) concurrency: AtomicUsize,
     pub(super) latencies: LatencyHistogram,
@@ -29,6 +40,9 @@ pub struct StatsSnapshot {
     pub bytes: u64,
     pub requests: u64,
     pub retries: u64,
+    pub skipped_rows: u64,
+    pub skipped_bytes: u64,
+    pub in_flight: usize,
     pub concurrency: usize,
     /// The 50th, 95th and 99th percentile of the latency of answered requests.
     pub latencies: [Duration; 3],
@@ -44,8 +58,74 @@ impl RunStats {
             bytes: load(&self.bytes),
             requests: load(&self.requests),
             retries: load(&self.retries),
+            skipped_rows: load(&self.skipped_rows),
+            skipped_bytes: load(&self.skipped_bytes),
+            in_flight: self.in_flight.load(Ordering::Relaxed),
             concurrency: self.concurrency.load(Ordering::Relaxed),
             latencies: self.latencies.percentiles([0.5, 0.95, 0.99]),
         }
+    }
+}
+
+/// Counts the requests to a target that are in flight.
+pub(super) struct CountedTarget {
+    pub(super) target: Arc<dyn InferenceTarget>,
+    pub(super) stats: Arc<RunStats>,
+}
+
+/// A request in flight, until it is dropped.
+struct RequestInFlight<'a>(&'a RunStats);
+
+impl Drop for RequestInFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl InferenceTarget for CountedTarget {
+    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
+        async {
+            self.stats.in_flight.fetch_add(1, Ordering::Relaxed);
+            let _counted = RequestInFlight(&self.stats);
+            self.target.infer(request).await
+        }
+        .boxed()
+    }
+
+    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
+        self.target.check_available()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Never answers.
+    struct Silent;
+
+    impl InferenceTarget for Silent {
+        fn infer<'a>(&'a self, _: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
+            std::future::pending().boxed()
+        }
+
+        fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
+            std::future::pending().boxed()
+        }
+    }
+
+    #[test]
+    fn stats_count_requests_in_flight() {
+        let stats = Arc::new(RunStats::default());
+        let target = CountedTarget { target: Arc::new(Silent), stats: Arc::clone(&stats) };
+        let request = InferenceRequest::default();
+        let (mut first, mut second) = (target.infer(&request), target.infer(&request));
+        assert_eq!(stats.snapshot().in_flight, 0);
+        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        assert_eq!(stats.snapshot().in_flight, 2);
+        drop(first);
+        assert_eq!(stats.snapshot().in_flight, 1, "a request that is given up is not in flight");
+        drop(second);
+        assert_eq!(stats.snapshot().in_flight, 0);
     }
 }

@@ -23,8 +23,14 @@ pub const USAGE: u8 = 2;
 pub const FORCED: u8 = 3;
 /// Every row of the input has a line in the output, but some of them are failures.
 pub const SOME_FAILED: u8 = 4;
-/// The command was stopped early, by a signal or because the reader of its output closed the pipe.
-pub const INTERRUPTED: u8 = 130;
+/// The command was stopped early by SIGINT. This code and the following ones are those of a process that the signal ends.
+pub const INTERRUPTED: u8 = 128 + 2;
+/// It was stopped early by SIGQUIT.
+pub const QUIT: u8 = 128 + 3;
+/// It was stopped early because the reader of its output closed the pipe.
+pub const CLOSED: u8 = 128 + 13;
+/// It was stopped early by SIGTERM.
+pub const TERMINATED: u8 = 128 + 15;
 
 /// Quotes text as one word of a shell.
 fn shell_quoted(text: &str) -> String {

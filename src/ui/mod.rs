@@ -25,6 +25,11 @@ struct UiStream {
     closed: bool,
 }
 
+/// Returns standard output, for answers that are written as they come.
+pub fn standard_output() -> Box<dyn Write + Send> {
+    Box::new(io::stdout())
+}
+
 impl Ui {
     /// Chooses whether the streams of the process have colors: always, never, or if they are terminals and `NO_COLOR` is not set.
     pub fn use_colors(always: Option<bool>) {

@@ -2,48 +2,85 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use indicatif::style::TemplateError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How often a bar is updated.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a line is written if there is no bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// The resolution of the bar.
-const STEPS: u64 = 1000;
+/// What a bar shows if the number of rows is known, and if it is not.
+const BAR: &str = "[{bar:20}] {percent} %, {human_pos} rows, {per_sec}, {eta} left, {wide_msg}";
+const SPINNER: &str = "{spinner} {human_pos} rows, {per_sec}, {wide_msg}";
 
 /// Progress on standard error. A closed pipe is not an error.
-#[derive(Debug)]
 pub struct TerminalProgress(ProgressMode);
 
-#[derive(Debug)]
 enum ProgressMode {
     Quiet,
     Lines,
-    Bar(ProgressBar),
+    Bar(Box<RowBar>),
+}
+
+struct RowBar {
+    bar: ProgressBar,
+    /// The style for a known number of rows.
+    style: ProgressStyle,
+    has_style: AtomicBool,
+    /// Rows have been counted, and the rate is measured from there on.
+    is_started: AtomicBool,
 }
 
 /// The progress to show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressUpdate {
-    /// From 0 to 1, if the total is known.
+    pub rows: u64,
+    /// The number of rows that there will be, if it can be estimated.
+    pub total: Option<u64>,
+    /// From 0 to 1, if the size of the input is known.
     pub share: Option<f64>,
+    /// Rows per second, and how long the rest will take, for lines. A bar measures them by itself.
+    pub rate: f64,
+    pub left: Option<Duration>,
     /// A description.
     pub text: String,
+}
+
+impl RowBar {
+    fn new(target: ProgressDrawTarget) -> Result<Self, TemplateError> {
+        let style = ProgressStyle::with_template(BAR)?.progress_chars("=> ");
+        let bar = ProgressBar::with_draw_target(None, target).with_style(ProgressStyle::with_template(SPINNER)?);
+        Ok(Self { bar, style, has_style: AtomicBool::new(false), is_started: AtomicBool::new(false) })
+    }
+
+    fn show(&self, shown: &ProgressUpdate) {
+        if let Some(total) = shown.total {
+            self.bar.set_length(total.max(shown.rows));
+            if !self.has_style.swap(true, Ordering::Relaxed) {
+                self.bar.set_style(self.style.clone());
+            }
+        }
+        self.bar.set_position(shown.rows);
+        if !self.is_started.swap(true, Ordering::Relaxed) {
+            // Rows of earlier runs say nothing about the rate.
+            self.bar.reset_eta();
+        }
+        self.bar.set_message(shown.text.clone());
+    }
 }
 
 impl TerminalProgress {
     /// Writes to the standard error of the process, or nothing if `quiet`.
     pub fn standard(quiet: bool) -> Self {
-        Self(if quiet {
-            ProgressMode::Quiet
-        } else if io::stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-            ProgressMode::Bar(bar)
-        } else {
-            ProgressMode::Lines
-        })
+        if quiet {
+            return Self(ProgressMode::Quiet);
+        }
+        let bar = io::stderr().is_terminal().then(|| RowBar::new(ProgressDrawTarget::stderr()));
+        // The templates are valid; without them, lines have the same content.
+        Self(bar.and_then(Result::ok).map_or(ProgressMode::Lines, |bar| ProgressMode::Bar(Box::new(bar))))
     }
 
     /// Returns how often to call [`TerminalProgress::show`].
@@ -56,23 +93,21 @@ impl TerminalProgress {
 
     /// Shows the progress.
     pub fn show(&self, shown: &ProgressUpdate) {
-        let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
         match &self.0 {
             ProgressMode::Quiet => {}
-            ProgressMode::Lines => self.raw(format_args!("{percent}{}", shown.text)),
+            ProgressMode::Lines => self.raw(format_args!("{}", line(shown))),
+            ProgressMode::Bar(bar) => bar.show(shown),
+        }
+    }
+
+    /// Shows what the command does before there is progress.
+    pub fn wait(&self, text: fmt::Arguments<'_>) {
+        match &self.0 {
+            ProgressMode::Quiet => {}
+            ProgressMode::Lines => self.raw(text),
             ProgressMode::Bar(bar) => {
-                let template = if shown.share.is_some() { "[{bar:20}] {wide_msg}" } else { "{spinner} {wide_msg}" };
-                if let Ok(style) = ProgressStyle::with_template(template) {
-                    bar.set_style(style.progress_chars("=> "));
-                }
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "the value is from 0 to 1000"
-                )]
-                let position = (shown.share.unwrap_or_default() * 1000.0) as u64;
-                bar.set_position(position.min(STEPS));
-                bar.set_message(format!("{percent}{}", shown.text));
+                bar.bar.set_message(text.to_string());
+                bar.bar.tick();
             }
         }
     }
@@ -87,7 +122,7 @@ impl TerminalProgress {
         match &self.0 {
             ProgressMode::Quiet => {}
             ProgressMode::Lines => self.raw(message),
-            ProgressMode::Bar(bar) => bar.suspend(|| self.raw(message)),
+            ProgressMode::Bar(bar) => bar.bar.suspend(|| self.raw(message)),
         }
     }
 
@@ -100,7 +135,47 @@ impl TerminalProgress {
     /// Removes the bar.
     pub fn finish(&self) {
         if let ProgressMode::Bar(bar) = &self.0 {
-            bar.finish_and_clear();
+            bar.bar.finish_and_clear();
         }
+    }
+}
+
+/// Returns the progress as a line.
+fn line(shown: &ProgressUpdate) -> String {
+    let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
+    let left = shown.left.map(|left| format!(", {} left", clock(left))).unwrap_or_default();
+    format!("{percent}{} rows, {:.0} rows/s, {}{left}", shown.rows, shown.rate, shown.text)
+}
+
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(rows: u64, total: Option<u64>) -> ProgressUpdate {
+        let (share, left) = (total.map(|_| 0.25), total.map(|_| Duration::from_secs(3725)));
+        ProgressUpdate { rows, total, share, rate: 12.3, left, text: "0 failed".to_owned() }
+    }
+
+    #[test]
+    fn progress_lines_have_rate_and_time() {
+        assert_eq!(line(&update(5, None)), "5 rows, 12 rows/s, 0 failed");
+        assert_eq!(line(&update(5, Some(20))), "25.0 %, 5 rows, 12 rows/s, 0 failed, 1:02:05 left");
+    }
+
+    #[test]
+    fn progress_bar_counts_rows() {
+        let bar = RowBar::new(ProgressDrawTarget::hidden()).unwrap();
+        bar.show(&update(5, None));
+        assert_eq!((bar.bar.position(), bar.bar.length(), bar.has_style.load(Ordering::Relaxed)), (5, None, false));
+        bar.show(&update(10, Some(40)));
+        assert_eq!((bar.bar.position(), bar.bar.length(), bar.has_style.load(Ordering::Relaxed)), (10, Some(40), true));
+        bar.show(&update(50, Some(40)));
+        assert_eq!((bar.bar.position(), bar.bar.length()), (50, Some(50)), "an estimate may be too low");
+        assert_eq!(bar.bar.message(), "0 failed");
     }
 }

@@ -4,12 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use csv::{ByteRecord, ReaderBuilder, Writer, WriterBuilder};
+use csv::{ByteRecord, Reader, ReaderBuilder, Writer, WriterBuilder};
 
-use super::{ColumnGroup, ColumnSink, OutputRow, elements};
-
-/// The name of the last column, which has the reason why a row failed.
-const ERROR: &str = "error";
+use super::{ColumnGroup, ColumnSink, ERROR, ID, INDEX, OutputRow, column_names, elements};
 
 pub(super) struct CsvSink {
     writer: Writer<File>,
@@ -21,9 +18,7 @@ pub(super) struct CsvSink {
 impl CsvSink {
     pub(super) fn new(file: File, delimiter: u8, groups: Vec<ColumnGroup>) -> io::Result<Self> {
         let mut writer = WriterBuilder::new().delimiter(delimiter).buffer_capacity(256 << 10).from_writer(file);
-        let names = ["batch_index".to_owned(), "id".to_owned()].into_iter();
-        let names = names.chain(groups.iter().flat_map(ColumnGroup::names)).chain([ERROR.to_owned()]);
-        writer.write_record(names.map(String::into_bytes)).map_err(io::Error::from)?;
+        writer.write_record(column_names(&groups)).map_err(io::Error::from)?;
         Ok(Self { writer, groups, record: ByteRecord::new() })
     }
 }
@@ -50,15 +45,32 @@ impl ColumnSink for CsvSink {
     }
 }
 
-pub(super) fn count(path: &Path, delimiter: u8) -> io::Result<(u64, u64)> {
+/// Opens a file that [`CsvSink`] has written.
+fn open(path: &Path, delimiter: u8) -> io::Result<Reader<File>> {
     let mut reader = ReaderBuilder::new().delimiter(delimiter).from_path(path).map_err(io::Error::from)?;
-    if reader.byte_headers().map_err(io::Error::from)?.iter().next_back() != Some(ERROR.as_bytes()) {
+    let names = reader.byte_headers().map_err(io::Error::from)?;
+    if (names.get(0), names.get(1)) != (Some(INDEX.as_bytes()), Some(ID.as_bytes()))
+        || names.iter().next_back() != Some(ERROR.as_bytes())
+    {
         return Err(super::invalid_data("it is not the output of a complete run".to_owned()));
     }
+    Ok(reader)
+}
+
+pub(super) fn count(path: &Path, delimiter: u8) -> io::Result<(u64, u64)> {
+    let mut reader = open(path, delimiter)?;
     let (mut rows, mut failed, mut record) = (0, 0, ByteRecord::new());
     while reader.read_byte_record(&mut record).map_err(io::Error::from)? {
         rows += 1;
         failed += u64::from(record.iter().next_back().is_some_and(|error| !error.is_empty()));
     }
     Ok((rows, failed))
+}
+
+pub(super) fn ids(path: &Path, delimiter: u8) -> io::Result<Box<dyn Iterator<Item = io::Result<String>> + Send>> {
+    let records = open(path, delimiter)?.into_byte_records();
+    Ok(Box::new(records.map(|record| {
+        let record = record.map_err(io::Error::from)?;
+        Ok(String::from_utf8_lossy(record.get(1).unwrap_or_default()).into_owned())
+    })))
 }

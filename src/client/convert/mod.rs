@@ -8,6 +8,7 @@ mod csv;
 #[cfg(feature = "parquet")]
 mod parquet;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -18,6 +19,10 @@ use super::row::FAILURE_PREFIX;
 use crate::types::json::read_response;
 use crate::types::{Datatype, Tensor, TensorData};
 
+/// The names of the columns of every row: its index, its id, and the reason why it failed.
+const INDEX: &str = "batch_index";
+const ID: &str = "id";
+const ERROR: &str = "error";
 /// The limit on the number of columns.
 const MAX_COLUMNS: usize = 10_000;
 
@@ -130,6 +135,31 @@ pub(super) fn count(path: &Path, form: OutputFormat) -> io::Result<(u64, u64)> {
         OutputFormat::Delimited(delimiter) => csv::count(path, delimiter),
         _ => Err(invalid_data("this executable was built without support for the format".to_owned())),
     }
+}
+
+/// Returns the ids of the rows of a file that [`convert`] has written.
+pub(super) fn ids(path: &Path, form: OutputFormat) -> io::Result<Box<dyn Iterator<Item = io::Result<String>> + Send>> {
+    match form {
+        #[cfg(feature = "parquet")]
+        OutputFormat::Parquet => parquet::ids(path),
+        OutputFormat::Delimited(delimiter) => csv::ids(path, delimiter),
+        _ => Err(invalid_data("this executable was built without support for the format".to_owned())),
+    }
+}
+
+/// Returns the names of all columns: those of every row, and the outputs' between them. An output's column whose name is taken
+/// gets a number after it, from 2 on.
+fn column_names(groups: &[ColumnGroup]) -> Vec<String> {
+    let mut names = vec![INDEX.to_owned(), ID.to_owned()];
+    let mut taken: HashSet<String> = [INDEX, ID, ERROR].map(str::to_owned).into();
+    for name in groups.iter().flat_map(ColumnGroup::names) {
+        let numbered = (2_u64..).map(|number| format!("{name}_{number}"));
+        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or(name);
+        taken.insert(free.clone());
+        names.push(free);
+    }
+    names.push(ERROR.to_owned());
+    names
 }
 
 /// Adds the columns of an output, or widens those that it has.
@@ -299,6 +329,31 @@ mod tests {
         let path = folder.path().join("columns");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         assert_eq!(count(&path, OutputFormat::Delimited(b',')).unwrap(), (3, 1));
+    }
+
+    #[test]
+    fn convert_renames_columns_whose_names_are_taken() {
+        let outputs =
+            [("id", 1), ("error", 1), ("p", 2), ("p[0]", 1), ("id_2", 1), ("batch_index", 1)].map(|(name, width)| {
+                let data = vec![7; width];
+                serde_json::json!({"name": name, "shape": [1, width], "datatype": "INT64", "data": data})
+            });
+        let line =
+            serde_json::json!({"model_name": "m", "id": "a", "parameters": {"batch_index": 0}, "outputs": outputs});
+        let line = format!("{line}\n");
+        let expected = "batch_index,id,id_2,error_2,p[0],p[1],p[0]_2,id_2_2,batch_index_2,error\n0,a,7,7,7,7,7,7,7,\n";
+        let folder = converted_from(&line, OutputFormat::Delimited(b','));
+        let path = folder.path().join("columns");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        let read_ids = |path: &Path, form| ids(path, form).unwrap().collect::<io::Result<Vec<_>>>().unwrap();
+        assert_eq!(read_ids(&path, OutputFormat::Delimited(b',')), ["a"]);
+        #[cfg(feature = "parquet")]
+        {
+            let folder = converted_from(&line, OutputFormat::Parquet);
+            let path = folder.path().join("columns");
+            assert_eq!(read_ids(&path, OutputFormat::Parquet), ["a"]);
+            assert_eq!(count(&path, OutputFormat::Parquet).unwrap(), (1, 0));
+        }
     }
 
     #[test]

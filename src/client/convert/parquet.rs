@@ -13,9 +13,11 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
+use parquet::record::RowAccessor;
+use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
-use super::{ColumnGroup, ColumnSink, OutputElement, OutputRow, elements};
+use super::{ColumnGroup, ColumnSink, ID, OutputElement, OutputRow, column_names, elements};
 use crate::types::Datatype;
 
 /// The limit on the values of a row group, which are kept in memory.
@@ -131,17 +133,19 @@ impl ColumnValues {
 impl ParquetSink {
     pub(super) fn new(file: File, groups: Vec<ColumnGroup>) -> io::Result<Self> {
         let mut columns = vec![ColumnValues::new(Datatype::Int64), ColumnValues::new(Datatype::Bytes)];
-        let mut fields = vec![columns[0].schema("batch_index", false), columns[1].schema("id", false)];
+        let mut is_unsigned = vec![false, false];
         for group in &groups {
-            for name in group.names() {
-                let values = ColumnValues::new(group.datatype);
-                fields.push(values.schema(&name, group.datatype == Datatype::Uint64));
-                columns.push(values);
+            for _ in 0..group.width {
+                columns.push(ColumnValues::new(group.datatype));
+                is_unsigned.push(group.datatype == Datatype::Uint64);
             }
         }
         columns.push(ColumnValues::new(Datatype::Bytes));
-        fields.push(ColumnValues::new(Datatype::Bytes).schema("error", false));
-        let fields = fields.into_iter().map(|field| field.map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        is_unsigned.push(false);
+        let names = column_names(&groups);
+        let fields = names.iter().zip(&columns).zip(is_unsigned);
+        let fields = fields.map(|((name, values), unsigned)| values.schema(name, unsigned));
+        let fields = fields.map(|field| field.map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let schema = fields.and_then(|fields| Type::group_type_builder("answers").with_fields(fields).build());
         let schema = Arc::new(schema.map_err(parquet_error)?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
@@ -211,4 +215,17 @@ pub(super) fn count(path: &Path) -> io::Result<(u64, u64)> {
     let failed = failed.and_then(|pair| pair.value.as_ref()?.parse().ok());
     let failed = failed.ok_or_else(|| super::invalid_data("it is not the output of a complete run".to_owned()))?;
     Ok((u64::try_from(about.num_rows()).unwrap_or_default(), failed))
+}
+
+pub(super) fn ids(path: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<String>> + Send>> {
+    let reader = SerializedFileReader::new(File::open(path)?).map_err(parquet_error)?;
+    let fields = reader.metadata().file_metadata().schema().get_fields();
+    let id = fields.iter().find(|field| field.name() == ID).cloned();
+    let id = id.ok_or_else(|| super::invalid_data("it has no column `id`".to_owned()))?;
+    let projected = Type::group_type_builder("answers").with_fields(vec![id]).build().map_err(parquet_error)?;
+    let rows = RowIter::from_file_into(Box::new(reader)).project(Some(projected)).map_err(parquet_error)?;
+    Ok(Box::new(rows.map(|row| {
+        let row = row.map_err(parquet_error)?;
+        row.get_string(0).cloned().map_err(parquet_error)
+    })))
 }

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 
-use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, TableRequest, apply_column_types};
-use crate::client::lines::MAX_LINE;
+use super::{
+    ColumnTypeGuess, SAMPLE_PAUSE, SAMPLE_ROWS, SAMPLE_TEXT, TableBuilder, TableCell, TableColumn, TableRequest,
+    apply_column_types, are_typed, check_unique,
+};
+use crate::client::lines::{InputBytes, MAX_LINE};
 use crate::types::Datatype;
 
 /// A table of such rows.
@@ -21,9 +24,11 @@ pub(in crate::client) struct CsvTable {
 
 /// Fails if a row exceeds the size limit, as one without a closing quote does.
 struct RowSizeGuard {
-    inner: Box<dyn Read + Send>,
+    inner: Box<dyn InputBytes>,
     /// The bytes that have been read since the last row.
     since: usize,
+    /// The bytes that have been read.
+    total: u64,
 }
 
 impl Read for RowSizeGuard {
@@ -34,17 +39,18 @@ impl Read for RowSizeGuard {
         }
         let read = self.inner.read(buffer)?;
         self.since += read;
+        self.total += read as u64;
         Ok(read)
     }
 }
 
 impl CsvTable {
     pub(in crate::client) fn open(
-        inner: Box<dyn Read + Send>,
+        inner: Box<dyn InputBytes>,
         delimiter: u8,
         types: &[(String, Datatype)],
     ) -> io::Result<Self> {
-        let guard = RowSizeGuard { inner, since: 0 };
+        let guard = RowSizeGuard { inner, since: 0, total: 0 };
         let mut reader =
             ReaderBuilder::new().delimiter(delimiter).flexible(true).buffer_capacity(256 << 10).from_reader(guard);
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
@@ -53,24 +59,40 @@ impl CsvTable {
             return Err(wrong("the header line with the names of columns is missing".to_owned()));
         }
         let names: Vec<String> = names.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
+        check_unique(names.iter().map(String::as_str)).map_err(wrong)?;
         let columns = Arc::default();
         let position = reader.position().byte();
         let mut csv = Self { reader, columns, sample: VecDeque::new(), position };
         let mut seen = vec![ColumnTypeGuess::default(); names.len()];
-        while csv.sample.len() < SAMPLE_ROWS {
+        let (is_typed, mut text) = (are_typed(names.iter().map(String::as_str), types), 0);
+        while !is_typed && csv.sample.len() < SAMPLE_ROWS && text < SAMPLE_TEXT {
+            if !csv.sample.is_empty() && !csv.wait() {
+                break;
+            }
             let Some(record) = csv.read()? else { break };
             if record.0.len() == names.len() {
                 for (seen, cell) in seen.iter_mut().zip(cells(&record.0)) {
                     seen.add(cell);
                 }
             }
+            text += record.0.as_slice().len();
             csv.sample.push_back(record);
         }
-        let columns = names.into_iter().zip(seen).map(|(name, seen)| TableColumn { name, datatype: seen.datatype() });
+        let columns = names.into_iter().zip(seen).map(|(name, seen)| {
+            let datatype = seen.datatype();
+            TableColumn { name, datatype, inferred: true }
+        });
         let mut columns: Vec<TableColumn> = columns.collect();
         apply_column_types(&mut columns, types).map_err(wrong)?;
         csv.columns = columns.into();
         Ok(csv)
+    }
+
+    /// Waits for more rows. Returns false if the input pauses.
+    fn wait(&self) -> bool {
+        let guard = self.reader.get_ref();
+        // The second byte of a line ending is left for the next row.
+        guard.total > self.reader.position().byte() + 1 || guard.inner.wait(SAMPLE_PAUSE)
     }
 
     fn read(&mut self) -> io::Result<Option<(ByteRecord, u64)>> {

@@ -1,7 +1,8 @@
 //! Reads tables and turns their rows into requests.
 //!
 //! Each column becomes an input of shape `[rows, 1]` with the column's name, as the content type `pd` expects. Text has no types: a
-//! column gets the narrowest datatype that fits its first [`SAMPLE_ROWS`] rows, or the one that the user specifies.
+//! column gets the narrowest datatype that fits its first rows ([`SAMPLE_ROWS`]), or the one that the user specifies. A value never
+//! changes silently: one that its datatype cannot hold makes its row fail.
 
 pub(super) mod csv;
 mod npy;
@@ -9,7 +10,9 @@ pub(super) mod objects;
 #[cfg(feature = "parquet")]
 mod parquet;
 
+use std::collections::HashSet;
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -20,10 +23,16 @@ pub(super) use csv::CsvTable;
 pub(super) use npy::NpyTable;
 pub(super) use objects::ObjectTable;
 #[cfg(feature = "parquet")]
-pub(super) use parquet::ParquetTable;
+pub(super) use parquet::{ParquetRows, ParquetTable};
 
 /// How many rows datatypes are inferred from.
 pub(super) const SAMPLE_ROWS: usize = 1000;
+/// The limit on the text of these rows, in bytes, not counting the last one. There are fewer of them if they are long.
+const SAMPLE_TEXT: usize = 4 << 20;
+/// How long the input may pause, after its first row, before datatypes are inferred from the rows that have arrived.
+const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
+/// Integers of fewer digits are exact in FP64.
+const MAX_EXACT_DIGITS: usize = 15;
 
 /// The texts that stand for a missing value, as in pandas.
 const MISSING_VALUES: [&str; 12] =
@@ -34,8 +43,8 @@ const MISSING_VALUES: [&str; 12] =
 pub(super) enum TableCell<'a> {
     Missing,
     Bool(bool),
-    Integer(i64),
-    Number(f64),
+    /// The text of a JSON number.
+    Number(&'a str),
     /// Text of a file without types.
     Untyped(&'a str),
     Text(&'a str),
@@ -46,6 +55,19 @@ pub(super) enum TableCell<'a> {
 pub(super) struct TableColumn {
     pub(super) name: String,
     pub(super) datatype: Datatype,
+    /// The datatype was inferred, not specified by the user.
+    pub(super) inferred: bool,
+}
+
+/// Why a cell has no place in its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CellError {
+    /// It is not a value of the datatype.
+    Invalid,
+    /// It is a number beyond the datatype's range.
+    OutOfRange,
+    /// It is an integer that FP64 would round, in a column whose datatype was inferred.
+    LosesDigits,
 }
 
 /// What the rows so far show about a column's datatype.
@@ -53,6 +75,10 @@ pub(super) struct TableColumn {
 pub(super) struct ColumnTypeGuess {
     kind: GuessedKind,
     missing: bool,
+    /// There are negative integers.
+    negative: bool,
+    /// There are integers that only UINT64 can hold.
+    large: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,14 +103,11 @@ impl ColumnTypeGuess {
                 return;
             }
             TableCell::Bool(_) => GuessedKind::Bool,
-            TableCell::Integer(_) => GuessedKind::Integer,
-            TableCell::Number(_) => GuessedKind::Number,
             TableCell::Text(_) => GuessedKind::Text,
+            TableCell::Number(text) => self.number(text).unwrap_or(GuessedKind::Number),
             TableCell::Untyped(text) => match text.trim() {
-                text if text.parse::<i64>().is_ok() => GuessedKind::Integer,
-                text if text.parse::<f64>().is_ok() => GuessedKind::Number,
                 text if as_bool(text).is_some() => GuessedKind::Bool,
-                _ => GuessedKind::Text,
+                text => self.number(text).unwrap_or(GuessedKind::Text),
             },
         };
         self.kind = match (self.kind, kind) {
@@ -97,11 +120,29 @@ impl ColumnTypeGuess {
         };
     }
 
+    /// Returns the kind of a number, or `None` for other text.
+    fn number(&mut self, text: &str) -> Option<GuessedKind> {
+        if let Ok(value) = text.parse::<i64>() {
+            self.negative |= value < 0;
+            return Some(GuessedKind::Integer);
+        }
+        if text.parse::<u64>().is_ok() {
+            self.large = true;
+            return Some(GuessedKind::Integer);
+        }
+        text.parse::<f64>().is_ok().then_some(GuessedKind::Number)
+    }
+
     /// Returns the datatype that holds all values so far.
     pub(super) const fn datatype(self) -> Datatype {
         match (self.kind, self.missing) {
             (GuessedKind::Nothing | GuessedKind::Number, _) | (GuessedKind::Integer, true) => Datatype::Fp64,
-            (GuessedKind::Integer, false) => Datatype::Int64,
+            (GuessedKind::Integer, false) => match (self.large, self.negative) {
+                (false, _) => Datatype::Int64,
+                (true, false) => Datatype::Uint64,
+                // No integer datatype holds both.
+                (true, true) => Datatype::Fp64,
+            },
             (GuessedKind::Bool, false) => Datatype::Bool,
             (GuessedKind::Bool, true) | (GuessedKind::Text, _) => Datatype::Bytes,
         }
@@ -123,7 +164,24 @@ pub(super) fn apply_column_types(columns: &mut [TableColumn], types: &[(String, 
             let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).take(20).collect();
             return Err(format!("no column `{name}` (from --column-type); the columns are {}", names.join(", ")));
         };
-        column.datatype = *datatype;
+        (column.datatype, column.inferred) = (*datatype, false);
+    }
+    Ok(())
+}
+
+/// Reports whether the user specifies the datatypes of exactly these columns, so that there is nothing to infer.
+fn are_typed<'a>(names: impl Iterator<Item = &'a str>, types: &[(String, Datatype)]) -> bool {
+    let mut open: HashSet<&str> = types.iter().map(|(name, _)| name.as_str()).collect();
+    names.into_iter().all(|name| open.remove(name)) && open.is_empty()
+}
+
+/// Rejects columns of the same name.
+fn check_unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!("there are two columns `{name}`: rename or remove one of them"));
+        }
     }
     Ok(())
 }
@@ -165,25 +223,24 @@ impl<'s> TableBuilder<'s> {
     /// Adds a row, which has a cell for each column, or records that it is invalid.
     pub(super) fn row<'a>(&mut self, position: usize, cells: impl Iterator<Item = TableCell<'a>>) {
         for ((column, values), cell) in self.columns.iter().zip(&mut self.values).zip(cells) {
-            if values.push(column.datatype, cell).is_none() {
-                let found = match cell {
-                    TableCell::Missing => "a missing value".to_owned(),
-                    TableCell::Bool(value) => format!("`{value}`"),
-                    TableCell::Integer(value) => format!("`{value}`"),
-                    TableCell::Number(value) => format!("`{value}`"),
-                    TableCell::Untyped(text) | TableCell::Text(text) => {
-                        format!("`{}`", text.chars().take(40).collect::<String>())
-                    }
-                };
-                let TableColumn { name, datatype } = column;
-                self.reject(
-                    position,
-                    format!(
-                        "column `{name}`: {found} is not a valid {datatype}; set its datatype with `--column-type`"
-                    ),
-                );
-                return;
-            }
+            let Err(reason) = values.push(column, cell) else { continue };
+            let found = match cell {
+                TableCell::Missing => "a missing value".to_owned(),
+                TableCell::Bool(value) => format!("`{value}`"),
+                TableCell::Untyped(text) | TableCell::Text(text) | TableCell::Number(text) => {
+                    format!("`{}`", text.chars().take(40).collect::<String>())
+                }
+            };
+            let TableColumn { name, datatype, .. } = column;
+            let message = match reason {
+                CellError::Invalid => {
+                    format!("column `{name}`: {found} is not a valid {datatype}; set its datatype with `--column-type`")
+                }
+                CellError::OutOfRange => format!("column `{name}`: {found} is out of the range of {datatype}"),
+                CellError::LosesDigits => loses_digits(name, &found),
+            };
+            self.reject(position, message);
+            return;
         }
         self.positions.push(position);
     }
@@ -229,68 +286,111 @@ impl<'s> TableBuilder<'s> {
     }
 }
 
+impl TableRequest {
+    /// Creates the request for inputs that have `rows` rows; `frame` if they are the columns of a data frame.
+    pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> Self {
+        let parameters = if frame { Parameters::with_content_type("pd") } else { Parameters::new() };
+        let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
+        Self { request, positions: (0..rows).collect(), invalid: Vec::new() }
+    }
+
+    /// Returns the number of rows, including those that are invalid.
+    pub(super) const fn rows(&self) -> usize {
+        self.positions.len() + self.invalid.len()
+    }
+}
+
+/// Returns the message for an integer that a column of FP64 would round.
+fn loses_digits(name: &str, found: &str) -> String {
+    format!(
+        "column `{name}`: {found} would lose digits as FP64, the column's inferred datatype; set its datatype with \
+         `--column-type` (FP64 allows the rounding, BYTES keeps the text)"
+    )
+}
+
 impl ColumnBytes {
-    fn push(&mut self, datatype: Datatype, cell: TableCell<'_>) -> Option<()> {
+    fn push(&mut self, column: &TableColumn, cell: TableCell<'_>) -> Result<(), CellError> {
         macro_rules! put {
             ($value:expr) => {
                 self.bytes.extend_from_slice(&$value.to_le_bytes())
             };
         }
-        match datatype {
-            Datatype::Fp64 => put!(number(cell)?),
-            Datatype::Fp32 => put!(match cell {
-                // Parsing as FP64 first would round twice.
-                TableCell::Untyped(text) if !MISSING_VALUES.contains(&text) => text.trim().parse::<f32>().ok()?,
-                #[expect(clippy::cast_possible_truncation, reason = "the datatype asks for it")]
-                cell => number(cell)? as f32,
-            }),
-            Datatype::Int64 => put!(integer(cell)?),
-            Datatype::Int32 => put!(i32::try_from(integer(cell)?).ok()?),
-            Datatype::Int16 => put!(i16::try_from(integer(cell)?).ok()?),
-            Datatype::Int8 => put!(i8::try_from(integer(cell)?).ok()?),
-            Datatype::Uint64 => put!(u64::try_from(integer(cell)?).ok()?),
-            Datatype::Uint32 => put!(u32::try_from(integer(cell)?).ok()?),
-            Datatype::Uint16 => put!(u16::try_from(integer(cell)?).ok()?),
-            Datatype::Uint8 => put!(u8::try_from(integer(cell)?).ok()?),
+        macro_rules! put_integer {
+            ($type:ty) => {
+                put!(<$type>::try_from(integer(cell)?).map_err(|_| CellError::OutOfRange)?)
+            };
+        }
+        match column.datatype {
+            Datatype::Fp64 => {
+                let value: f64 = number(cell, f64::NAN, f64::is_finite)?;
+                if column.inferred && !is_exact(cell, value) {
+                    return Err(CellError::LosesDigits);
+                }
+                put!(value);
+            }
+            Datatype::Fp32 => put!(number(cell, f32::NAN, f32::is_finite)?),
+            Datatype::Int64 => put_integer!(i64),
+            Datatype::Int32 => put_integer!(i32),
+            Datatype::Int16 => put_integer!(i16),
+            Datatype::Int8 => put_integer!(i8),
+            Datatype::Uint64 => put_integer!(u64),
+            Datatype::Uint32 => put_integer!(u32),
+            Datatype::Uint16 => put_integer!(u16),
+            Datatype::Uint8 => put_integer!(u8),
             Datatype::Bool => self.bytes.push(u8::from(match cell {
                 TableCell::Bool(value) => value,
-                TableCell::Untyped(text) => as_bool(text.trim())?,
-                _ => return None,
+                TableCell::Untyped(text) => as_bool(text.trim()).ok_or(CellError::Invalid)?,
+                _ => return Err(CellError::Invalid),
             })),
             Datatype::Bytes => {
                 let start = self.bytes.len();
                 match cell {
                     TableCell::Missing => {}
                     TableCell::Bool(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
-                    TableCell::Integer(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
-                    TableCell::Number(value) => self.bytes.extend_from_slice(value.to_string().as_bytes()),
-                    TableCell::Untyped(text) | TableCell::Text(text) => self.bytes.extend_from_slice(text.as_bytes()),
+                    TableCell::Untyped(text) | TableCell::Text(text) | TableCell::Number(text) => {
+                        self.bytes.extend_from_slice(text.as_bytes());
+                    }
                 }
                 self.spans.push(start..self.bytes.len());
             }
-            Datatype::Fp16 | Datatype::Bf16 => return None,
+            Datatype::Fp16 | Datatype::Bf16 => return Err(CellError::Invalid),
         }
-        Some(())
+        Ok(())
     }
 }
 
-fn number(cell: TableCell<'_>) -> Option<f64> {
-    match cell {
-        TableCell::Missing => Some(f64::NAN),
-        #[expect(clippy::cast_precision_loss, reason = "a column of mixed numbers has FP64")]
-        TableCell::Integer(value) => Some(value as f64),
-        TableCell::Number(value) => Some(value),
-        TableCell::Untyped(text) if MISSING_VALUES.contains(&text) => Some(f64::NAN),
-        TableCell::Untyped(text) => text.trim().parse().ok(),
-        TableCell::Bool(_) | TableCell::Text(_) => None,
+/// Reads a floating-point number at its own precision: parsing FP32 as FP64 first would round twice.
+fn number<T: std::str::FromStr>(cell: TableCell<'_>, nan: T, is_finite: fn(T) -> bool) -> Result<T, CellError>
+where
+    T: Copy,
+{
+    let text = match cell {
+        TableCell::Missing => return Ok(nan),
+        TableCell::Untyped(text) if MISSING_VALUES.contains(&text) => return Ok(nan),
+        TableCell::Untyped(text) => text.trim(),
+        TableCell::Number(text) => text,
+        TableCell::Bool(_) | TableCell::Text(_) => return Err(CellError::Invalid),
+    };
+    let value: T = text.parse().map_err(|_| CellError::Invalid)?;
+    // Only the words `inf` and `infinity` stand for infinity.
+    if !is_finite(value) && text.contains(|letter: char| letter.is_ascii_digit()) {
+        return Err(CellError::OutOfRange);
     }
+    Ok(value)
 }
 
-fn integer(cell: TableCell<'_>) -> Option<i64> {
+/// Reports whether a cell is not an integer, or one that `value` holds exactly.
+fn is_exact(cell: TableCell<'_>, value: f64) -> bool {
+    let (TableCell::Untyped(text) | TableCell::Number(text)) = cell else { return true };
+    let digits = text.trim().trim_start_matches(['+', '-']).trim_start_matches('0');
+    let is_long_integer = digits.len() > MAX_EXACT_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
+    !is_long_integer || format!("{:.0}", value.abs()) == digits
+}
+
+fn integer(cell: TableCell<'_>) -> Result<i128, CellError> {
     match cell {
-        TableCell::Integer(value) => Some(value),
-        TableCell::Untyped(text) => text.trim().parse().ok(),
-        TableCell::Missing | TableCell::Bool(_) | TableCell::Number(_) | TableCell::Text(_) => None,
+        TableCell::Untyped(text) | TableCell::Number(text) => text.trim().parse().map_err(|_| CellError::Invalid),
+        TableCell::Missing | TableCell::Bool(_) | TableCell::Text(_) => Err(CellError::Invalid),
     }
 }
 
@@ -316,17 +416,20 @@ mod tests {
         assert_eq!(datatype(&["true", ""]), Datatype::Bytes);
         assert_eq!(datatype(&["1", "a"]), Datatype::Bytes);
         assert_eq!(datatype(&["", "NaN"]), Datatype::Fp64);
+        assert_eq!(datatype(&["18446744073709551615", "0"]), Datatype::Uint64);
+        assert_eq!(datatype(&["18446744073709551615", "-1"]), Datatype::Fp64);
+        assert_eq!(datatype(&["9223372036854775807", "-1"]), Datatype::Int64);
     }
 
     #[test]
     fn table_builder_invalid_row_leaves_no_cells() {
-        let column = |name: &str, datatype| TableColumn { name: name.to_owned(), datatype };
+        let column = |name: &str, datatype| TableColumn { name: name.to_owned(), datatype, inferred: true };
         let columns = [column("a", Datatype::Int64), column("t", Datatype::Bytes), column("f", Datatype::Fp64)];
         let mut builder = TableBuilder::new(&columns, 4);
         builder.row(0, [TableCell::Untyped("1"), TableCell::Untyped("x"), TableCell::Untyped("")].into_iter());
         builder.row(1, [TableCell::Untyped("2"), TableCell::Untyped("y"), TableCell::Untyped("z")].into_iter());
         builder.reject(2, "short".to_owned());
-        builder.row(3, [TableCell::Integer(-3), TableCell::Missing, TableCell::Number(0.5)].into_iter());
+        builder.row(3, [TableCell::Number("-3"), TableCell::Missing, TableCell::Number("0.5")].into_iter());
         let TableRequest { request, positions, invalid } = builder.finish();
         assert_eq!(positions, [0, 3]);
         let message = "column `f`: `z` is not a valid FP64; set its datatype with `--column-type`";
@@ -344,10 +447,51 @@ mod tests {
 
     #[test]
     fn column_types_override_inferred_types() {
-        let mut columns = vec![TableColumn { name: "a".to_owned(), datatype: Datatype::Int64 }];
+        let mut columns = vec![TableColumn { name: "a".to_owned(), datatype: Datatype::Int64, inferred: true }];
         apply_column_types(&mut columns, &[("a".to_owned(), Datatype::Fp32)]).unwrap();
-        assert_eq!(columns[0].datatype, Datatype::Fp32);
+        assert_eq!((columns[0].datatype, columns[0].inferred), (Datatype::Fp32, false));
         let error = apply_column_types(&mut columns, &[("b".to_owned(), Datatype::Fp32)]).unwrap_err();
         assert_eq!(error, "no column `b` (from --column-type); the columns are a");
+    }
+
+    #[test]
+    fn table_values_never_change_silently() {
+        let message = |datatype, inferred, cell| {
+            let columns = [TableColumn { name: "a".to_owned(), datatype, inferred }];
+            let mut builder = TableBuilder::new(&columns, 1);
+            builder.row(0, std::iter::once(cell));
+            builder.finish().invalid.pop().map(|row| row.message)
+        };
+        let (untyped, json) = (TableCell::Untyped, TableCell::Number);
+        let out_of_range =
+            |text: &str, datatype: &str| format!("column `a`: `{text}` is out of the range of {datatype}");
+        for cell in [untyped("1e400"), json("1e400")] {
+            assert_eq!(message(Datatype::Fp64, false, cell), Some(out_of_range("1e400", "FP64")));
+        }
+        for cell in [untyped(" -1e39 "), json("-1e39")] {
+            assert!(message(Datatype::Fp32, false, cell).is_some());
+        }
+        assert_eq!(message(Datatype::Fp32, true, untyped("-inf")), None, "infinity in words is no mistake");
+        assert_eq!(message(Datatype::Fp64, true, untyped("Infinity")), None);
+        for text in ["9007199254740993", "-9007199254740993", "18446744073709551617"] {
+            assert_eq!(message(Datatype::Fp64, true, untyped(text)), Some(loses_digits("a", &format!("`{text}`"))));
+            assert_eq!(message(Datatype::Fp64, false, json(text)), None, "the user asks for FP64");
+        }
+        for text in
+            ["9007199254740992", "+09007199254740994", "0.12345678901234567890", "1e300", "00000000000000000001"]
+        {
+            assert_eq!(message(Datatype::Fp64, true, untyped(text)), None, "{text}");
+        }
+        assert_eq!(message(Datatype::Uint64, false, untyped("18446744073709551615")), None);
+        let large = "18446744073709551616";
+        assert_eq!(message(Datatype::Uint64, false, json(large)), Some(out_of_range(large, "UINT64")));
+        assert_eq!(message(Datatype::Int8, false, json("-129")), Some(out_of_range("-129", "INT8")));
+    }
+
+    #[test]
+    fn column_names_must_be_unique() {
+        assert_eq!(check_unique(["a", "b"].into_iter()), Ok(()));
+        let error = "there are two columns `a`: rename or remove one of them";
+        assert_eq!(check_unique(["a", "b", "a"].into_iter()), Err(error.to_owned()));
     }
 }

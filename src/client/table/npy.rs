@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Read};
 use bytes::Bytes;
 use regex_lite::Regex;
 
+use crate::client::lines::InputBytes;
 use crate::types::{Datatype, Parameters, Tensor, TensorData};
 
 /// The name of the input.
@@ -16,7 +17,7 @@ const MAX_ROW: usize = 32 << 20;
 
 /// A file with an array, whose first dimension is the rows.
 pub(in crate::client) struct NpyTable {
-    reader: BufReader<Box<dyn Read + Send>>,
+    reader: BufReader<Box<dyn InputBytes>>,
     datatype: Datatype,
     /// The shape of one row.
     shape: Vec<usize>,
@@ -25,7 +26,7 @@ pub(in crate::client) struct NpyTable {
 }
 
 impl NpyTable {
-    pub(in crate::client) fn open(reader: Box<dyn Read + Send>) -> io::Result<Self> {
+    pub(in crate::client) fn open(reader: Box<dyn InputBytes>) -> io::Result<Self> {
         let mut reader = BufReader::with_capacity(256 << 10, reader);
         let header = header(&mut reader)?;
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
@@ -133,7 +134,7 @@ fn parse(header: &str) -> Result<(Datatype, Vec<usize>), String> {
 mod tests {
     use super::*;
 
-    fn file(header: &str, data: &[u8]) -> Box<dyn Read + Send> {
+    fn file(header: &str, data: &[u8]) -> Box<dyn InputBytes> {
         let length = u16::try_from(header.len()).unwrap().to_le_bytes();
         Box::new(io::Cursor::new([b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()))
     }

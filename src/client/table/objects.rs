@@ -1,13 +1,19 @@
 //! A JSON object per line, whose keys are columns.
 
-use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
-use super::{ColumnTypeGuess, SAMPLE_ROWS, TableBuilder, TableCell, TableColumn, TableRequest, apply_column_types};
-use crate::client::lines::{InputLine, LineReader, MAX_LINE};
+use super::{
+    ColumnTypeGuess, SAMPLE_PAUSE, SAMPLE_ROWS, SAMPLE_TEXT, TableBuilder, TableCell, TableColumn, TableRequest,
+    apply_column_types, are_typed,
+};
+use crate::client::lines::{InputBytes, InputLine, LineReader, MAX_LINE};
 use crate::types::Datatype;
 
 /// A table of such rows.
@@ -19,32 +25,39 @@ pub(in crate::client) struct ObjectTable {
 }
 
 impl ObjectTable {
-    pub(in crate::client) fn open(reader: Box<dyn Read + Send>, types: &[(String, Datatype)]) -> io::Result<Self> {
+    pub(in crate::client) fn open(reader: Box<dyn InputBytes>, types: &[(String, Datatype)]) -> io::Result<Self> {
         let mut lines = LineReader::new(reader);
         let (mut sample, mut seen) = (VecDeque::new(), Vec::<(String, ColumnTypeGuess, usize)>::new());
-        let mut objects = 0;
-        while sample.len() < SAMPLE_ROWS {
+        let (mut indexes, mut objects, mut text) = (HashMap::new(), 0, 0);
+        while sample.len() < SAMPLE_ROWS && text < SAMPLE_TEXT && (objects == 0 || lines.wait(SAMPLE_PAUSE)) {
             let Some(line) = lines.next()? else { break };
-            if let Ok(object) = read(&line.0) {
+            let mut is_typed = false;
+            if let Ok(JsonRow(fields)) = read(&line.0) {
                 objects += 1;
-                for (name, value) in &object {
-                    let Ok(cell) = cell(value) else { continue };
-                    let known = seen.iter().position(|(other, ..)| other == name);
-                    let index = known.unwrap_or_else(|| {
+                is_typed = objects == 1 && are_typed(fields.iter().map(|(name, _)| &**name), types);
+                for (name, value) in &fields {
+                    let Ok(value) = FieldValue::of(value) else { continue };
+                    let index = *indexes.entry(name.clone().into_owned()).or_insert_with_key(|name: &String| {
                         seen.push((name.clone(), ColumnTypeGuess::default(), 0));
                         seen.len() - 1
                     });
-                    seen[index].1.add(cell);
+                    seen[index].1.add(value.cell());
                     seen[index].2 += 1;
                 }
             }
+            if let InputLine::Text(line) = &line.0 {
+                text += line.len();
+            }
             sample.push_back(line);
+            if is_typed {
+                break;
+            }
         }
         let columns = seen.into_iter().map(|(name, mut seen, count)| {
             if count < objects {
                 seen.add(TableCell::Missing);
             }
-            TableColumn { name, datatype: seen.datatype() }
+            TableColumn { name, datatype: seen.datatype(), inferred: true }
         });
         let mut columns: Vec<TableColumn> = columns.collect();
         apply_column_types(&mut columns, types)
@@ -65,7 +78,76 @@ impl ObjectTable {
     }
 }
 
-fn read(line: &InputLine) -> Result<Map<String, Value>, String> {
+/// The keys and values of a row, in order. Numbers keep their text, as parsing them might round them.
+struct JsonRow<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for JsonRow<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(transparent)]
+        struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut fields = Vec::new();
+                while let Some((Key(key), value)) = map.next_entry()? {
+                    fields.push((key, value));
+                }
+                Ok(fields)
+            }
+        }
+
+        deserializer.deserialize_map(Fields).map(JsonRow)
+    }
+}
+
+/// A value that a column can hold.
+#[derive(Debug, Clone)]
+enum FieldValue<'a> {
+    Null,
+    Bool(bool),
+    Number(&'a str),
+    Text(Cow<'a, str>),
+}
+
+impl<'a> FieldValue<'a> {
+    /// Returns the value of valid JSON, or what it is instead.
+    fn of(raw: &'a RawValue) -> Result<Self, &'static str> {
+        let text = raw.get();
+        Ok(match text.as_bytes().first() {
+            Some(b'[') => return Err("a list"),
+            Some(b'{') => return Err("an object"),
+            Some(b'n') => Self::Null,
+            Some(b't') => Self::Bool(true),
+            Some(b'f') => Self::Bool(false),
+            Some(b'"') => match serde_json::from_str::<&str>(text) {
+                Ok(plain) => Self::Text(Cow::Borrowed(plain)),
+                // It has escapes.
+                Err(_) => Self::Text(Cow::Owned(serde_json::from_str(text).map_err(|_| "invalid text")?)),
+            },
+            _ => Self::Number(text),
+        })
+    }
+
+    fn cell(&self) -> TableCell<'_> {
+        match self {
+            Self::Null => TableCell::Missing,
+            Self::Bool(value) => TableCell::Bool(*value),
+            Self::Number(text) => TableCell::Number(text),
+            Self::Text(text) => TableCell::Text(text),
+        }
+    }
+}
+
+fn read(line: &InputLine) -> Result<JsonRow<'_>, String> {
     match line {
         InputLine::Text(text) if text.trim_ascii().is_empty() => Err("the line is empty".to_owned()),
         InputLine::Text(text) => {
@@ -75,52 +157,44 @@ fn read(line: &InputLine) -> Result<Map<String, Value>, String> {
     }
 }
 
-fn cell(value: &Value) -> Result<TableCell<'_>, &'static str> {
-    match value {
-        Value::Null => Ok(TableCell::Missing),
-        Value::Bool(value) => Ok(TableCell::Bool(*value)),
-        Value::Number(number) => match number.as_i64() {
-            Some(integer) => Ok(TableCell::Integer(integer)),
-            None => Ok(TableCell::Number(number.as_f64().unwrap_or(f64::NAN))),
-        },
-        Value::String(text) => Ok(TableCell::Text(text)),
-        Value::Array(_) => Err("a list"),
-        Value::Object(_) => Err("an object"),
-    }
-}
-
 /// Builds the request for some rows.
 pub(in crate::client) fn build_request(columns: &[TableColumn], lines: &[InputLine]) -> TableRequest {
     let mut builder = TableBuilder::new(columns, lines.len());
-    'rows: for (position, line) in lines.iter().enumerate() {
-        let object = match read(line) {
-            Ok(object) => object,
-            Err(message) => {
-                builder.reject(position, message);
-                continue;
+    let indexes: HashMap<&str, usize> =
+        columns.iter().enumerate().map(|(index, column)| (column.name.as_str(), index)).collect();
+    let mut values = Vec::new();
+    for (position, line) in lines.iter().enumerate() {
+        match read(line).and_then(|row| row_values(&row, columns, &indexes, &mut values).map(|()| row)) {
+            Ok(_) => {
+                let cells = values.iter().map(|value| value.as_ref().map_or(TableCell::Missing, FieldValue::cell));
+                builder.row(position, cells);
             }
-        };
-        if let Some(key) = object.keys().find(|key| !columns.iter().any(|column| column.name == **key)) {
-            builder.reject(
-                position,
-                format!("unknown key `{key}`: the columns are the keys of the first {SAMPLE_ROWS} rows"),
-            );
-            continue;
+            Err(message) => builder.reject(position, message),
         }
-        let mut cells = Vec::with_capacity(columns.len());
-        for column in columns {
-            match object.get(&column.name).map_or(Ok(TableCell::Missing), cell) {
-                Ok(cell) => cells.push(cell),
-                Err(found) => {
-                    builder.reject(
-                        position,
-                        format!("`{}` is {found}: expected text, a number, true, false or null", column.name),
-                    );
-                    continue 'rows;
-                }
-            }
-        }
-        builder.row(position, cells.into_iter());
     }
     builder.finish()
+}
+
+/// Collects the value of each column.
+fn row_values<'a>(
+    JsonRow(fields): &JsonRow<'a>,
+    columns: &[TableColumn],
+    indexes: &HashMap<&str, usize>,
+    values: &mut Vec<Option<FieldValue<'a>>>,
+) -> Result<(), String> {
+    values.clear();
+    values.resize(columns.len(), None);
+    for (place, (key, value)) in fields.iter().enumerate() {
+        // Most rows have their keys in the order of the first one.
+        let expected = columns.get(place).is_some_and(|column| column.name == **key).then_some(place);
+        let Some(index) = expected.or_else(|| indexes.get(&**key).copied()) else {
+            return Err(format!("unknown key `{key}`: the columns are the keys of the first {SAMPLE_ROWS} rows"));
+        };
+        let value = FieldValue::of(value)
+            .map_err(|found| format!("`{key}` is {found}: expected text, a number, true, false or null"))?;
+        if values[index].replace(value).is_some() {
+            return Err(format!("the key `{key}` is there twice"));
+        }
+    }
+    Ok(())
 }

@@ -7,12 +7,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
+use super::{TableRequest, check_unique};
+use crate::client::request::InvalidRow;
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
+
+/// What a row's place in a column of text takes, in bytes, besides the text.
+const TEXT_ENTRY: usize = size_of::<Option<ByteArray>>();
 
 /// A Parquet file.
 pub(in crate::client) struct ParquetTable {
@@ -24,6 +29,31 @@ pub(in crate::client) struct ParquetTable {
     /// The remaining rows of the group, and the bytes that each takes of the file.
     left: usize,
     row_bytes: u64,
+    /// Rows that have been read and not yet returned, if those before them were long.
+    ahead: RowsAhead,
+}
+
+/// The columns of some rows.
+#[derive(Default)]
+struct RowsAhead {
+    columns: Vec<ColumnValues>,
+    /// Rows that cannot be sent, in order, with the reason.
+    invalid: Vec<(usize, String)>,
+    next: usize,
+    end: usize,
+}
+
+/// The values of a column. Text shares the memory of the page that it is in.
+enum ColumnValues {
+    Fixed { bytes: Vec<u8>, width: usize },
+    Text(Vec<Option<ByteArray>>),
+}
+
+/// Rows, with the bytes that they take of the file and in memory.
+pub(in crate::client) struct ParquetRows {
+    pub(in crate::client) table: TableRequest,
+    pub(in crate::client) bytes: u64,
+    pub(in crate::client) memory: u64,
 }
 
 /// A column, and the datatype it becomes.
@@ -46,25 +76,47 @@ impl ParquetTable {
         let schema = file.metadata().file_metadata().schema_descr_ptr();
         let columns =
             schema.columns().iter().map(|column| ParquetColumn::of(column)).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { file: Arc::new(file), columns, group: 0, readers: Vec::new(), left: 0, row_bytes: 0 })
+        check_unique(columns.iter().map(|column| column.name.as_str())).map_err(invalid_data)?;
+        let (readers, ahead) = (Vec::new(), RowsAhead::default());
+        Ok(Self { file: Arc::new(file), columns, group: 0, readers, left: 0, row_bytes: 0, ahead })
     }
 
-    /// Returns the columns of the next rows, at most `max_rows` of them, with the number of rows and the bytes they took, or `None`
-    /// at the end.
-    pub(in crate::client) fn next(&mut self, max_rows: usize) -> io::Result<Option<(Vec<Tensor>, usize, u64)>> {
-        while self.left == 0 {
-            if self.group == self.file.num_row_groups() {
-                return Ok(None);
+    /// Returns the next rows, at most `max_rows` of them, of which all but the last have less than `max_bytes` together. Returns
+    /// `None` at the end.
+    pub(in crate::client) fn next(&mut self, max_rows: usize, max_bytes: usize) -> io::Result<Option<ParquetRows>> {
+        if self.ahead.next == self.ahead.end {
+            while self.left == 0 {
+                if self.group == self.file.num_row_groups() {
+                    return Ok(None);
+                }
+                self.open_group().map_err(parquet_error)?;
             }
-            self.open_group().map_err(parquet_error)?;
+            self.read_ahead(max_rows, max_bytes)?;
         }
-        let rows = max_rows.min(self.left);
-        let mut tensors = Vec::with_capacity(self.columns.len());
+        let start = self.ahead.next;
+        let (mut rows, mut memory) = (0, 0);
+        while start + rows < self.ahead.end && rows < max_rows && memory < max_bytes {
+            memory += self.ahead.size(start + rows);
+            rows += 1;
+        }
+        self.ahead.next += rows;
+        let table = self.ahead.request(&self.columns, start, rows);
+        Ok(Some(ParquetRows { table, bytes: self.row_bytes * rows as u64, memory: memory as u64 }))
+    }
+
+    /// Reads rows whose numbers and entries of text take `max_bytes` at most.
+    fn read_ahead(&mut self, max_rows: usize, max_bytes: usize) -> io::Result<()> {
+        let row: usize = self.columns.iter().map(|column| column.datatype.width().unwrap_or(TEXT_ENTRY)).sum();
+        let rows = max_rows.min(self.left).min(max_bytes / row.max(1)).max(1);
+        let mut ahead = RowsAhead { end: rows, ..RowsAhead::default() };
         for (column, reader) in self.columns.iter().zip(&mut self.readers) {
-            tensors.push(column.read(reader, rows)?);
+            ahead.columns.push(column.read(reader, rows, &mut ahead.invalid)?);
         }
+        ahead.invalid.sort_by_key(|(row, _)| *row);
+        ahead.invalid.dedup_by_key(|(row, _)| *row);
         self.left -= rows;
-        Ok(Some((tensors, rows, self.row_bytes * rows as u64)))
+        self.ahead = ahead;
+        Ok(())
     }
 
     fn open_group(&mut self) -> Result<(), ParquetError> {
@@ -76,6 +128,55 @@ impl ParquetTable {
         self.readers = (0..self.columns.len()).map(|index| group.get_column_reader(index)).collect::<Result<_, _>>()?;
         self.group += 1;
         Ok(())
+    }
+}
+
+impl RowsAhead {
+    /// Returns the size of a row in memory.
+    fn size(&self, row: usize) -> usize {
+        let sizes = self.columns.iter().map(|column| match column {
+            ColumnValues::Fixed { width, .. } => *width,
+            ColumnValues::Text(texts) => {
+                TEXT_ENTRY + texts.get(row).and_then(Option::as_ref).map_or(0, |text| text.data().len())
+            }
+        });
+        sizes.sum()
+    }
+
+    /// Returns the request for some of the rows.
+    fn request(&self, columns: &[ParquetColumn], start: usize, rows: usize) -> TableRequest {
+        let range = start..start + rows;
+        let invalid: Vec<InvalidRow> = self
+            .invalid
+            .iter()
+            .filter(|(row, _)| range.contains(row))
+            .map(|(row, message)| InvalidRow { position: row - start, id: None, message: message.clone() })
+            .collect();
+        let mut left_out = invalid.iter().map(|row| row.position).peekable();
+        let positions: Vec<usize> = (0..rows).filter(|position| left_out.next_if_eq(position).is_none()).collect();
+        let inputs = columns.iter().zip(&self.columns).map(|(column, values)| {
+            let data = match values {
+                ColumnValues::Fixed { bytes, width } if invalid.is_empty() => {
+                    TensorData::Fixed(Bytes::copy_from_slice(&bytes[range.start * width..range.end * width]))
+                }
+                ColumnValues::Fixed { bytes, width } => {
+                    let rows = positions.iter().map(|position| (start + position) * width);
+                    let bytes: Vec<u8> = rows.flat_map(|at| &bytes[at..at + width]).copied().collect();
+                    TensorData::Fixed(bytes.into())
+                }
+                ColumnValues::Text(texts) => {
+                    let texts = positions.iter().map(|position| texts[start + position].as_ref());
+                    let texts = texts.map(|text| text.map_or(&[][..], ByteArray::data));
+                    TensorData::Variable(texts.collect::<BytesElements>())
+                }
+            };
+            let is_text = column.datatype == Datatype::Bytes;
+            let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
+            let (name, shape) = (column.name.clone(), vec![positions.len(), 1]);
+            Tensor { name, datatype: column.datatype, shape, parameters, data, nested: false }
+        });
+        let inputs = inputs.collect();
+        TableRequest { positions, invalid, ..TableRequest::of_tensors(inputs, 0, true) }
     }
 }
 
@@ -108,15 +209,21 @@ impl ParquetColumn {
         Ok(Self { name, datatype, optional, signed })
     }
 
-    /// Reads the next rows.
-    fn read(&self, reader: &mut ColumnReader, rows: usize) -> io::Result<Tensor> {
-        let data = match reader {
+    /// Reads the next rows, and records those that cannot be sent.
+    fn read(
+        &self,
+        reader: &mut ColumnReader,
+        rows: usize,
+        invalid: &mut Vec<(usize, String)>,
+    ) -> io::Result<ColumnValues> {
+        Ok(match reader {
             ColumnReader::BoolColumnReader(reader) => {
                 let values = self.values::<BoolType>(reader, rows)?;
-                let missing =
-                    || invalid_data(format!("column `{}` has missing booleans, which no datatype can hold", self.name));
-                let values: Option<Vec<u8>> = values.into_iter().map(|value| value.map(u8::from)).collect();
-                TensorData::Fixed(values.ok_or_else(missing)?.into())
+                let missing = values.iter().enumerate().filter(|(_, value)| value.is_none());
+                invalid.extend(missing.map(|(row, _)| {
+                    (row, format!("column `{}`: a missing value is not a valid {}", self.name, self.datatype))
+                }));
+                fixed(values, |value| [u8::from(value.unwrap_or_default())])
             }
             ColumnReader::FloatColumnReader(reader) => {
                 fixed(self.values::<FloatType>(reader, rows)?, |value| value.unwrap_or(f32::NAN).to_le_bytes())
@@ -135,34 +242,29 @@ impl ParquetColumn {
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 let values = self.values::<Int64Type>(reader, rows)?;
-                #[expect(
-                    clippy::cast_precision_loss,
-                    reason = "pandas does the same to integers of which some are missing"
-                )]
-                let wide = |value: i64| if self.signed { value as f64 } else { value.cast_unsigned() as f64 };
                 if self.optional {
-                    fixed(values, |value| value.map_or(f64::NAN, wide).to_le_bytes())
+                    let exact = |value: i64| if self.signed { value.into() } else { value.cast_unsigned().into() };
+                    for (row, value) in values.iter().enumerate() {
+                        let value: i128 = value.map_or(0, exact);
+                        if is_rounded(value) {
+                            let message = format!(
+                                "column `{}`: `{value}` would lose digits as FP64, the datatype of integers that may be \
+                                 missing; declare the column as required, or store it as text",
+                                self.name
+                            );
+                            invalid.push((row, message));
+                        }
+                    }
+                    #[expect(clippy::cast_precision_loss, reason = "rows whose value would be rounded are invalid")]
+                    fixed(values, |value| value.map_or(f64::NAN, |value| exact(value) as f64).to_le_bytes())
                 } else {
                     fixed(values, |value| value.unwrap_or_default().to_le_bytes())
                 }
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
-                let values = self.values::<ByteArrayType>(reader, rows)?;
-                let empty = Bytes::new();
-                let texts = values.iter().map(|value| value.as_ref().map_or(&empty[..], |value| value.data()));
-                TensorData::Variable(texts.collect::<BytesElements>())
+                ColumnValues::Text(self.values::<ByteArrayType>(reader, rows)?)
             }
             _ => return Err(invalid_data(format!("column `{}` has an unsupported type", self.name))),
-        };
-        let is_text = self.datatype == Datatype::Bytes;
-        let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
-        Ok(Tensor {
-            name: self.name.clone(),
-            datatype: self.datatype,
-            shape: vec![rows, 1],
-            parameters,
-            data,
-            nested: false,
         })
     }
 
@@ -186,9 +288,16 @@ impl ParquetColumn {
     }
 }
 
-fn fixed<T, const N: usize>(values: Vec<Option<T>>, bytes: impl Fn(Option<T>) -> [u8; N]) -> TensorData {
+fn fixed<T, const N: usize>(values: Vec<Option<T>>, bytes: impl Fn(Option<T>) -> [u8; N]) -> ColumnValues {
     let bytes: Vec<u8> = values.into_iter().flat_map(bytes).collect();
-    TensorData::Fixed(bytes.into())
+    ColumnValues::Fixed { bytes, width: N }
+}
+
+/// Reports whether FP64 does not hold an integer exactly.
+fn is_rounded(value: i128) -> bool {
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "the loss is what is looked for")]
+    let back = value as f64 as i128;
+    back != value
 }
 
 fn invalid_data(message: String) -> io::Error {
@@ -199,8 +308,73 @@ fn parquet_error(error: ParquetError) -> io::Error {
     match error {
         // The crate's message names one of its features, which means nothing to users.
         ParquetError::General(what) if what.starts_with("Disabled feature") => {
-            invalid_data(format!("unsupported compression: use snappy, gzip, or none ({what})"))
+            invalid_data(format!("unsupported compression: use snappy, gzip, zstd, lz4, or none ({what})"))
         }
         error => invalid_data(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::types::Type;
+
+    use super::*;
+
+    /// Writes an optional column of integers, and a column of text.
+    fn table(numbers: &[Option<i64>], texts: &[&str]) -> ParquetTable {
+        let column = |name: &str, physical, repetition| {
+            Arc::new(Type::primitive_type_builder(name, physical).with_repetition(repetition).build().unwrap())
+        };
+        let fields = vec![
+            column("n", PhysicalType::INT64, Repetition::OPTIONAL),
+            column("t", PhysicalType::BYTE_ARRAY, Repetition::REQUIRED),
+        ];
+        let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build().unwrap());
+        let file = tempfile::tempfile().unwrap();
+        let properties = Arc::new(WriterProperties::builder().build());
+        let mut writer = SerializedFileWriter::new(file.try_clone().unwrap(), schema, properties).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let levels: Vec<i16> = numbers.iter().map(|number| number.is_some().into()).collect();
+        let numbers: Vec<i64> = numbers.iter().copied().flatten().collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&numbers, Some(&levels), None).unwrap();
+        column.close().unwrap();
+        let texts: Vec<ByteArray> = texts.iter().map(|text| ByteArray::from(*text)).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+        ParquetTable::open(file, &[]).unwrap()
+    }
+
+    #[test]
+    fn parquet_batches_are_limited_by_their_size_in_memory() {
+        let text = "x".repeat(100_000);
+        // The file has the text once.
+        let mut table = table(&[Some(1); 100], &[text.as_str(); 100]);
+        let mut rows = Vec::new();
+        while let Some(ParquetRows { table, bytes, memory }) = table.next(1000, 1 << 20).unwrap() {
+            assert!(memory < (1 << 20) + 200_000 && memory > 100_000 && bytes < 100_000, "{memory} {bytes}");
+            assert!(table.request.inputs.iter().all(|input| input.check().is_ok()));
+            rows.push(table.rows());
+        }
+        assert_eq!((rows.iter().sum::<usize>(), rows[0]), (100, 11), "{rows:?}");
+    }
+
+    #[test]
+    fn parquet_integers_that_lose_digits_fail_alone() {
+        let exact = (1 << 53) + 2;
+        let mut table = table(&[Some(exact), None, Some(exact - 1), Some(-exact)], &["a", "b", "c", "d"]);
+        let ParquetRows { table, .. } = table.next(10, 1 << 20).unwrap().unwrap();
+        assert_eq!(table.positions, [0, 1, 3]);
+        assert_eq!((table.invalid.len(), table.invalid[0].position), (1, 2));
+        assert!(table.invalid[0].message.starts_with("column `n`: `9007199254740993` would lose digits as FP64"));
+        let numbers = table.request.inputs[0].elements::<f64>().unwrap().to_vec();
+        assert!(numbers[1].is_nan() && numbers[0] == -numbers[2], "{numbers:?}");
+        let TensorData::Variable(texts) = &table.request.inputs[1].data else { unreachable!() };
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [b"a", b"b", b"d"]);
     }
 }

@@ -4,144 +4,211 @@ mod embedded;
 mod options;
 mod report;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandError, FAILURE, FORCED, INTERRUPTED, SOME_FAILED};
+use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILED, TERMINATED};
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
-    GrpcClient, InferenceTarget, InputSource, Observer, OutputError, OutputState, OutputTarget, RestClient, Run,
-    RunError, RunOutcome, RunOutput, RunStats,
+    FailureKind, GrpcClient, InferenceTarget, InputSource, Observer, OutputError, OutputState, OutputTarget,
+    RestClient, Run, RunError, RunOutcome, RunOutput, RunStats,
 };
 use crate::settings::Environment;
 use crate::shutdown::Signals;
-use crate::ui::Ui;
 use crate::ui::progress::TerminalProgress;
+use crate::ui::{Ui, standard_output};
 use embedded::EmbeddedModel;
 use options::{ResolvedArgs, RunTarget, resolve};
 use report::{RunObserver, RunReport};
 
+/// The file that marks the folder of a model.
+const SETTINGS: &str = "model-settings.json";
+
 /// Runs `mlserver infer`.
 pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let resolved = resolve(args, environment)?;
     let progress = Arc::new(TerminalProgress::standard(args.quiet));
-    for warning in &resolved.warnings {
-        progress.warn(format_args!("{warning}"));
+    let resolved = resolve(args, environment);
+    let stats = Arc::new(RunStats::default());
+    let output = resolved.as_ref().ok().map(|resolved| resolved.output.clone());
+    let mut report = RunReport::new(Arc::clone(&stats), output.as_ref());
+    let outcome = resolved.and_then(|resolved| {
+        progress.say(format_args!("target: {}", resolved.target));
+        for warning in &resolved.warnings {
+            progress.warn(format_args!("{warning}"));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.context("cannot start threads")?;
+        let session = InferSession { args, resolved, progress: &progress, stats, report: &mut report };
+        let outcome = runtime.block_on(session.infer(environment));
+        // The reader thread may be blocked on input that never comes.
+        runtime.shutdown_background();
+        outcome
+    });
+    progress.finish();
+    let to_stdout = output == Some(OutputTarget::Stdout) || args.output_data_path.as_deref() == Some(Path::new("-"));
+    match args.summary {
+        SummaryFormat::Json if to_stdout => progress.raw(format_args!("{}", report.json(&outcome))),
+        SummaryFormat::Json => ui.line(report.json(&outcome))?,
+        // An error says it all.
+        SummaryFormat::Text if outcome.is_err() && report.is_empty() => {}
+        SummaryFormat::Text => progress.say(format_args!("{}", report.text())),
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(infer(args, resolved, &progress, ui, environment));
-    // The reader thread may be blocked on input that never comes.
-    runtime.shutdown_background();
     outcome
 }
 
-async fn infer(
-    args: &InferArgs,
+/// A run, with what it reports to.
+struct InferSession<'a> {
+    args: &'a InferArgs,
     resolved: ResolvedArgs,
-    progress: &Arc<TerminalProgress>,
-    ui: &mut Ui,
-    environment: &dyn Environment,
-) -> Result<(), CommandError> {
-    let observer: Arc<dyn Observer> = Arc::new(RunObserver::new(Arc::clone(progress), resolved.verbosity));
-    match &resolved.target {
-        RunTarget::Server(transport, options) => {
-            let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
-            let target: Arc<dyn InferenceTarget> = match transport {
-                Transport::Rest => Arc::new(RestClient::new(options, listener)?),
-                Transport::Grpc => Arc::new(GrpcClient::new(options, listener)?),
-            };
-            run_to_end(args, resolved, target, observer, progress, ui).await
-        }
-        RunTarget::Embedded { folder, model, version } => {
-            let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
-            let embedded = Arc::new(embedded);
-            let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
-            let outcome = run_to_end(args, resolved, target, observer, progress, ui).await;
-            embedded.stop().await;
-            outcome
-        }
-    }
+    progress: &'a Arc<TerminalProgress>,
+    stats: Arc<RunStats>,
+    report: &'a mut RunReport,
 }
 
-async fn run_to_end(
-    args: &InferArgs,
-    resolved: ResolvedArgs,
-    target: Arc<dyn InferenceTarget>,
-    observer: Arc<dyn Observer>,
-    progress: &TerminalProgress,
-    ui: &mut Ui,
-) -> Result<(), CommandError> {
-    let mut signals = Signals::listen().context("cannot listen for signals")?;
-    let mut source = InputSource::open(&resolved.input, resolved.format, &resolved.column_types)?;
-    let (output, resumed) = open(args, &resolved.output, progress)?;
-    let stats = Arc::new(RunStats::default());
-    let mut report = RunReport::new(Arc::clone(&stats), resumed.clone(), source.size(), &resolved.output);
-    if resumed.complete {
-        progress.say(format_args!("nothing to do: all {} rows have been answered already", resumed.rows));
-        return command_result(RunOutcome::Complete, None, &report);
-    }
-    report.skipped(source.skip(resumed.rows, resumed.last_id.as_deref())?);
+/// The input and the output, after the rows that an earlier run has answered.
+struct PreparedRun {
+    source: InputSource,
+    output: RunOutput,
+    resumed: OutputState,
+}
 
-    let partial = output.partial().map(|path| path.display().to_string());
-    let (stop, mut signal) = (CancellationToken::new(), None);
-    let run = Run { target, options: resolved.run, stats, observer, stop: stop.clone() };
-    let running = run.run(source, output);
-    tokio::pin!(running);
-    let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
-    let ending = loop {
-        tokio::select! {
-            ending = &mut running => break ending,
-            _ = ticks.tick() => report.show(progress),
-            name = signals.next() => {
-                if signal.replace(name).is_some() {
-                    let error = anyhow!("stopped at once by a second signal ({name})");
-                    return Err(CommandError { error, code: FORCED });
+impl InferSession<'_> {
+    async fn infer(self, environment: &dyn Environment) -> Result<(), CommandError> {
+        let progress = Arc::clone(self.progress);
+        let observer: Arc<dyn Observer> = Arc::new(RunObserver::new(progress, self.resolved.verbosity));
+        match &self.resolved.target {
+            RunTarget::Server(transport, options) => {
+                let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
+                let model = options.model.clone();
+                let target: Arc<dyn InferenceTarget> = match transport {
+                    Transport::Rest => Arc::new(RestClient::new(options, listener)?),
+                    Transport::Grpc => Arc::new(GrpcClient::new(options, listener)?),
+                };
+                self.run_to_end(target, observer, Some(&model)).await
+            }
+            RunTarget::Embedded { folder, model, version } => {
+                let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
+                let embedded = Arc::new(embedded);
+                let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
+                let outcome = self.run_to_end(target, observer, None).await;
+                embedded.stop().await;
+                outcome
+            }
+        }
+    }
+
+    /// Runs until every row is answered, the run fails, or a signal stops it. `server_model` is the name of a server's model.
+    async fn run_to_end(
+        self,
+        target: Arc<dyn InferenceTarget>,
+        observer: Arc<dyn Observer>,
+        server_model: Option<&str>,
+    ) -> Result<(), CommandError> {
+        let Self { args, resolved, progress, stats, report } = self;
+        let mut signals = Signals::listen().context("cannot listen for signals")?;
+        let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
+        let (should_resume, rows) = (args.resume, resolved.run.batch_size.get());
+        let (shown, counters) = (Arc::clone(progress), Arc::clone(&stats));
+        let (input, to) = ((resolved.input, resolved.format, resolved.column_types), resolved.output);
+        let prepare = move || {
+            let source = InputSource::open(&input.0, input.1, &input.2)?;
+            prepare(source, &to, should_resume, rows, &counters, &shown)
+        };
+        // The input may be a pipe whose writer is slow, and there may be many rows to skip.
+        let mut preparing = tokio::task::spawn_blocking(prepare);
+        let prepared = loop {
+            tokio::select! {
+                prepared = &mut preparing => break prepared.context("opening the input panicked; this is a bug in mlserver")??,
+                _ = ticks.tick() => report.show(progress),
+                signal = signals.next() => return Err(stopped(signal, report)),
+            }
+        };
+        let PreparedRun { source, output, resumed } = prepared;
+        let is_complete = resumed.complete;
+        report.prepared(resumed, source.size());
+        if is_complete {
+            progress.say(format_args!("nothing to do: all {} rows have been answered already", report.rows()));
+            return command_result(RunOutcome::Complete, None, report);
+        }
+
+        let partial = output.partial().map(|path| path.display().to_string());
+        let (stop, mut signal) = (CancellationToken::new(), None);
+        let run = Run { target, options: resolved.run, stats, observer, stop: stop.clone() };
+        let running = run.run(source, output);
+        tokio::pin!(running);
+        let ending = loop {
+            tokio::select! {
+                ending = &mut running => break ending,
+                _ = ticks.tick() => report.show(progress),
+                name = signals.next() => {
+                    if signal.replace(name).is_some() {
+                        let error = anyhow!("stopped at once by a second signal ({name})");
+                        return Err(CommandError { error, code: FORCED });
+                    }
+                    stop.cancel();
+                    let message = "stopping after the requests in flight; a second signal stops at once";
+                    progress.warn(format_args!("{name}: {message}"));
                 }
-                stop.cancel();
-                let message = "stopping after the requests in flight; a second signal stops at once";
-                progress.warn(format_args!("{name}: {message}"));
             }
-        }
-    };
-    progress.finish();
-    let outcome = command_result(ending, signal, &report);
-    match args.summary {
-        SummaryFormat::Json if resolved.output == OutputTarget::Stdout => {
-            progress.raw(format_args!("{}", report.json(&outcome)));
-        }
-        SummaryFormat::Json => ui.line(report.json(&outcome))?,
-        SummaryFormat::Text => progress.say(format_args!("{}", report.text())),
+        };
+        let is_unreachable = matches!(
+            &ending,
+            RunOutcome::Failed(RunError::Target(failure)) if failure.kind == FailureKind::Unreachable
+        );
+        let folder = server_model.filter(|model| is_unreachable && Path::new(model).join(SETTINGS).is_file());
+        command_result(ending, signal, report).map_err(|failure| with_hints(failure, partial, folder, report))
     }
-    outcome.map_err(|failure| with_hint(failure, partial, &report))
 }
 
-/// Opens the output, after the answers of an interrupted run if it is to be resumed.
-fn open(
-    args: &InferArgs,
-    place: &OutputTarget,
+/// Opens the output. To resume a run, checks and skips the rows that have been answered.
+fn prepare(
+    mut source: InputSource,
+    to: &OutputTarget,
+    should_resume: bool,
+    batch_size: usize,
+    stats: &RunStats,
     progress: &TerminalProgress,
-) -> Result<(RunOutput, OutputState), CommandError> {
-    match place {
-        OutputTarget::File(path) if args.resume => {
-            let (output, resumed) = RunOutput::resume(path)?;
-            if resumed.rows > 0 && !resumed.complete {
-                progress.say(format_args!("resuming after {} answered rows", resumed.rows));
-            }
-            Ok((output, resumed))
+) -> Result<PreparedRun, CommandError> {
+    let path = match to {
+        OutputTarget::Stdout => {
+            let output = RunOutput::stream(standard_output(), "standard output");
+            return Ok(PreparedRun { source, output, resumed: OutputState::default() });
         }
-        place => {
-            let (output, lost) = RunOutput::create(place)?;
-            if lost > 0 {
-                progress.warn(format_args!(
-                    "starting over: dropping the answers to {lost} rows of an interrupted run (--resume keeps them)"
-                ));
-            }
-            Ok((output, OutputState::default()))
+        OutputTarget::File(path) => path,
+    };
+    if !should_resume {
+        let (output, lost) = RunOutput::create(path)?;
+        if lost > 0 {
+            progress.warn(format_args!(
+                "starting over: dropping the answers to {lost} rows of an interrupted run (--resume keeps them)"
+            ));
         }
+        return Ok(PreparedRun { source, output, resumed: OutputState::default() });
     }
+    let (mut output, mut resumed) = RunOutput::resume(path)?;
+    source.skip(resumed.rows, &mut output.answered_ids()?, stats)?;
+    if resumed.complete && source.has_more(batch_size)? {
+        output = output.reopen(resumed.rows)?;
+        resumed.complete = false;
+    }
+    if resumed.rows > 0 && !resumed.complete {
+        progress.say(format_args!("resuming after {} answered rows", resumed.rows));
+    }
+    Ok(PreparedRun { source, output, resumed })
+}
+
+/// Returns the failure of a run that a signal has stopped.
+fn stopped(signal: &str, report: &RunReport) -> CommandError {
+    let code = match signal {
+        "SIGTERM" => TERMINATED,
+        "SIGQUIT" => QUIT,
+        _ => INTERRUPTED,
+    };
+    CommandError { error: anyhow!("stopped by {signal} after {} rows", report.rows()), code }
 }
 
 /// Converts the outcome of a run into the result of the command.
@@ -153,13 +220,10 @@ fn command_result(ending: RunOutcome, signal: Option<&str>, report: &RunReport) 
             let error = anyhow!("{failed} of {rows} rows failed; the output has a line for each");
             Err(CommandError { error, code: SOME_FAILED })
         }
-        RunOutcome::Stopped => {
-            let signal = signal.unwrap_or("a signal");
-            Err(CommandError { error: anyhow!("stopped by {signal} after {rows} rows"), code: INTERRUPTED })
-        }
+        RunOutcome::Stopped => Err(stopped(signal.unwrap_or("a signal"), report)),
         RunOutcome::Failed(RunError::Output(OutputError::Closed)) => {
             let error = anyhow!("the reader of the answers has closed the pipe, after {rows} rows or more");
-            Err(CommandError { error, code: INTERRUPTED })
+            Err(CommandError { error, code: CLOSED })
         }
         RunOutcome::Failed(error) => Err(CommandError {
             error: anyhow::Error::new(error).context(format!("stopped after {rows} rows")),
@@ -168,14 +232,23 @@ fn command_result(ending: RunOutcome, signal: Option<&str>, report: &RunReport) 
     }
 }
 
-/// Adds a hint on how to resume the run, if it has left answers.
-fn with_hint(failure: CommandError, partial: Option<String>, report: &RunReport) -> CommandError {
-    match partial {
-        Some(partial) if failure.code != SOME_FAILED && report.rows() > 0 => {
-            let hint =
-                format!("hint: the answers so far are in `{partial}`; repeat the command with --resume to continue");
-            CommandError { error: anyhow!("{:#}\n{hint}", failure.error), ..failure }
-        }
-        _ => failure,
+/// Adds hints on how to continue: with the answers that the run has left, or with the model in a folder instead of a server.
+fn with_hints(
+    failure: CommandError,
+    partial: Option<String>,
+    folder: Option<&str>,
+    report: &RunReport,
+) -> CommandError {
+    let partial = partial.filter(|_| failure.code != SOME_FAILED && report.rows() > 0);
+    let partial = partial.map(|partial| {
+        format!("hint: the answers so far are in `{partial}`; repeat the command with --resume to continue")
+    });
+    let folder = folder.map(|folder| {
+        format!("hint: `{folder}` is also a folder with a model; `--embedded {folder}` loads it without a server")
+    });
+    let hints: Vec<String> = partial.into_iter().chain(folder).collect();
+    if hints.is_empty() {
+        return failure;
     }
+    CommandError { error: anyhow!("{:#}\n{}", failure.error, hints.join("\n")), ..failure }
 }

@@ -1,8 +1,12 @@
 //! Resolves arguments and environment variables into the options of a run.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::fs::{self, File, Metadata};
+use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,16 +15,15 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::cli::infer::{InferArgs, InputFormat, Transport};
+use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport};
 use crate::client::{
-    Backoff, Concurrency, Endpoint, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TransportOptions, Verbosity,
+    Backoff, Concurrency, Endpoint, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TransportOptions,
+    Verbosity, output_files,
 };
 use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
 use crate::types::Datatype;
 
-/// The prefix of all environment variables.
-const PREFIX: &str = "MLSERVER_INFER_";
 const URL: &str = "localhost:8080";
 const GRPC_URL: &str = "localhost:8081";
 const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
@@ -30,8 +33,6 @@ const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
 const TABLE_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not zero");
 /// For a model in this process, which can take more rows at once.
 const EMBEDDED_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(1000).expect("it is not zero");
-/// The file that marks the folder of a model.
-const SETTINGS: &str = "model-settings.json";
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The resolved arguments.
@@ -76,33 +77,37 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let variables = environment.variables().into_iter().collect();
     let mut reader = ArgumentReader { variables, problems: Vec::new() };
     let (target, warnings) = target(args, &mut reader);
-    let input = reader.value(args.input_data_path.clone(), "INPUT_DATA_PATH", parse);
-    let input = reader.required(input, "--input-data-path", "INPUT_DATA_PATH");
-    let output = reader.value(args.output_data_path.clone(), "OUTPUT_DATA_PATH", parse);
-    let output = reader.required(output, "--output-data-path", "OUTPUT_DATA_PATH");
-    let workers = reader.value(args.workers, "WORKERS", parse);
-    let max_workers = reader.value(args.max_workers, "MAX_WORKERS", parse);
-    let attempts = reader.value(args.retries, "RETRIES", parse).unwrap_or(RETRIES);
-    let format = reader.value(args.input_format, "INPUT_FORMAT", |text| InputFormat::from_str(text, true));
+    let input = reader.value(args.input_data_path.clone(), &InferVariable::INPUT_DATA_PATH, parse);
+    let input = reader.required(input, "--input-data-path", &InferVariable::INPUT_DATA_PATH);
+    let output = reader.value(args.output_data_path.clone(), &InferVariable::OUTPUT_DATA_PATH, parse);
+    let output = reader.required(output, "--output-data-path", &InferVariable::OUTPUT_DATA_PATH);
+    let workers = reader.value(args.workers, &InferVariable::WORKERS, parse);
+    let max_workers = reader.value(args.max_workers, &InferVariable::MAX_WORKERS, parse);
+    let attempts = reader.value(args.retries, &InferVariable::RETRIES, parse).unwrap_or(RETRIES);
+    let format =
+        reader.value(args.input_format, &InferVariable::INPUT_FORMAT, |text| InputFormat::from_str(text, true));
     let format =
         format.map_or_else(|| input.as_deref().map_or(SourceFormat::Requests, SourceFormat::of), SourceFormat::from);
     let column_types = reader.column_types(&args.column_types, format);
-    let batch_size = reader.value(args.batch_size, "BATCH_SIZE", parse);
+    let batch_size = reader.value(args.batch_size, &InferVariable::BATCH_SIZE, parse);
     let batch_size = batch_size.unwrap_or(match (format.is_table(), &target) {
         (false, _) => NonZeroUsize::MIN,
         (true, Some(RunTarget::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
         (true, _) => TABLE_BATCH_SIZE,
     });
     let spacing = RequestSpacing {
-        interval: reader.seconds(args.batch_interval, "--batch-interval", "BATCH_INTERVAL").unwrap_or_default(),
-        jitter: reader.seconds(args.batch_jitter, "--batch-jitter", "BATCH_JITTER").unwrap_or_default(),
+        interval: reader
+            .seconds(args.batch_interval, "--batch-interval", &InferVariable::BATCH_INTERVAL)
+            .unwrap_or_default(),
+        jitter: reader.seconds(args.batch_jitter, "--batch-jitter", &InferVariable::BATCH_JITTER).unwrap_or_default(),
     };
-    let rows_per_second = reader.value(args.rate, "RATE", parse);
+    let rows_per_second = reader.value(args.rate, &InferVariable::RATE, parse);
     if rows_per_second.is_some_and(|rate: f64| !(rate > 1e-6 && rate.is_finite())) {
         reader.problems.push("--rate: expected a positive number of rows per second".to_owned());
     }
-    let extra = reader.flag(args.extra_verbose || args.verbose > 1, "EXTRA_VERBOSE");
-    let verbose = reader.flag(args.verbose > 0, "VERBOSE");
+    let is_extra = args.extra_verbose || args.verbose > 1;
+    let extra = reader.flag(is_extra, args.no_verbose, &InferVariable::EXTRA_VERBOSE);
+    let verbose = reader.flag(args.verbose > 0, args.no_verbose, &InferVariable::VERBOSE);
     if let (Some(workers), Some(max)) = (workers, max_workers)
         && workers > max
     {
@@ -114,11 +119,13 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         );
     }
     if let (Some(input), Some(output)) = (&input, &output)
-        && is_same_file(input, output)
+        && let Some(file) = same_file(input, output)
     {
-        reader
-            .problems
-            .push(format!("`{}` is both input and output: choose another file for the answers", input.display()));
+        let input =
+            if input == Path::new("-") { "standard input".to_owned() } else { format!("`{}`", input.display()) };
+        reader.problems.push(format!(
+            "{input} is the same file as the output {file}: it is both input and output; choose another file for the answers"
+        ));
     }
     // Each of them is present, or a problem has been recorded.
     let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
@@ -175,27 +182,30 @@ fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
 
 /// Resolves the target of the run, with warnings. The target is `None` if a problem was recorded.
 fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, Vec<String>) {
-    let transport = reader.value(args.transport, "TRANSPORT", |text| Transport::from_str(text, true));
+    let model: Option<String> = reader.value(args.model_name.clone(), &InferVariable::MODEL_NAME, parse);
+    let version = reader.value(args.model_version.clone(), &InferVariable::MODEL_VERSION, parse);
+    if let Some(folder) = args.embedded.clone() {
+        let warnings = args.timeout.map(|_| "--timeout has no effect with --embedded".to_owned()).into_iter().collect();
+        return (Some(RunTarget::Embedded { folder, model, version }), warnings);
+    }
+    let transport = reader.value(args.transport, &InferVariable::TRANSPORT, |text| Transport::from_str(text, true));
     let transport = transport.unwrap_or_default();
-    let (use_ssl, insecure) = (reader.flag(args.use_ssl, "USE_SSL"), reader.flag(args.insecure, "INSECURE"));
-    let url: Option<String> = reader.value(args.url.clone(), "URL", parse);
-    let model: Option<String> = reader.value(args.model_name.clone(), "MODEL_NAME", parse);
-    let is_folder = |name: &String| url.is_none() && Path::new(name).join(SETTINGS).is_file();
-    let (embedded, model) = match (&args.embedded, model) {
-        (Some(folder), model) => (Some(folder.clone()), model),
-        (None, Some(folder)) if is_folder(&folder) => (Some(folder.into()), None),
-        (None, model) => (None, model),
-    };
+    let use_ssl = reader.flag(args.use_ssl, args.no_use_ssl, &InferVariable::USE_SSL);
+    let insecure = reader.flag(args.insecure, args.no_insecure, &InferVariable::INSECURE);
+    let url: Option<String> = reader.value(args.url.clone(), &InferVariable::URL, parse);
     let url = url.unwrap_or_else(|| match transport {
         Transport::Rest => URL.to_owned(),
         Transport::Grpc => GRPC_URL.to_owned(),
     });
     let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
-    let model = if embedded.is_some() { model } else { reader.required(model, "--model-name", "MODEL_NAME") };
-    let version = reader.value(args.model_version.clone(), "MODEL_VERSION", parse);
+    let model = reader.required(model, "--model-name", &InferVariable::MODEL_NAME);
     let (headers, warnings) = reader.headers(&args.request_headers);
-    let timeout = reader.seconds(args.timeout, "--timeout", "CONNECTION_TIMEOUT").filter(|time| !time.is_zero());
+    let timeout = reader.seconds(args.timeout, "--timeout", &InferVariable::CONNECTION_TIMEOUT);
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        reader.problems.push("--timeout: invalid duration `0`: expected more than 0 seconds".to_owned());
+    }
     let timeout = timeout.unwrap_or(TIMEOUT);
+<<<<<<< HEAD
     let binary = reader.flag(args.binary_data, "BINARY_DATA");
     let http2 = reader.flag(args.http2, "HTTP2");
     let ca = reader.value(args.ca.clone(), "CA", parse);
@@ -220,30 +230,78 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
                 key,
                 http2,
             };
+=======
+    let binary = reader.flag(args.binary_data, args.no_binary_data, &InferVariable::BINARY_DATA);
+    let http2 = reader.flag(args.http2, args.no_http2, &InferVariable::HTTP2);
+    let target = match (endpoint, model) {
+        (Some(endpoint), Some(model)) => {
+            let options = TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 };
+>>>>>>> b
             Some(RunTarget::Server(transport, Box::new(options)))
         }
-        (None, ..) => None,
+        _ => None,
     };
     (target, warnings)
 }
 
-fn is_same_file(input: &Path, output: &Path) -> bool {
-    matches!((input.canonicalize(), output.canonicalize()), (Ok(input), Ok(output)) if input == output && input.is_file())
+impl fmt::Display for RunTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |model: &str, version: &Option<String>| match version {
+            Some(version) => format!("model `{model}`, version `{version}`,"),
+            None => format!("model `{model}`"),
+        };
+        match self {
+            Self::Server(transport, options) => {
+                let transport = match transport {
+                    Transport::Rest => "REST",
+                    Transport::Grpc => "gRPC",
+                };
+                let model = named(&options.model, &options.version);
+                write!(f, "{model} of the server at {} ({transport})", options.endpoint.shown())
+            }
+            Self::Embedded { folder, model, version } => {
+                let model = model.as_ref().map_or_else(|| "the model".to_owned(), |model| named(model, version));
+                write!(f, "{model} of the folder `{}`, in this process", folder.display())
+            }
+        }
+    }
+}
+
+/// Returns the file of the output that is the input, too, under whatever names.
+fn same_file(input: &Path, output: &Path) -> Option<String> {
+    let identity = |file: &Metadata| file.is_file().then(|| (file.dev(), file.ino()));
+    let of_path = |path: &Path| fs::metadata(path).ok().and_then(|file| identity(&file));
+    let of_stream = |stream: BorrowedFd<'_>| {
+        let file = File::from(stream.try_clone_to_owned().ok()?);
+        file.metadata().ok().and_then(|file| identity(&file))
+    };
+    let stream = Path::new("-");
+    let input = if input == stream { of_stream(io::stdin().as_fd()) } else { of_path(input) }?;
+    if output == stream {
+        return (of_stream(io::stdout().as_fd()) == Some(input)).then(|| "(standard output)".to_owned());
+    }
+    let mut files = output_files(output).into_iter();
+    files.find(|file| of_path(file) == Some(input)).map(|file| format!("`{}`", file.display()))
 }
 
 impl ArgumentReader {
-    fn variable(&self, name: &str) -> Option<&str> {
+    fn variable(&self, variable: &InferVariable) -> Option<&str> {
         // An empty variable counts as unset, as in the original.
-        self.variables.get(&format!("{PREFIX}{name}")).map(String::as_str).filter(|text| !text.is_empty())
+        self.variables.get(variable.name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     /// Returns the argument, or the value of the environment variable if there is no argument.
-    fn value<T>(&mut self, given: Option<T>, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    fn value<T>(
+        &mut self,
+        given: Option<T>,
+        variable: &InferVariable,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         if given.is_some() {
             return given;
         }
-        let text = self.variable(name)?;
-        let value = parse(text).map_err(|error| format!("{PREFIX}{name}: `{text}`: {error}"));
+        let text = self.variable(variable)?;
+        let value = parse(text).map_err(|error| format!("{}: `{text}`: {error}", variable.name));
         self.checked(value)
     }
 
@@ -251,26 +309,27 @@ impl ArgumentReader {
         value.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    fn required<T>(&mut self, value: Option<T>, flag: &str, name: &str) -> Option<T> {
-        let is_set = self.variable(name).is_some();
+    fn required<T>(&mut self, value: Option<T>, flag: &str, variable: &InferVariable) -> Option<T> {
+        let is_set = self.variable(variable).is_some();
         if value.is_none() && !is_set {
-            self.problems.push(format!("{flag} (or {PREFIX}{name}) is required"));
+            self.problems.push(format!("{flag} (or {}) is required", variable.name));
         }
         value
     }
 
-    /// Reads a flag, whose environment variable has one of the original's words for true and false.
-    fn flag(&mut self, given: bool, name: &str) -> bool {
+    /// Reads a flag that may be given or switched off. Its environment variable has one of the original's words for true and
+    /// false.
+    fn flag(&mut self, given: bool, is_off: bool, variable: &InferVariable) -> bool {
         let read = |text: &str| match text.trim().to_ascii_lowercase().as_str() {
             "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
             "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
             _ => Err("expected true or false".to_owned()),
         };
-        self.value(given.then_some(true), name, read).unwrap_or(false)
+        self.value((given || is_off).then_some(given), variable, read).unwrap_or(false)
     }
 
-    fn seconds(&mut self, given: Option<f64>, flag: &str, name: &str) -> Option<Duration> {
-        let seconds = self.value(given, name, parse)?;
+    fn seconds(&mut self, given: Option<f64>, flag: &str, variable: &InferVariable) -> Option<Duration> {
+        let seconds = self.value(given, variable, parse)?;
         let time = Duration::try_from_secs_f64(seconds);
         self.checked(time.map_err(|_| format!("{flag}: invalid duration `{seconds}`: expected seconds, 0 or more")))
     }
@@ -296,7 +355,7 @@ impl ArgumentReader {
     fn headers(&mut self, given: &[String]) -> (HeaderMap, Vec<String>) {
         let of_variable: Vec<String>;
         let entries = if given.is_empty() {
-            let text = self.variable("REQUEST_HEADERS").unwrap_or_default();
+            let text = self.variable(&InferVariable::REQUEST_HEADERS).unwrap_or_default();
             of_variable = text.split_whitespace().map(str::to_owned).collect();
             &of_variable
         } else {
@@ -323,6 +382,8 @@ impl ArgumentReader {
 
 #[cfg(test)]
 mod tests {
+    use clap::Args;
+
     use super::*;
     use crate::settings::env::MapEnvironment;
 
@@ -414,10 +475,113 @@ mod tests {
             "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file",
         ];
         assert_eq!(problems(&wrong, &variables), expected);
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let same = Some(file.path().to_owned());
-        let same = InferArgs { input_data_path: same.clone(), output_data_path: same, ..args() };
-        assert!(problems(&same, &[])[0].ends_with("is both input and output: choose another file for the answers"));
+    }
+
+    #[test]
+    fn infer_output_that_is_the_input_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let check = |input: &str, output: &str| {
+            let (input, output) = (Some(path(input)), Some(path(output)));
+            let args = InferArgs { input_data_path: input, output_data_path: output, ..args() };
+            resolve(&args, &environment(&[])).map(drop).map_err(|failure| failure.error.to_string())
+        };
+        fs::write(path("in"), "").unwrap();
+        fs::hard_link(path("in"), path("hard")).unwrap();
+        std::os::unix::fs::symlink(path("in"), path("soft")).unwrap();
+        fs::write(path("out.partial"), "").unwrap();
+        fs::write(path("other"), "").unwrap();
+        for (input, output) in
+            [("in", "in"), ("in", "hard"), ("hard", "in"), ("soft", "in"), ("in", "soft"), ("out.partial", "out")]
+        {
+            let problem = check(input, output).unwrap_err();
+            assert!(
+                problem.ends_with("both input and output; choose another file for the answers"),
+                "{input} {output}: {problem}"
+            );
+        }
+        check("in", "other").unwrap();
+        check("in", "out").unwrap();
+    }
+
+    #[test]
+    fn infer_every_variable_has_an_effect_and_its_help() {
+        let shown = |variables: &[(&str, &str)]| format!("{:?}", resolve(&args(), &environment(variables)).unwrap());
+        let all = |variables: &[(&str, &str)]| {
+            format!("{:?}", resolve(&InferArgs::default(), &environment(variables)).unwrap())
+        };
+        let required = [("MODEL_NAME", "m"), ("INPUT_DATA_PATH", "in"), ("OUTPUT_DATA_PATH", "out")];
+        assert_eq!(all(&required), shown(&[]));
+        let command = InferArgs::augment_args(clap::Command::new("infer"));
+        for variable in InferVariable::ALL {
+            let name = variable.name.strip_prefix("MLSERVER_INFER_").unwrap();
+            let value = match name {
+                "INPUT_FORMAT" => "csv",
+                "TRANSPORT" => "grpc",
+                "REQUEST_HEADERS" => "a:b",
+                "URL" => "h:1",
+                "INPUT_DATA_PATH" | "OUTPUT_DATA_PATH" | "MODEL_NAME" | "MODEL_VERSION" => "other",
+                "BINARY_DATA" | "USE_SSL" | "INSECURE" | "HTTP2" | "VERBOSE" | "EXTRA_VERBOSE" => "yes",
+                _ => "7",
+            };
+            if let Some(index) = required.iter().position(|(other, _)| *other == name) {
+                let mut changed = required;
+                changed[index].1 = value;
+                assert_ne!(all(&changed), all(&required), "{name}");
+            } else {
+                assert_ne!(shown(&[(name, value)]), shown(&[]), "{name}");
+            }
+            let argument = command.get_arguments().find(|arg| arg.get_id() == variable.argument).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.contains(variable.name) && help.contains("[env: MLSERVER_INFER_"), "{help}");
+            assert!(!argument.is_hide_set(), "{name}");
+        }
+        for argument in command.get_arguments() {
+            let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let has_variable = InferVariable::ALL.iter().any(|variable| argument.get_id() == variable.argument);
+            assert_eq!(text.contains("[env:"), has_variable, "{text}");
+            assert!(argument.get_help_heading().is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn infer_flags_can_be_switched_off() {
+        #[derive(Debug, clap::Parser)]
+        struct Parsed {
+            #[command(flatten)]
+            args: InferArgs,
+        }
+        let names = ["BINARY_DATA", "USE_SSL", "INSECURE", "HTTP2", "VERBOSE", "EXTRA_VERBOSE"];
+        let variables: Vec<_> = names.into_iter().map(|name| (name, "1")).collect();
+        let resolved = |flags: &[&str], variables: &[(&str, &str)]| {
+            let flags = ["infer", "-m", "m", "-i", "in", "-o", "out"].iter().chain(flags);
+            let Parsed { args } = clap::Parser::try_parse_from(flags).unwrap();
+            let resolved = resolve(&args, &environment(variables)).unwrap();
+            let options = server(&resolved);
+            let tls = options.endpoint.is_tls();
+            ([options.binary, tls, options.insecure, options.http2], resolved.verbosity)
+        };
+        let off = ["--no-binary-data", "--no-use-ssl", "--no-insecure", "--no-http2", "--no-verbose"];
+        let on = ["--binary-data", "--use-ssl", "--insecure", "--http2", "-vv"];
+        assert_eq!(resolved(&[], &variables), ([true; 4], Verbosity::Extra));
+        assert_eq!(resolved(&off, &variables), ([false; 4], Verbosity::Normal));
+        assert_eq!(resolved(&[off, on].concat(), &[]), ([true; 4], Verbosity::Extra), "the last one counts");
+        assert_eq!(resolved(&[on, off].concat(), &variables), ([false; 4], Verbosity::Normal));
+    }
+
+    #[test]
+    fn infer_embedded_ignores_variables_for_servers() {
+        let args = InferArgs { embedded: Some("models".into()), timeout: Some(1.0), ..args() };
+        let resolved = resolve(&args, &environment(&[("URL", "ftp://h"), ("USE_SSL", "maybe")])).unwrap();
+        assert_eq!(resolved.target.to_string(), "model `m` of the folder `models`, in this process");
+        assert_eq!(resolved.warnings, ["--timeout has no effect with --embedded"]);
+    }
+
+    #[test]
+    fn infer_timeout_of_zero_is_rejected() {
+        let problem = "--timeout: invalid duration `0`: expected more than 0 seconds";
+        assert_eq!(problems(&InferArgs { timeout: Some(0.0), ..args() }, &[]), [problem]);
+        assert_eq!(problems(&args(), &[("CONNECTION_TIMEOUT", "0")]), [problem]);
     }
 
     #[test]

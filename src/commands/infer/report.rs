@@ -44,26 +44,28 @@ impl Observer for RunObserver {
 pub(super) struct RunReport {
     stats: Arc<RunStats>,
     resumed: OutputState,
-    /// Bytes of the input that were skipped.
-    skipped: u64,
+    /// The input and the output are open, and answered rows have been skipped.
+    prepared: bool,
     size: Option<u64>,
-    output: String,
+    output: Option<String>,
     start: Instant,
     recent: VecDeque<(Instant, u64)>,
 }
 
 impl RunReport {
-    pub(super) fn new(stats: Arc<RunStats>, resumed: OutputState, size: Option<u64>, output: &OutputTarget) -> Self {
-        let output = match output {
+    /// Starts with a run that has done nothing. `output` is `None` if it is not known.
+    pub(super) fn new(stats: Arc<RunStats>, output: Option<&OutputTarget>) -> Self {
+        let output = output.map(|output| match output {
             OutputTarget::Stdout => "-".to_owned(),
             OutputTarget::File(path) => path.display().to_string(),
-        };
-        Self { stats, resumed, skipped: 0, size, output, start: Instant::now(), recent: VecDeque::new() }
+        });
+        let resumed = OutputState::default();
+        Self { stats, resumed, prepared: false, size: None, output, start: Instant::now(), recent: VecDeque::new() }
     }
 
-    /// Records how many bytes of the input were skipped, and starts the clock.
-    pub(super) fn skipped(&mut self, bytes: u64) {
-        (self.skipped, self.start) = (bytes, Instant::now());
+    /// Records the rows of an earlier run and the size of the input, and starts the clock.
+    pub(super) fn prepared(&mut self, resumed: OutputState, size: Option<u64>) {
+        (self.resumed, self.size, self.prepared, self.start) = (resumed, size, true, Instant::now());
     }
 
     /// Returns how many rows have a line in the output, including those of earlier runs.
@@ -79,31 +81,46 @@ impl RunReport {
     /// Shows the progress.
     pub(super) fn show(&mut self, progress: &TerminalProgress) {
         let (now, snapshot) = (Instant::now(), self.stats.snapshot());
+        if !self.prepared {
+            match snapshot.skipped_rows {
+                0 => progress.wait(format_args!("reading the input")),
+                rows => progress.wait(format_args!("skipped {rows} rows that have been answered")),
+            }
+            return;
+        }
         self.recent.push_back((now, snapshot.rows));
         while self.recent.len() > 2 && now - self.recent[0].0 > RECENT {
             self.recent.pop_front();
         }
         let (since, before) = self.recent[0];
-        let speed = per_second(snapshot.rows - before, now - since);
-        let share = self.size.map(|size| share(self.skipped + snapshot.bytes, size));
-        let left = self.size.and_then(|size| self.left(&snapshot, size));
-        let eta = left.map_or_else(String::new, |left| format!(", {} left", clock(left)));
-        let text = format!(
-            "{} rows, {speed:.0} rows/s, {} failed, {} in flight, {}{eta}",
-            self.rows(),
-            self.failed(),
-            snapshot.concurrency,
-            latencies(&snapshot)
-        );
-        progress.show(&ProgressUpdate { share, text });
+        let rows = self.rows();
+        let done = snapshot.skipped_bytes + snapshot.bytes;
+        progress.show(&ProgressUpdate {
+            rows,
+            total: self.size.and_then(|size| estimate(rows, done, size)),
+            share: self.size.map(|size| share(done, size)),
+            rate: per_second(snapshot.rows - before, now - since),
+            left: self.size.and_then(|size| self.left(&snapshot, size.saturating_sub(done))),
+            text: format!(
+                "{} failed, {} of {} requests in flight, {}",
+                self.failed(),
+                snapshot.in_flight,
+                snapshot.concurrency,
+                latencies(&snapshot)
+            ),
+        });
     }
 
-    /// Estimates how long the rest will take at the throughput so far.
-    fn left(&self, snapshot: &StatsSnapshot, size: u64) -> Option<Duration> {
-        let left = size.saturating_sub(self.skipped + snapshot.bytes);
+    /// Estimates how long the rest, in bytes, will take at the throughput so far.
+    fn left(&self, snapshot: &StatsSnapshot, rest: u64) -> Option<Duration> {
         let speed = per_second(snapshot.bytes, self.start.elapsed());
         #[expect(clippy::cast_precision_loss, reason = "an error of one byte in 2^52 does not matter")]
-        (speed > 0.0).then(|| Duration::try_from_secs_f64(left as f64 / speed).ok()).flatten()
+        (speed > 0.0).then(|| Duration::try_from_secs_f64(rest as f64 / speed).ok()).flatten()
+    }
+
+    /// Reports whether there is anything to sum up.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows() == 0
     }
 
     /// Returns the summary as text.
@@ -160,7 +177,20 @@ fn share(done: u64, all: u64) -> f64 {
     share.min(1.0)
 }
 
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+/// Estimates the number of rows of an input of `size` bytes, of which `done` had `rows`.
+fn estimate(rows: u64, done: u64, size: u64) -> Option<u64> {
+    let total = u128::from(rows) * u128::from(size.max(done)) / u128::from(done.max(1));
+    (done > 0).then(|| u64::try_from(total).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_estimates_the_number_of_rows() {
+        assert_eq!(estimate(0, 0, 100), None);
+        assert_eq!(estimate(10, 50, 100), Some(20));
+        assert_eq!(estimate(10, 120, 100), Some(10), "the input has grown");
+    }
 }

@@ -1,5 +1,7 @@
 //! Models that run in the command's own process.
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 
 use super::{IRISES, InferCommand, irises, without_inference_id};
@@ -20,7 +22,49 @@ fn infer_embedded_model_matches_the_server() {
     assert_eq!(expected[1]["outputs"][0]["data"][0], IRISES[1].1);
     assert_eq!(ask(&["--embedded", &folder, "-m", IRIS]), expected);
     assert_eq!(ask(&["--embedded", &folder, "-m", IRIS, "--model-version", "v1.0.0"]), expected);
-    assert_eq!(ask(&["-m", &format!("{folder}/{IRIS}")]), expected, "a folder with a model is enough");
+}
+
+#[test]
+fn infer_asks_a_server_unless_embedded_is_given() {
+    let folder = Folder::quickstart();
+    let root = folder.root().to_str().unwrap();
+    // Nothing listens on this port once the listener is gone.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let model = format!("{root}/{IRIS}");
+    let flags = ["-m", &model, "-u", &address, "-r", "1", "-i", "in.jsonl", "-o", "out.jsonl"];
+    let ran = InferCommand::new(irises(1)).flags(&flags).run();
+    assert_eq!(ran.code, Some(1), "a folder in --model-name does not replace the server: {}", ran.stderr);
+    let target = format!("target: model `{model}` of the server at http://{address} (REST)\n");
+    assert!(ran.stderr.starts_with(&target), "{}", ran.stderr);
+    let hint =
+        format!("hint: `{model}` is also a folder with a model; `--embedded {model}` loads it without a server\n");
+    assert!(ran.stderr.ends_with(&hint), "{}", ran.stderr);
+
+    let embedded = ["--embedded", &model, "-i", "in.jsonl", "-o", "out.jsonl"];
+    let ran = InferCommand::new(irises(1)).flags(&embedded).run();
+    assert_eq!(ran.lines(0).len(), 1);
+    let target = format!("target: the model of the folder `{model}`, in this process\n");
+    assert!(ran.stderr.starts_with(&target), "{}", ran.stderr);
+    assert_eq!(InferCommand::new(irises(1)).flags(&embedded).flags(&["--quiet"]).run().stderr, "");
+}
+
+#[test]
+fn infer_embedded_rejects_flags_for_servers() {
+    for flags in [
+        &["--url", "h:1"][..],
+        &["--transport", "grpc"],
+        &["--request-headers", "a: b"],
+        &["--use-ssl"],
+        &["--insecure"],
+        &["--http2"],
+        &["--binary-data"],
+    ] {
+        let infer =
+            InferCommand::new("").flags(&["--embedded", "models", "-i", "in.jsonl", "-o", "out.jsonl"]).flags(flags);
+        let ran = infer.run();
+        assert_eq!(ran.code, Some(2), "{flags:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("cannot be used with"), "{}", ran.stderr);
+    }
 }
 
 #[test]
@@ -40,8 +84,6 @@ fn infer_embedded_unknown_model_is_rejected() {
         assert_eq!(ran.code, Some(1));
         assert!(ran.stderr.contains(message), "{}", ran.stderr);
     }
-    let both = InferCommand::new("").flags(&["--embedded", root, "-u", "h:1", "-i", "-", "-o", "-"]).run();
-    assert_eq!(both.code, Some(2), "{}", both.stderr);
 }
 
 #[test]

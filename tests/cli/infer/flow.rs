@@ -129,6 +129,6 @@ fn infer_closed_stdout_ends_the_run() {
     let first = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     assert!(first.contains("\"id\":\"id-0\""));
     let ran = infer.ended(child);
-    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert_eq!(ran.code, Some(141), "{}", ran.stderr);
     assert!(ran.stderr.starts_with("error: the reader of the answers has closed the pipe"), "{}", ran.stderr);
 }

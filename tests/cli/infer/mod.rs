@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use mlserver::cli::infer::InferVariable;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -306,26 +307,37 @@ fn infer_help_lists_every_flag_and_variable() {
     let ran = InferCommand::new("").flags(&["--help"]).run();
     assert_eq!(ran.code, Some(0));
     insta::assert_snapshot!("help", ran.stdout);
-    let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    for variable in [
-        "URL",
-        "MODEL_NAME",
-        "INPUT_DATA_PATH",
-        "OUTPUT_DATA_PATH",
-        "WORKERS",
-        "RETRIES",
-        "BATCH_SIZE",
-        "BINARY_DATA",
-        "VERBOSE",
-        "EXTRA_VERBOSE",
-        "TRANSPORT",
-        "REQUEST_HEADERS",
-        "CONNECTION_TIMEOUT",
-        "BATCH_INTERVAL",
-        "BATCH_JITTER",
-        "USE_SSL",
-        "INSECURE",
-    ] {
-        assert!(text.contains(&format!("[env: MLSERVER_INFER_{variable}")), "{variable}");
+    for heading in ["Input:", "Output:", "Server:", "Concurrency:", "Reporting:"] {
+        assert!(ran.stdout.lines().any(|line| line == heading), "{heading}");
     }
+    let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for variable in InferVariable::ALL {
+        assert!(text.contains(variable.name), "{variable:?}");
+    }
+}
+
+#[test]
+fn infer_summary_is_printed_when_a_run_cannot_start() {
+    let infer = InferCommand::new("").flags(&["-m", "m", "-i", "nowhere", "-o", "out.jsonl", "--summary", "json"]);
+    let ran = infer.run();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&summary["rows"], &summary["exit_code"], &summary["output"]),
+        (&json!(0), &json!(1), &json!("out.jsonl"))
+    );
+    assert!(summary["error"].as_str().unwrap().starts_with("cannot open `nowhere`"), "{summary}");
+    let ran = InferCommand::new("").flags(&["-m", "m", "-o", "-", "--summary", "json"]).run();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    let summary: Value = serde_json::from_str(ran.stderr.lines().next().unwrap()).unwrap();
+    assert_eq!(summary["exit_code"], 2);
+}
+
+#[test]
+fn infer_byte_order_mark_is_ignored() {
+    let server = TestServer::quickstart();
+    let http = server.http.to_string();
+    let infer = InferCommand::new(format!("\u{feff}{}", irises(2)));
+    let infer = infer.flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
+    assert_eq!(values(&infer.run().lines(0)), [Some(0), Some(2)]);
 }

@@ -54,7 +54,13 @@ fn infer_tables_every_format_gives_the_same_answers() {
         ("in.ndjson", objects.into_bytes()),
         ("in.npy", npy(250)),
         #[cfg(feature = "parquet")]
-        ("in.parquet", parquet(250)),
+        ("in.parquet", parquet(250, ::parquet::basic::Compression::SNAPPY)),
+        #[cfg(feature = "parquet")]
+        ("in.parquet", parquet(250, ::parquet::basic::Compression::ZSTD(Default::default()))),
+        #[cfg(feature = "parquet")]
+        ("in.parquet", parquet(250, ::parquet::basic::Compression::LZ4_RAW)),
+        #[cfg(feature = "parquet")]
+        ("in.pq", parquet(250, ::parquet::basic::Compression::LZ4)),
     ] {
         let ran = of_irises(&server, name, content).flags(&["--summary", "json"]).run();
         let lines = ran.lines(0);
@@ -130,6 +136,7 @@ fn infer_tables_wrong_file_format_is_reported() {
             2,
             "--column-type applies only to the input formats csv, tsv and rows",
         ),
+        ("in.csv", "a,b,a\n1,2,3\n", &[], 1, "there are two columns `a`: rename or remove one of them"),
         ("-", "", &["--input-format", "parquet"], 1, "cannot read Parquet from standard input: name a file"),
         #[cfg(feature = "parquet")]
         ("in.parquet", "PAR1", &[], 1, "cannot read `in.parquet` after row 0"),
@@ -142,6 +149,67 @@ fn infer_tables_wrong_file_format_is_reported() {
         let ran = infer.run();
         assert_eq!(ran.code, Some(code), "{name}: {}", ran.stderr);
         assert!(ran.stderr.contains(message), "{name}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn infer_tables_values_never_change_silently() {
+    let server = ScriptedServer::serve(Received::echo);
+    let address = server.address.to_string();
+    let ask = |name: &str, content: &str, flags: &[&str]| {
+        let infer = InferCommand::new("").flags(&["-u", &address, "-m", "m", "-i", name, "-o", "out.jsonl", "-s", "1"]);
+        fs::write(infer.path(name), content).unwrap();
+        let ran = infer.flags(flags).run();
+        let lines: Vec<Value> = ran.output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let shown = lines.iter().map(|line| match line["error"]["msg"].as_str() {
+            None => format!("{} {}", line["outputs"][0]["datatype"].as_str().unwrap(), line["outputs"][0]["data"][0]),
+            Some(message) => message.split("; ").next().unwrap().to_owned(),
+        });
+        shown.collect::<Vec<_>>()
+    };
+    let digits = "column `x`: `9007199254740993` would lose digits as FP64, the column's inferred datatype";
+    assert_eq!(ask("in.csv", "x,y\n1.5,1\n1e400,1\n", &[])[1], "column `x`: `1e400` is out of the range of FP64");
+    assert_eq!(
+        ask("in.ndjson", "{\"x\":1.5}\n{\"x\":1e400}\n", &[])[1],
+        "column `x`: `1e400` is out of the range of FP64"
+    );
+    let large = ask("in.csv", "x\n1\n1e39\n", &["--column-type", "x=FP32"]);
+    assert_eq!(large[1], "column `x`: `1e39` is out of the range of FP32");
+    assert_eq!(ask("in.csv", "x,y\n9007199254740993,1\n,2\n", &[])[0], digits);
+    assert_eq!(ask("in.ndjson", "{\"x\":9007199254740993}\n{\"x\":null}\n", &[])[0], digits);
+    let unsigned = "UINT64 18446744073709551615";
+    assert_eq!(ask("in.csv", "x\n18446744073709551615\n", &[])[0], unsigned);
+    assert_eq!(ask("in.csv", "x\n18446744073709551615\n", &["--column-type", "x=UINT64"])[0], unsigned);
+    assert_eq!(ask("in.ndjson", "\u{feff}{\"x\":18446744073709551615}\n", &[])[0], unsigned);
+    assert_eq!(ask("in.ndjson", "{\"x\":1}\n{\"x\":1,\"x\":2}\n", &[])[1], "the key `x` is there twice");
+}
+
+#[test]
+fn infer_tables_complete_columns_cannot_be_extended() {
+    let server = ScriptedServer::serve(Received::echo);
+    let address = server.address.to_string();
+    let names = ["out.csv", "out.tsv"].into_iter().chain(cfg!(feature = "parquet").then_some("out.parquet"));
+    for name in names {
+        let infer = InferCommand::new(super::numbers(2));
+        let infer = infer.flags(&["-u", &address, "-m", "m", "-i", "in.jsonl", "-o", name, "--resume"]);
+        assert_eq!(infer.run().code, Some(0));
+        let complete = fs::read(infer.path(name)).unwrap();
+        let ran = infer.run();
+        assert!(ran.code == Some(0) && ran.stderr.contains("nothing to do: all 2 rows"), "{}", ran.stderr);
+        for (input, message) in [
+            (super::numbers(3), "has answers to the first 2 rows, but the input has more"),
+            (super::numbers(1), "`in.jsonl` has 1 rows, but 2 were answered already"),
+            (
+                super::numbers(2).replace("id-0", "other"),
+                "row 0 of `in.jsonl` has the id `other`, but was answered with the id `id-0`",
+            ),
+        ] {
+            fs::write(infer.path("in.jsonl"), input).unwrap();
+            let ran = infer.run();
+            assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+            assert!(ran.stderr.contains(message), "{}", ran.stderr);
+        }
+        assert_eq!(fs::read(infer.path(name)).unwrap(), complete);
     }
 }
 
@@ -189,10 +257,10 @@ fn infer_tables_outputs_become_parquet() {
 
 /// A file in row groups, with one column of each precision, one of which may have missing values.
 #[cfg(feature = "parquet")]
-fn parquet(rows: usize) -> Vec<u8> {
+fn parquet(rows: usize, compression: ::parquet::basic::Compression) -> Vec<u8> {
     use std::sync::Arc;
 
-    use parquet::basic::{Compression, Repetition, Type as Physical};
+    use ::parquet::basic::{Repetition, Type as Physical};
     use parquet::data_type::{DoubleType, FloatType};
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
@@ -208,7 +276,7 @@ fn parquet(rows: usize) -> Vec<u8> {
         column("petal width", Physical::DOUBLE, Repetition::REQUIRED),
     ];
     let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build().unwrap());
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let properties = WriterProperties::builder().set_compression(compression).build();
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
     let all: Vec<[f64; 4]> = (0..rows).map(|row| IRISES[row % 3].0).collect();
     for part in all.chunks(rows * 2 / 3) {
