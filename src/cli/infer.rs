@@ -62,6 +62,9 @@ variables! {
     BINARY_DATA: "binary_data", "", "";
     USE_SSL: "use_ssl", "", "";
     INSECURE: "insecure", "", "";
+    CA: "ca", "", "";
+    CERT: "cert", "", "";
+    KEY: "key", "", "";
     HTTP2: "http2", "", "";
     WORKERS: "workers", "", "10; with --embedded, the number of cores plus one";
     MAX_WORKERS: "max_workers", "", "--workers if it is set or with --embedded, otherwise 64";
@@ -171,6 +174,18 @@ pub struct InferArgs {
     #[arg(long, hide = true, overrides_with = "insecure", help_heading = SERVER)]
     pub no_insecure: bool,
 
+    /// Trust the root certificates in this PEM file, besides those of the system
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    pub ca: Option<PathBuf>,
+
+    /// Present the client certificate in this PEM file, which may also contain its key
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    pub cert: Option<PathBuf>,
+
+    /// Private key of --cert, as a PEM file
+    #[arg(long, value_name = "FILE", help_heading = SERVER)]
+    pub key: Option<PathBuf>,
+
     /// Use HTTP/2 for REST even without TLS; the server must support it
     #[arg(long, overrides_with = "no_http2", help_heading = SERVER)]
     pub http2: bool,
@@ -215,27 +230,9 @@ pub struct InferArgs {
     #[arg(long, hide = true, overrides_with = "no_verbose", help_heading = REPORTING)]
     pub extra_verbose: bool,
 
-<<<<<<< HEAD
-    /// Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]
-    #[arg(long, value_name = "FILE")]
-    pub ca: Option<PathBuf>,
-
-    /// Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]
-    #[arg(long, value_name = "FILE")]
-    pub cert: Option<PathBuf>,
-
-    /// Private key of --cert, as a PEM file [env: MLSERVER_INFER_KEY]
-    #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
-
-    /// Use HTTP/2 for REST even without TLS; the server must support it [env: MLSERVER_INFER_HTTP2]
-    #[arg(long)]
-    pub http2: bool,
-=======
     /// Log no requests
     #[arg(long, hide = true, overrides_with_all = ["verbose", "extra_verbose"], help_heading = REPORTING)]
     pub no_verbose: bool,
->>>>>>> b
 
     /// Suppress progress, warnings and summary; only report why the run failed
     #[arg(short, long, help_heading = REPORTING)]

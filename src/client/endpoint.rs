@@ -58,7 +58,6 @@ impl Endpoint {
         self.url.scheme() == "https"
     }
 
-<<<<<<< HEAD
     /// Returns the user name and password of the address, as the value of `Authorization`.
     pub(super) const fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
@@ -69,23 +68,11 @@ impl Endpoint {
         let mut url = self.url.clone();
         url.set_path(&format!("{}{path}", self.url.path().trim_end_matches('/')));
         url
-=======
-    /// Returns the address for messages, without what may be a password.
-    pub fn shown(&self) -> String {
-        let port = self.authority.port().map(|port| format!(":{port}")).unwrap_or_default();
-        format!("{}://{}{port}{}", self.scheme, self.authority.host(), self.base)
     }
 
-    /// Returns the address of a path, which starts with a slash and needs no escaping.
-    pub(super) fn uri(&self, path: &str) -> Uri {
-        let path = format!("{}{path}", self.base);
-        Uri::builder()
-            .scheme(self.scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(path)
-            .build()
-            .expect("scheme, authority and path have been checked")
->>>>>>> b
+    /// Returns the address for messages, without what may be a password.
+    pub fn shown(&self) -> String {
+        self.url.as_str().trim_end_matches('/').to_owned()
     }
 }
 
@@ -99,7 +86,6 @@ mod tests {
 
     #[test]
     fn endpoint_parse_accepts_addresses() {
-<<<<<<< HEAD
         assert_eq!(url("localhost:8080", false), "http://localhost:8080/v2");
         assert_eq!(url("localhost:8080", true), "https://localhost:8080/v2");
         assert_eq!(url("http://localhost:8080/", true), "https://localhost:8080/v2");
@@ -117,18 +103,11 @@ mod tests {
         assert!(!format!("{endpoint:?}").contains("bWU6"), "{endpoint:?}");
         let error = Endpoint::parse("ftp://me:s3cret@h", false).unwrap_err().to_string();
         assert_eq!(error, "unsupported scheme `ftp` in `ftp://<hidden>@h`: expected `http`, `https`, or none");
-=======
-        assert_eq!(uri("localhost:8080", false), "http://localhost:8080/v2");
-        assert_eq!(uri("localhost:8080", true), "https://localhost:8080/v2");
-        assert_eq!(uri("http://localhost:8080/", true), "https://localhost:8080/v2");
-        assert_eq!(uri("HTTPS://h/seldon/a/", false), "https://h/seldon/a/v2");
-        assert_eq!(uri("[::1]:80", false), "http://[::1]:80/v2");
         let shown = |text| Endpoint::parse(text, false).unwrap().shown();
         assert_eq!(
-            (shown("[::1]:80/a/"), shown("https://h")),
-            ("http://[::1]:80/a".to_owned(), "https://h".to_owned())
+            (shown("[::1]:81/a/"), shown("https://u:p@h")),
+            ("http://[::1]:81/a".to_owned(), "https://h".to_owned())
         );
->>>>>>> b
     }
 
     #[test]

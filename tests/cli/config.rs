@@ -442,14 +442,6 @@ fn help_of_build_snapshot() {
           --build-arg <NAME=VALUE>  Build argument for the Dockerfile; may be repeated
           --network <MODE>          Network for the build and the check [default: that of the engine]
           --classic                 Use the classic builder, for engines without BuildKit
-<<<<<<< HEAD
-          --check                   Run the image and send each model the `request.json` next to its
-                                    settings
-          --push                    Push the image to its registry, after the check
-          --color <WHEN>            When to use colors; `auto` means on a terminal, unless NO_COLOR is
-                                    set [default: auto] [possible values: auto, always, never]
-      -h, --help                    Print help
-=======
 
     Check and push:
           --check  Run the image and send each model the `request.json` next to its settings
@@ -458,7 +450,6 @@ fn help_of_build_snapshot() {
     Output:
       -q, --quiet            Report only warnings and errors
           --format <FORMAT>  Output format [default: text] [possible values: text, json]
->>>>>>> c
     --- stderr
     ");
 }

@@ -6,8 +6,5 @@ mod doctor;
 mod generated;
 mod infer;
 mod init;
-<<<<<<< HEAD
 mod look;
-=======
 mod manifest;
->>>>>>> c

@@ -205,18 +205,16 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
         reader.problems.push("--timeout: invalid duration `0`: expected more than 0 seconds".to_owned());
     }
     let timeout = timeout.unwrap_or(TIMEOUT);
-<<<<<<< HEAD
-    let binary = reader.flag(args.binary_data, "BINARY_DATA");
-    let http2 = reader.flag(args.http2, "HTTP2");
-    let ca = reader.value(args.ca.clone(), "CA", parse);
-    let certificate = reader.value(args.cert.clone(), "CERT", parse);
-    let key: Option<PathBuf> = reader.value(args.key.clone(), "KEY", parse);
+    let binary = reader.flag(args.binary_data, args.no_binary_data, &InferVariable::BINARY_DATA);
+    let http2 = reader.flag(args.http2, args.no_http2, &InferVariable::HTTP2);
+    let ca = reader.value(args.ca.clone(), &InferVariable::CA, parse);
+    let certificate = reader.value(args.cert.clone(), &InferVariable::CERT, parse);
+    let key: Option<PathBuf> = reader.value(args.key.clone(), &InferVariable::KEY, parse);
     if key.is_some() && certificate.is_none() {
         reader.problems.push("--key: needs the certificate that it belongs to: set --cert".to_owned());
     }
-    let target = match (embedded, endpoint, model) {
-        (Some(folder), _, model) => Some(RunTarget::Embedded { folder, model, version }),
-        (None, Some(endpoint), Some(model)) => {
+    let target = match (endpoint, model) {
+        (Some(endpoint), Some(model)) => {
             let options = TransportOptions {
                 endpoint,
                 model,
@@ -230,13 +228,6 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
                 key,
                 http2,
             };
-=======
-    let binary = reader.flag(args.binary_data, args.no_binary_data, &InferVariable::BINARY_DATA);
-    let http2 = reader.flag(args.http2, args.no_http2, &InferVariable::HTTP2);
-    let target = match (endpoint, model) {
-        (Some(endpoint), Some(model)) => {
-            let options = TransportOptions { endpoint, model, version, headers, binary, timeout, insecure, http2 };
->>>>>>> b
             Some(RunTarget::Server(transport, Box::new(options)))
         }
         _ => None,
@@ -520,7 +511,9 @@ mod tests {
                 "TRANSPORT" => "grpc",
                 "REQUEST_HEADERS" => "a:b",
                 "URL" => "h:1",
-                "INPUT_DATA_PATH" | "OUTPUT_DATA_PATH" | "MODEL_NAME" | "MODEL_VERSION" => "other",
+                "INPUT_DATA_PATH" | "OUTPUT_DATA_PATH" | "MODEL_NAME" | "MODEL_VERSION" | "CA" | "CERT" | "KEY" => {
+                    "other"
+                }
                 "BINARY_DATA" | "USE_SSL" | "INSECURE" | "HTTP2" | "VERBOSE" | "EXTRA_VERBOSE" => "yes",
                 _ => "7",
             };

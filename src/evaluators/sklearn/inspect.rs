@@ -4,8 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::error::LoadError;
 use super::FittedEstimator;
+use super::error::LoadError;
 use crate::pickle::{self, PickleError, PickleValue};
 
 /// How many estimators are described. A file may contain any number, and an object may contain itself.
