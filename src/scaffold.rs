@@ -19,6 +19,10 @@ pub use source::{ArchiveError, ProjectFile};
 
 /// The files that all built-in templates share.
 const COMMON: &str = "projects/common";
+/// The template of projects around a model file.
+const MODEL_FILE: &str = "model-file";
+/// The files of a project that need a request.
+const OF_EXAMPLE: [&str; 2] = ["test_model.py", ".github/workflows/test.yml"];
 /// The end of their READMEs.
 const USAGE: &str = "projects/usage.md.tera";
 
@@ -50,6 +54,29 @@ struct TemplateValues<'a> {
     version: &'static str,
     /// The end of a README: how to serve, query, test and build. Empty for users' templates.
     usage: String,
+    /// The model file that a project is made around.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a ModelOfFile>,
+}
+
+/// A model file that a project is made around.
+#[derive(Debug, Serialize)]
+pub struct ModelOfFile {
+    /// The framework's name.
+    pub library: &'static str,
+    /// The import path of its runtime.
+    pub implementation: &'static str,
+    /// The name of the file or folder in the project.
+    pub artifact: String,
+    /// The extra of the Python package that installs the framework.
+    pub extra: &'static str,
+    /// Whether it is evaluated natively.
+    pub native: bool,
+    /// The inputs for the model's metadata, as JSON.
+    pub inputs: Option<String>,
+    /// A request with the outputs of its answer, as JSON.
+    #[serde(skip)]
+    pub example: Option<(String, String)>,
 }
 
 /// Why a project cannot be created.
@@ -97,11 +124,8 @@ impl Project {
     ///
     /// Fails if there is no such template, the name is invalid, or a file cannot be rendered.
     pub fn new(template: &str, name: &str) -> Result<Self, ScaffoldError> {
-        let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(legal) {
-            return Err(ScaffoldError::Name { name: name.to_owned() });
-        }
-        let mut values = TemplateValues { name, version: env!("CARGO_PKG_VERSION"), usage: String::new() };
+        check_name(name)?;
+        let mut values = TemplateValues { name, version: env!("CARGO_PKG_VERSION"), usage: String::new(), model: None };
         let files = if TEMPLATES.iter().any(|own| own.name == template) {
             values.usage = templates::embedded(USAGE, &values)?;
             built_in(template)
@@ -123,6 +147,32 @@ impl Project {
             return Err(ScaffoldError::NoTemplate { name: template.to_owned() });
         };
         Ok(Self(files.into_iter().map(|file| fill_in(file, &values)).collect::<Result<_, _>>()?))
+    }
+
+    /// Creates a project around a model file, which the caller copies. Without an example, it has no test.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is invalid.
+    pub fn around(model: &ModelOfFile, name: &str) -> Result<Self, ScaffoldError> {
+        check_name(name)?;
+        let mut values =
+            TemplateValues { name, version: env!("CARGO_PKG_VERSION"), usage: String::new(), model: Some(model) };
+        values.usage = templates::embedded(USAGE, &values)?;
+        let files = built_in(MODEL_FILE).into_iter();
+        let files =
+            files.filter(|file| model.example.is_some() || !OF_EXAMPLE.iter().any(|name| file.path == Path::new(name)));
+        let mut files: Vec<_> = files.map(|file| fill_in(file, &values)).collect::<Result<_, _>>()?;
+        if let Some((request, answer)) = &model.example {
+            for (name, text) in [("request.json", request), ("answer.json", answer)] {
+                files.push(ProjectFile {
+                    path: name.into(),
+                    data: format!("{text}\n").into_bytes(),
+                    executable: false,
+                });
+            }
+        }
+        Ok(Self(files))
     }
 
     /// Returns the paths of the files in the project.
@@ -147,6 +197,14 @@ impl Project {
         }
         Ok(())
     }
+}
+
+fn check_name(name: &str) -> Result<(), ScaffoldError> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(legal) {
+        return Err(ScaffoldError::Name { name: name.to_owned() });
+    }
+    Ok(())
 }
 
 /// Returns the files of a built-in template. They override the shared files.

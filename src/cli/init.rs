@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::OutputFormat;
+
 /// Create a project that is ready to serve, test and build
 #[derive(Debug, Args)]
 pub struct InitArgs {
@@ -14,6 +16,10 @@ pub struct InitArgs {
     #[arg(short, long, default_value = "custom")]
     pub template: String,
 
+    /// Make a project around a model file, which is copied, instead of using a template
+    #[arg(long, value_name = "MODEL_FILE", conflicts_with = "template")]
+    pub from: Option<PathBuf>,
+
     /// Name of the project and its model [default: the folder's name, or `my-model`]
     #[arg(long)]
     pub name: Option<String>,
@@ -21,6 +27,10 @@ pub struct InitArgs {
     /// List the templates
     #[arg(long)]
     pub list: bool,
+
+    /// Output format of --list
+    #[arg(long, value_enum, default_value_t)]
+    pub format: OutputFormat,
 
     /// Overwrite existing files
     #[arg(long)]

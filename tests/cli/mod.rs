@@ -6,5 +6,6 @@ mod doctor;
 mod generated;
 mod infer;
 mod init;
+mod inspect;
 mod look;
 mod manifest;

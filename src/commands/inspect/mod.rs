@@ -23,10 +23,11 @@ pub(super) use example::{AnsweredExample, answer};
 const MLMODEL: &str = "MLmodel";
 
 /// A model on disk.
-struct InspectedModel {
-    name: String,
-    family: &'static ModelFamily,
-    artifact: PathBuf,
+pub(super) struct InspectedModel {
+    pub(super) name: String,
+    pub(super) family: &'static ModelFamily,
+    /// The file, or the folder of an MLflow model, as an absolute path.
+    pub(super) artifact: PathBuf,
 }
 
 /// Runs `mlserver inspect`.
@@ -62,7 +63,12 @@ pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Re
 }
 
 impl InspectedModel {
-    fn find(path: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
+    /// Finds the model of a file, of a folder that MLflow wrote, or of a folder with settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none.
+    pub(super) fn find(path: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
         let absolute: PathBuf = environment.working_directory().join(path).components().collect();
         let settings = absolute.join(MODEL_SETTINGS_FILE);
         if absolute.is_dir() && !absolute.join(MLMODEL).is_file() && settings.is_file() {
