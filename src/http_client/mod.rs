@@ -101,6 +101,8 @@ impl HttpClient {
         let mut builder = Client::builder()
             .user_agent(USER_AGENT)
             .redirect(Policy::none())
+            // Callers decide about retries, and no copies of requests are kept for them.
+            .retry(reqwest::retry::never())
             .connect_timeout(options.timeout)
             .http2_adaptive_window(true)
             .http2_keep_alive_interval(KEEP_ALIVE);
@@ -217,6 +219,8 @@ fn hint(error: &reqwest::Error, cause: &str) -> Option<&'static str> {
         _ if causes(error).any(refused) => Some("is the server running?"),
         _ if cause.contains("lookup address") => Some("is the host name right?"),
         _ if cause.contains("InvalidContentType") => Some("does the server use TLS on this port?"),
+        _ if cause.contains("proxy authorization") => Some("add USER:PASSWORD@ to the address of the proxy"),
+        _ if cause.contains("tunnel error") => Some("does the proxy allow connections to this server?"),
         _ => None,
     }
 }

@@ -64,6 +64,20 @@ fn infer_unreachable_proxy_is_named_without_its_password() {
 }
 
 #[test]
+fn infer_proxy_that_rejects_a_tunnel_ends_the_run() {
+    for (status, expected) in [(407, "proxy authorization required; add USER:PASSWORD@"), (403, "does the proxy allow")]
+    {
+        let proxy = ScriptedServer::serve(move |_| Reply::Bytes(status, Vec::new(), Vec::new()));
+        let ran = infer("https://model.example", &number(0, 7)).flags(&["--insecure"]);
+        let ran = ran.env("HTTPS_PROXY", &format!("http://{}", proxy.address)).run();
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains("cannot connect to model.example:443 through the proxy "), "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+        assert_eq!(proxy.received().remove(0).path, "model.example:443");
+    }
+}
+
+#[test]
 fn infer_sends_a_user_agent() {
     let server = ScriptedServer::serve(Received::echo);
     infer(&server.address.to_string(), &number(0, 1)).run().lines(0);
