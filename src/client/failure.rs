@@ -84,6 +84,9 @@ impl From<HttpError> for RequestFailure {
             HttpError::TooLarge { .. } | HttpError::Encoding { .. } => FailureKind::Rejected,
         };
         let hint = match &error {
+            HttpError::Setup { cause } if cause.contains("CA certificates") => {
+                "; install them (`ca-certificates`), or name a file with `--ca FILE`"
+            }
             HttpError::Connect { cause, .. } if cause.contains("certificate") => {
                 "; `--ca FILE` trusts another issuer, `--insecure` skips the verification"
             }

@@ -242,3 +242,15 @@ fn infer_server_text_is_printable_and_short() {
     assert_eq!(message.chars().count(), 2001);
     assert!(!ran.stderr.contains(['\u{1b}', '\u{7}']) && ran.stderr.len() < 20_000, "{}", ran.stderr.len());
 }
+
+#[test]
+fn infer_without_certificates_of_the_system_names_the_flag() {
+    let server = ScriptedServer::serve(Received::echo);
+    // A file without certificates, in place of those of the system.
+    let without = |url: &str| infer(url, &number(0, 1)).env("SSL_CERT_FILE", "in.jsonl").env("SSL_CERT_DIR", "none");
+    assert_eq!(values(&without(&server.address.to_string()).run().lines(0)), [Some(1)], "HTTP needs none");
+    let ran = without("https://localhost:1").run();
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("cannot set up TLS: no CA certificates were loaded"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("or name a file with `--ca FILE`"), "{}", ran.stderr);
+}
