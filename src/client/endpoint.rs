@@ -1,5 +1,7 @@
 //! The address of a server.
 
+use std::fmt;
+
 use http::HeaderValue;
 
 use crate::http_client::{Url, take_credentials, without_credentials};
@@ -76,6 +78,13 @@ impl Endpoint {
     }
 }
 
+impl fmt::Display for Endpoint {
+    /// Writes the address without user name and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.as_str().trim_end_matches('/'))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +109,7 @@ mod tests {
         let endpoint = Endpoint::parse("me:s3cret@localhost:8080", false).unwrap();
         assert_eq!(endpoint.url("/v2").as_str(), "http://localhost:8080/v2");
         assert_eq!(endpoint.authorization().unwrap(), "Basic bWU6czNjcmV0");
+        assert_eq!(endpoint.to_string(), "http://localhost:8080");
         assert!(!format!("{endpoint:?}").contains("bWU6"), "{endpoint:?}");
         let error = Endpoint::parse("ftp://me:s3cret@h", false).unwrap_err().to_string();
         assert_eq!(error, "unsupported scheme `ftp` in `ftp://<hidden>@h`: expected `http`, `https`, or none");

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::printable::server_text;
 use super::request::{self, InvalidRow, RequestGroup};
 use super::row::{FailureStage, RowAnswer, RowFailure, RowResult};
 use super::source::InputRows;
@@ -237,7 +238,8 @@ fn split_response(
     }
     let rows: Vec<usize> = group.members[members].iter().map(|member| member.rows).collect();
     let parts = merge::split(&response, &rows).map_err(|error| {
-        RequestFailure::new(FailureKind::Rejected, format!("cannot split the response into rows: {error}"))
+        let reason = server_text(&error.to_string());
+        RequestFailure::new(FailureKind::Rejected, format!("cannot split the response into rows: {reason}"))
     })?;
     let named = parts.into_iter().map(|part| InferenceResponse {
         model_name: response.model_name.clone(),

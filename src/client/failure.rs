@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::printable::server_text;
 use crate::http_client::HttpError;
 
 /// Why a request has no answer.
@@ -54,6 +55,12 @@ impl RequestFailure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), status: None, retry_after: None }
     }
+
+    /// Creates the failure of a response that cannot be read. The reason may contain text of the server.
+    pub(super) fn unreadable(reason: &str) -> Self {
+        let reason = server_text(reason);
+        Self::new(FailureKind::Rejected, format!("cannot read the server's response: {reason}"))
+    }
 }
 
 impl fmt::Display for RequestFailure {
@@ -77,6 +84,9 @@ impl From<HttpError> for RequestFailure {
             HttpError::TooLarge { .. } | HttpError::Encoding { .. } => FailureKind::Rejected,
         };
         let hint = match &error {
+            HttpError::Setup { cause } if cause.contains("CA certificates") => {
+                "; install them (`ca-certificates`), or name a file with `--ca FILE`"
+            }
             HttpError::Connect { cause, .. } if cause.contains("certificate") => {
                 "; `--ca FILE` trusts another issuer, `--insecure` skips the verification"
             }
@@ -86,7 +96,8 @@ impl From<HttpError> for RequestFailure {
             HttpError::TooLarge { .. } => ": send fewer rows per request",
             _ => "",
         };
-        Self::new(kind, format!("{error}{hint}"))
+        // A certificate may contain any text.
+        Self::new(kind, server_text(&error.to_string()) + hint)
     }
 }
 

@@ -98,9 +98,7 @@ impl InferenceTarget for GrpcClient {
             let parts = write_request(&self.model, self.version.as_deref(), request, self.binary, Vec::new())
                 .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
             let message = self.call(&self.infer, self.headers.clone(), &request.id, parts).await?;
-            read_response(&message).map_err(|error| {
-                RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {error}"))
-            })
+            read_response(&message).map_err(|error| RequestFailure::unreadable(&error.to_string()))
         }
         .boxed()
     }
@@ -140,9 +138,7 @@ fn received(answer: &HttpResponse, url: &Url) -> Result<Bytes, RequestFailure> {
         let status = Some(status.to_string());
         return Err(RequestFailure { status, ..RequestFailure::new(kind, message) });
     }
-    let wrong = |reason: &str| {
-        RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {reason}"))
-    };
+    let wrong = RequestFailure::unreadable;
     match answer.body.split_first_chunk::<HEADER>() {
         Some(([0, length @ ..], rest)) if u32::from_be_bytes(*length) as usize == rest.len() => {
             Ok(answer.body.slice(HEADER..))

@@ -21,6 +21,13 @@ pub(super) fn server_text(text: &str) -> String {
     shown
 }
 
+/// Returns the body of a request or response as [`server_text`] does.
+pub(super) fn server_bytes(body: &[u8]) -> String {
+    // A character has at most four bytes, and one more is needed to know that the text is cut.
+    let most = 4 * (MAX_CHARACTERS + 1);
+    server_text(&String::from_utf8_lossy(&body[..body.len().min(most)]))
+}
+
 /// Reports whether a character may change what a terminal shows beyond itself.
 fn is_unsafe(character: char) -> bool {
     // The latter are line separators, and marks and overrides of the direction of text.
@@ -42,6 +49,7 @@ mod tests {
     fn server_text_is_cut() {
         assert_eq!(server_text(&"ä".repeat(2000)), "ä".repeat(2000));
         assert_eq!(server_text(&"ä".repeat(6_000_000)), "ä".repeat(2000) + "…");
+        assert_eq!(server_bytes("ä".repeat(6_000_000).as_bytes()), "ä".repeat(2000) + "…");
         assert_eq!(server_text(&"\u{7}".repeat(6_000_000)), "\\u{7}".repeat(400) + "…");
     }
 }

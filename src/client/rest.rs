@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::printable::server_text;
+use super::printable::{server_bytes, server_text};
 use super::status::{fatal_message, header_text, kind_of_status, retry_after};
 use super::{Endpoint, FailureKind, InferenceTarget, MAX_ANSWER, Observer, RequestFailure, Verbosity};
 use crate::http_client::{BodyChunks, HttpClient, HttpOptions, HttpResponse, Url};
@@ -24,8 +24,6 @@ const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream")
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 /// The headers with the request's id, for the server's logs.
 const IDS: [HeaderName; 2] = [HeaderName::from_static("x-request-id"), HeaderName::from_static("seldon-puid")];
-/// How much of a body is shown, in bytes.
-const MAX_SHOWN_BYTES: usize = 4096;
 
 /// A model behind the REST protocol.
 pub struct RestClient {
@@ -127,9 +125,7 @@ impl RestClient {
         for (name, value) in headers {
             self.observer.trace(format_args!("{direction} {name}: {}", header_text(name, value)));
         }
-        let (shown, more) = body.split_at(body.len().min(MAX_SHOWN_BYTES));
-        let dots = if more.is_empty() { "" } else { "…" };
-        self.observer.trace(format_args!("{direction} {}{dots}", server_text(&String::from_utf8_lossy(shown))));
+        self.observer.trace(format_args!("{direction} {}", server_bytes(body)));
     }
 }
 
@@ -156,7 +152,7 @@ impl InferenceTarget for RestClient {
 fn read(answer: &HttpResponse) -> Result<InferenceResponse, RequestFailure> {
     let wrong = |reason: String| RequestFailure {
         status: Some(answer.status.as_u16().to_string()),
-        ..RequestFailure::new(FailureKind::Rejected, format!("cannot read the server's response: {reason}"))
+        ..RequestFailure::unreadable(&reason)
     };
     let (json, binary) = match answer.headers.get(JSON_LENGTH) {
         None => (answer.body.clone(), None),
@@ -189,8 +185,7 @@ fn message(body: &[u8]) -> String {
         Some(Value::String(text)) => server_text(text),
         Some(other) => server_text(&other.to_string()),
         None if body.is_empty() => "the server gave no reason".to_owned(),
-        // The limit in characters applies, which have at most four bytes.
-        None => server_text(String::from_utf8_lossy(&body[..body.len().min(4 * MAX_SHOWN_BYTES)]).trim()),
+        None => server_bytes(body.trim_ascii()),
     }
 }
 

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, Method, StatusCode};
+use http::uri::Scheme;
+use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::redirect::Policy;
@@ -97,10 +98,13 @@ impl HttpClient {
         // A proxy would have to speak HTTP/2 without TLS, too, which none does.
         let direct = options.http2 && url.scheme() == "http";
         let proxy = if direct { None } else { proxy_of(url) };
-        let needs_roots = url.scheme() == "https" || proxy.is_some();
+        let is_tls_proxy = proxy.as_ref().is_some_and(|proxy| proxy.scheme() == Some(&Scheme::HTTPS));
+        let needs_roots = url.scheme() == "https" || is_tls_proxy;
         let mut builder = Client::builder()
             .user_agent(USER_AGENT)
             .redirect(Policy::none())
+            // Callers decide about retries, and no copies of requests are kept for them.
+            .retry(reqwest::retry::never())
             .connect_timeout(options.timeout)
             .http2_adaptive_window(true)
             .http2_keep_alive_interval(KEEP_ALIVE);
@@ -113,7 +117,7 @@ impl HttpClient {
         let builder = tls::configure(builder, options, needs_roots)?;
         let client = builder.build().map_err(|error| HttpError::Setup { cause: last_cause(&error) })?;
         let server = server_name(url);
-        let server = match proxy {
+        let server = match proxy.as_ref().and_then(Uri::authority) {
             Some(proxy) => format!("{server} through the proxy {proxy}"),
             None => server,
         };
@@ -183,9 +187,8 @@ impl HttpClient {
 }
 
 /// Returns the proxy in front of a server, without its password.
-fn proxy_of(url: &Url) -> Option<String> {
-    let intercept = Matcher::from_system().intercept(&url.as_str().parse().ok()?)?;
-    intercept.uri().authority().map(ToString::to_string)
+fn proxy_of(url: &Url) -> Option<Uri> {
+    Some(Matcher::from_system().intercept(&url.as_str().parse().ok()?)?.uri().clone())
 }
 
 /// Returns the causes of an error, from the outermost to the innermost one.
@@ -198,8 +201,9 @@ fn last_cause(error: &(dyn Error + 'static)) -> String {
     plain(&causes(error).last().unwrap_or(error).to_string())
 }
 
-/// Returns a message of the operating system without its number, and without a capital letter.
+/// Returns a message of the operating system or of rustls without its number or label, and without a capital letter.
 fn plain(message: &str) -> String {
+    let message = message.strip_prefix("unexpected error: ").unwrap_or(message);
     let message = message.split(" (os error ").next().unwrap_or(message);
     let mut letters = message.chars();
     match (letters.next(), letters.clone().next()) {
@@ -217,6 +221,8 @@ fn hint(error: &reqwest::Error, cause: &str) -> Option<&'static str> {
         _ if causes(error).any(refused) => Some("is the server running?"),
         _ if cause.contains("lookup address") => Some("is the host name right?"),
         _ if cause.contains("InvalidContentType") => Some("does the server use TLS on this port?"),
+        _ if cause.contains("proxy authorization") => Some("add USER:PASSWORD@ to the address of the proxy"),
+        _ if cause.contains("tunnel error") => Some("does the proxy allow connections to this server?"),
         _ => None,
     }
 }
@@ -229,6 +235,7 @@ mod tests {
     fn http_error_names_the_last_cause_in_plain_words() {
         assert_eq!(plain("Connection refused (os error 111)"), "connection refused");
         assert_eq!(plain("invalid peer certificate: UnknownIssuer"), "invalid peer certificate: UnknownIssuer");
+        assert_eq!(plain("unexpected error: No CA certificates"), "no CA certificates");
         assert_eq!(plain("TLS"), "TLS");
         assert_eq!(plain(""), "");
         let error = HttpError::TooLarge { limit: 7 };

@@ -67,7 +67,8 @@ impl ArchiveFormat {
 /// Reads all files of an archive that was downloaded from `url`, as [`read`] does.
 pub(super) fn read_download(url: &str, archive: &[u8]) -> Result<Vec<ProjectFile>, ArchiveError> {
     let path = Path::new(url);
-    let format = ArchiveFormat::of_content(archive).ok_or_else(|| ArchiveError::Kind { path: path.to_owned() })?;
+    let format = ArchiveFormat::of_content(archive).or_else(|| ArchiveFormat::of_name(&url.to_lowercase()));
+    let format = format.ok_or_else(|| ArchiveError::Kind { path: path.to_owned() })?;
     read_archive(path, format, io::Cursor::new(archive))
 }
 

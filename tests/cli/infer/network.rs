@@ -64,6 +64,20 @@ fn infer_unreachable_proxy_is_named_without_its_password() {
 }
 
 #[test]
+fn infer_proxy_that_rejects_a_tunnel_ends_the_run() {
+    for (status, expected) in [(407, "proxy authorization required; add USER:PASSWORD@"), (403, "does the proxy allow")]
+    {
+        let proxy = ScriptedServer::serve(move |_| Reply::Bytes(status, Vec::new(), Vec::new()));
+        let ran = infer("https://model.example", &number(0, 7)).flags(&["--insecure"]);
+        let ran = ran.env("HTTPS_PROXY", &format!("http://{}", proxy.address)).run();
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains("cannot connect to model.example:443 through the proxy "), "{}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+        assert_eq!(proxy.received().remove(0).path, "model.example:443");
+    }
+}
+
+#[test]
 fn infer_sends_a_user_agent() {
     let server = ScriptedServer::serve(Received::echo);
     infer(&server.address.to_string(), &number(0, 1)).run().lines(0);
@@ -227,4 +241,16 @@ fn infer_server_text_is_printable_and_short() {
     assert!(message.starts_with("\\u{1b}]0;title\\u{7}\\u{1b}[2Jxxx") && message.ends_with("x…"), "{message}");
     assert_eq!(message.chars().count(), 2001);
     assert!(!ran.stderr.contains(['\u{1b}', '\u{7}']) && ran.stderr.len() < 20_000, "{}", ran.stderr.len());
+}
+
+#[test]
+fn infer_without_certificates_of_the_system_names_the_flag() {
+    let server = ScriptedServer::serve(Received::echo);
+    // A file without certificates, in place of those of the system.
+    let without = |url: &str| infer(url, &number(0, 1)).env("SSL_CERT_FILE", "in.jsonl").env("SSL_CERT_DIR", "none");
+    assert_eq!(values(&without(&server.address.to_string()).run().lines(0)), [Some(1)], "HTTP needs none");
+    let ran = without("https://localhost:1").run();
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("cannot set up TLS: no CA certificates were loaded"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("or name a file with `--ca FILE`"), "{}", ran.stderr);
 }
