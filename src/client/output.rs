@@ -313,10 +313,8 @@ impl PartialFile {
             return Err(OutputError::Open { path: path.to_owned(), source: io::ErrorKind::IsADirectory.into() });
         }
         let partial = partial_of(path);
-        for path in [path, &partial] {
-            if path.is_symlink() {
-                return Err(OutputError::Link { path: path.to_owned() });
-            }
+        if let Some(path) = output_files(path).into_iter().find(|path| path.is_symlink()) {
+            return Err(OutputError::Link { path });
         }
         let failed = |source| OutputError::Open { path: partial.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
