@@ -3,8 +3,6 @@
 //! `commands::infer` resolves missing arguments: an environment variable of the table [`InferVariable`] overrides the default. The
 //! help names both.
 
-#![expect(clippy::doc_markdown, reason = "these comments are the help, which is not Markdown")]
-
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 

@@ -59,7 +59,7 @@ impl Exchange {
             InputRows::Objects(columns, lines) => {
                 RequestGroup::of_table(table::objects::build_request(&columns, &lines))
             }
-            InputRows::Table(table) => RequestGroup::of_table(table),
+            InputRows::Table(table) => RequestGroup::of_table(*table),
         };
         for InvalidRow { position, id, message } in invalid {
             let failed = RowFailure { stage: FailureStage::Preprocessing, message, code: None };

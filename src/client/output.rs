@@ -75,7 +75,11 @@ pub struct OutputState {
 }
 
 /// The ids of the answers of an earlier run, in order.
-pub struct AnsweredIds(Box<dyn Iterator<Item = Result<String, OutputError>> + Send>);
+pub struct AnsweredIds {
+    ids: Box<dyn Iterator<Item = Result<String, OutputError>> + Send>,
+    /// The file that they are read from.
+    path: PathBuf,
+}
 
 /// Why an output cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -167,17 +171,18 @@ impl RunOutput {
     /// Fails if the file cannot be read.
     pub fn answered_ids(&self) -> Result<AnsweredIds, OutputError> {
         match &self.to {
-            OutputHandle::Stream(_) | OutputHandle::Special(_) => Ok(AnsweredIds(Box::new(std::iter::empty()))),
+            OutputHandle::Stream(_) | OutputHandle::Special(_) => {
+                Ok(AnsweredIds { ids: Box::new(std::iter::empty()), path: PathBuf::from(&self.name) })
+            }
             OutputHandle::Regular(PartialFile { partial, .. }) => AnsweredIds::of_lines(partial),
             OutputHandle::Complete(CompleteFile { target, form: OutputFormat::Lines, .. }) => {
                 AnsweredIds::of_lines(target)
             }
             OutputHandle::Complete(CompleteFile { target, form, .. }) => {
-                let (ids, path) = (convert::ids(target, *form), target.clone());
-                let ids = ids.map_err(|source| OutputError::Read { path: path.clone(), source })?;
-                Ok(AnsweredIds(Box::new(
-                    ids.map(move |id| id.map_err(|source| OutputError::Read { path: path.clone(), source })),
-                )))
+                let read = |path: PathBuf| move |source| OutputError::Read { path: path.clone(), source };
+                let (ids, failed) = (convert::ids(target, *form), read(target.clone()));
+                let ids = ids.map_err(&failed)?.map(move |id| id.map_err(&failed));
+                Ok(AnsweredIds { ids: Box::new(ids), path: target.clone() })
             }
         }
     }
@@ -308,10 +313,8 @@ impl PartialFile {
             return Err(OutputError::Open { path: path.to_owned(), source: io::ErrorKind::IsADirectory.into() });
         }
         let partial = partial_of(path);
-        for path in [path, &partial] {
-            if path.is_symlink() {
-                return Err(OutputError::Link { path: path.to_owned() });
-            }
+        if let Some(path) = output_files(path).into_iter().find(|path| path.is_symlink()) {
+            return Err(OutputError::Link { path });
         }
         let failed = |source| OutputError::Open { path: partial.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
@@ -377,8 +380,7 @@ impl CompleteFile {
 /// The part of an answer's line that tells which row it answers.
 #[derive(Deserialize)]
 struct AnswerHead {
-    #[serde(default)]
-    id: String,
+    id: Option<String>,
     parameters: AnswerParameters,
 }
 
@@ -435,35 +437,35 @@ fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError>
 impl AnsweredIds {
     /// Reads the ids of a file of lines.
     fn of_lines(path: &Path) -> Result<Self, OutputError> {
-        let path = path.to_owned();
-        let file = File::open(&path).map_err(|source| OutputError::Read { path: path.clone(), source })?;
+        let file = File::open(path).map_err(|source| OutputError::Read { path: path.to_owned(), source })?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
-        let (mut line, mut index) = (Vec::new(), 0);
-        Ok(Self(Box::new(std::iter::from_fn(move || {
+        let (mut line, mut index, opened) = (Vec::new(), 0, path.to_owned());
+        let ids = std::iter::from_fn(move || {
             line.clear();
             match reader.read_until(b'\n', &mut line) {
                 Ok(0) => return None,
                 Ok(_) => {}
-                Err(source) => return Some(Err(OutputError::Read { path: path.clone(), source })),
+                Err(source) => return Some(Err(OutputError::Read { path: opened.clone(), source })),
             }
             let answer = read_answer(&line, index);
             index += 1;
-            let foreign = |reason| OutputError::Foreign { path: path.clone(), reason };
-            Some(answer.map(|answer| answer.id).map_err(foreign))
-        }))))
+            let foreign = |reason| OutputError::Foreign { path: opened.clone(), reason };
+            Some(answer.map(|answer| answer.id.unwrap_or_default()).map_err(foreign))
+        });
+        Ok(Self { ids: Box::new(ids), path: path.to_owned() })
     }
 
     /// Returns the next id, which is that of a row; an empty one if the row has none.
     pub(super) fn next_id(&mut self, row: u64) -> Result<String, OutputError> {
-        self.0.next().unwrap_or_else(|| {
+        self.ids.next().unwrap_or_else(|| {
             let source = io::Error::new(io::ErrorKind::UnexpectedEof, format!("it has no answer to row {row}"));
-            Err(OutputError::Read { path: PathBuf::new(), source })
+            Err(OutputError::Read { path: self.path.clone(), source })
         })
     }
 
     #[cfg(test)]
     pub(super) fn of(ids: &'static [&str]) -> Self {
-        Self(Box::new(ids.iter().map(|id| Ok((*id).to_owned()))))
+        Self { ids: Box::new(ids.iter().map(|id| Ok((*id).to_owned()))), path: PathBuf::new() }
     }
 }
 
@@ -597,7 +599,9 @@ mod tests {
             [(Some(line(0, false)), &path), (None, &path), (Some("x".to_owned()), &partial_of(&path))]
         {
             std::os::unix::fs::symlink(&other, link).unwrap();
-            content.iter().for_each(|content| fs::write(&other, content).unwrap());
+            if let Some(content) = &content {
+                fs::write(&other, content).unwrap();
+            }
             for error in [RunOutput::create(&path).unwrap_err(), RunOutput::resume(&path).unwrap_err()] {
                 assert!(matches!(&error, OutputError::Link { path } if path == link), "{error}");
             }

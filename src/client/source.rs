@@ -77,7 +77,7 @@ pub(super) enum InputRows {
     Delimited(Arc<[TableColumn]>, Vec<ByteRecord>),
     Objects(Arc<[TableColumn]>, Vec<InputLine>),
     /// Columns that need not be parsed.
-    Table(TableRequest),
+    Table(Box<TableRequest>),
 }
 
 impl InputRows {
@@ -266,12 +266,12 @@ impl InputReader {
             }
             Self::Npy(npy) => npy.next(max_rows, MAX_BATCH_TEXT)?.map(|(tensor, bytes)| {
                 let rows = tensor.rows().unwrap_or_default();
-                sized((InputRows::Table(TableRequest::of_tensors(vec![tensor], rows, false)), bytes))
+                sized((InputRows::Table(Box::new(TableRequest::of_tensors(vec![tensor], rows, false))), bytes))
             }),
             #[cfg(feature = "parquet")]
             Self::Parquet(parquet) => parquet
                 .next(max_rows, MAX_BATCH_TEXT)?
-                .map(|ParquetRows { table, bytes, memory }| (InputRows::Table(table), bytes, memory)),
+                .map(|ParquetRows { table, bytes, memory }| (InputRows::Table(Box::new(table)), bytes, memory)),
         })
     }
 }
@@ -395,24 +395,27 @@ mod tests {
 
     #[test]
     fn input_sample_of_long_rows_is_bounded() {
+        /// Counts the bytes that are read.
+        struct Counted(&'static [u8], Arc<std::sync::atomic::AtomicUsize>);
+
+        impl io::Read for Counted {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let taken = io::Read::read(&mut self.0, buffer)?;
+                self.1.fetch_add(taken, Ordering::Relaxed);
+                Ok(taken)
+            }
+        }
+
+        impl InputBytes for Counted {
+            fn wait(&self, _: std::time::Duration) -> bool {
+                true
+            }
+        }
+
         for (start, format) in [("a\n", SourceFormat::Delimited(b',')), ("", SourceFormat::Objects)] {
             let row = "x".repeat(1 << 20);
             let row = if start.is_empty() { format!("{{\"a\":\"{row}\"}}\n") } else { format!("{row}\n") };
             let text: &'static str = format!("{start}{}", row.repeat(20)).leak();
-            /// Counts the bytes that are read.
-            struct Counted(&'static [u8], Arc<std::sync::atomic::AtomicUsize>);
-            impl io::Read for Counted {
-                fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                    let taken = io::Read::read(&mut self.0, buffer)?;
-                    self.1.fetch_add(taken, Ordering::Relaxed);
-                    Ok(taken)
-                }
-            }
-            impl InputBytes for Counted {
-                fn wait(&self, _: std::time::Duration) -> bool {
-                    true
-                }
-            }
             let count = Arc::default();
             let reader = Counted(text.as_bytes(), Arc::clone(&count));
             InputReader::open(Box::new(reader), format, &[]).unwrap();

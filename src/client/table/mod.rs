@@ -12,6 +12,7 @@ mod parquet;
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -236,7 +237,11 @@ impl<'s> TableBuilder<'s> {
                 CellError::Invalid => {
                     format!("column `{name}`: {found} is not a valid {datatype}; set its datatype with `--column-type`")
                 }
-                CellError::OutOfRange => format!("column `{name}`: {found} is out of the range of {datatype}"),
+                CellError::OutOfRange => {
+                    format!(
+                        "column `{name}`: {found} is out of the range of {datatype}; set its datatype with `--column-type`"
+                    )
+                }
                 CellError::LosesDigits => loses_digits(name, &found),
             };
             self.reject(position, message);
@@ -360,10 +365,7 @@ impl ColumnBytes {
 }
 
 /// Reads a floating-point number at its own precision: parsing FP32 as FP64 first would round twice.
-fn number<T: std::str::FromStr>(cell: TableCell<'_>, nan: T, is_finite: fn(T) -> bool) -> Result<T, CellError>
-where
-    T: Copy,
-{
+fn number<T: FromStr + Copy>(cell: TableCell<'_>, nan: T, is_finite: fn(T) -> bool) -> Result<T, CellError> {
     let text = match cell {
         TableCell::Missing => return Ok(nan),
         TableCell::Untyped(text) if MISSING_VALUES.contains(&text) => return Ok(nan),
@@ -389,7 +391,11 @@ fn is_exact(cell: TableCell<'_>, value: f64) -> bool {
 
 fn integer(cell: TableCell<'_>) -> Result<i128, CellError> {
     match cell {
-        TableCell::Untyped(text) | TableCell::Number(text) => text.trim().parse().map_err(|_| CellError::Invalid),
+        TableCell::Untyped(text) | TableCell::Number(text) => {
+            let text = text.trim();
+            // Most integers have 64 bits, which are faster to parse.
+            text.parse::<i64>().map(i128::from).or_else(|_| text.parse()).map_err(|_| CellError::Invalid)
+        }
         TableCell::Missing | TableCell::Bool(_) | TableCell::Text(_) => Err(CellError::Invalid),
     }
 }
@@ -463,8 +469,9 @@ mod tests {
             builder.finish().invalid.pop().map(|row| row.message)
         };
         let (untyped, json) = (TableCell::Untyped, TableCell::Number);
-        let out_of_range =
-            |text: &str, datatype: &str| format!("column `a`: `{text}` is out of the range of {datatype}");
+        let out_of_range = |text: &str, datatype: &str| {
+            format!("column `a`: `{text}` is out of the range of {datatype}; set its datatype with `--column-type`")
+        };
         for cell in [untyped("1e400"), json("1e400")] {
             assert_eq!(message(Datatype::Fp64, false, cell), Some(out_of_range("1e400", "FP64")));
         }

@@ -188,7 +188,9 @@ fn row_values<'a>(
         // Most rows have their keys in the order of the first one.
         let expected = columns.get(place).is_some_and(|column| column.name == **key).then_some(place);
         let Some(index) = expected.or_else(|| indexes.get(&**key).copied()) else {
-            return Err(format!("unknown key `{key}`: the columns are the keys of the first {SAMPLE_ROWS} rows"));
+            return Err(format!(
+                "unknown key `{key}`: the columns are the keys of the first rows, {SAMPLE_ROWS} at most"
+            ));
         };
         let value = FieldValue::of(value)
             .map_err(|found| format!("`{key}` is {found}: expected text, a number, true, false or null"))?;

@@ -373,7 +373,7 @@ mod tests {
         assert_eq!((table.invalid.len(), table.invalid[0].position), (1, 2));
         assert!(table.invalid[0].message.starts_with("column `n`: `9007199254740993` would lose digits as FP64"));
         let numbers = table.request.inputs[0].elements::<f64>().unwrap().to_vec();
-        assert!(numbers[1].is_nan() && numbers[0] == -numbers[2], "{numbers:?}");
+        assert!(numbers[1].is_nan() && numbers[0].to_bits() == (-numbers[2]).to_bits(), "{numbers:?}");
         let TensorData::Variable(texts) = &table.request.inputs[1].data else { unreachable!() };
         assert_eq!(texts.iter().collect::<Vec<_>>(), [b"a", b"b", b"d"]);
     }

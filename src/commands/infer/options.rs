@@ -529,6 +529,17 @@ mod tests {
             assert!(help.contains(variable.name) && help.contains("[env: MLSERVER_INFER_"), "{help}");
             assert!(!argument.is_hide_set(), "{name}");
         }
+        for (id, default) in [
+            ("url", format!("{URL}, or {GRPC_URL} with")),
+            ("timeout", format!("{}]", TIMEOUT.as_secs())),
+            ("workers", format!("{WORKERS};")),
+            ("retries", format!("{RETRIES}]")),
+            ("batch_size", format!("1; for rows and tables {TABLE_BATCH_SIZE}, or {EMBEDDED_BATCH_SIZE} with")),
+        ] {
+            let argument = command.get_arguments().find(|arg| arg.get_id() == id).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.contains(&format!("[default: {default}")), "{help}");
+        }
         for argument in command.get_arguments() {
             let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
             let has_variable = InferVariable::ALL.iter().any(|variable| argument.get_id() == variable.argument);

@@ -1,7 +1,5 @@
 //! Models that run in the command's own process.
 
-use std::net::TcpListener;
-
 use serde_json::{Value, json};
 
 use super::{IRISES, InferCommand, irises, without_inference_id};
@@ -28,10 +26,10 @@ fn infer_embedded_model_matches_the_server() {
 fn infer_asks_a_server_unless_embedded_is_given() {
     let folder = Folder::quickstart();
     let root = folder.root().to_str().unwrap();
-    // Nothing listens on this port once the listener is gone.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // Nothing listens on this port.
+    let address = "127.0.0.1:1";
     let model = format!("{root}/{IRIS}");
-    let flags = ["-m", &model, "-u", &address, "-r", "1", "-i", "in.jsonl", "-o", "out.jsonl"];
+    let flags = ["-m", &model, "-u", address, "-r", "1", "-i", "in.jsonl", "-o", "out.jsonl"];
     let ran = InferCommand::new(irises(1)).flags(&flags).run();
     assert_eq!(ran.code, Some(1), "a folder in --model-name does not replace the server: {}", ran.stderr);
     let target = format!("target: model `{model}` of the server at http://{address} (REST)\n");

@@ -158,9 +158,9 @@ fn infer_full_disk_and_missing_file_are_reported() {
     assert!(ran.stderr.contains("No space left on device"), "{}", ran.stderr);
     let ran = of("none.jsonl", "out.jsonl");
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.starts_with("error: cannot open `none.jsonl`\n  caused by: No such file"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\nerror: cannot open `none.jsonl`\n  caused by: No such file"), "{}", ran.stderr);
     let ran = of("in.jsonl", "none/out.jsonl");
-    assert!(ran.stderr.starts_with("error: cannot open `none/out.jsonl.partial` for writing"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\nerror: cannot open `none/out.jsonl.partial` for writing"), "{}", ran.stderr);
     assert_eq!(ran.code, Some(1));
 }
 

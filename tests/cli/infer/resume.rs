@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -146,7 +146,8 @@ fn infer_resume_continues_a_complete_output() {
         }
         request.echo()
     });
-    let infer = InferCommand::of(server.address, numbers(3)).flags(&["--resume", "-w", "1"]);
+    let flags = ["-m", "m", "-i", "in.jsonl", "-o", "out.jsonl", "--resume", "-w", "1"];
+    let infer = InferCommand::new(numbers(3)).flags(&flags).env("MLSERVER_INFER_URL", &server.address.to_string());
     assert_eq!(infer.run().lines(0).len(), 3);
     fs::write(infer.path("in.jsonl"), numbers(7)).unwrap();
     let mut child = infer.spawn();
@@ -158,7 +159,7 @@ fn infer_resume_continues_a_complete_output() {
     assert_eq!(values(&lines(&infer.partial())), all(5), "a killed run loses nothing");
 
     let server = ScriptedServer::serve(Received::echo);
-    let infer = infer.flags(&["-u", &server.address.to_string(), "--summary", "json"]);
+    let infer = infer.flags(&["--summary", "json"]).env("MLSERVER_INFER_URL", &server.address.to_string());
     let ran = infer.run();
     assert_eq!(values(&ran.lines(0)), all(7));
     assert!(ran.stderr.contains("resuming after 5 answered rows\n"), "{}", ran.stderr);
@@ -210,8 +211,8 @@ fn infer_output_that_is_not_its_own_is_kept() {
 
 #[test]
 fn infer_run_without_an_answer_leaves_no_file() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let infer = InferCommand::of(address, numbers(2)).flags(&["-r", "1"]);
+    // Nothing listens on this port.
+    let infer = InferCommand::of(SocketAddr::from(([127, 0, 0, 1], 1)), numbers(2)).flags(&["-r", "1"]);
     let ran = infer.run();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(!infer.path("out.jsonl.partial").exists() && !infer.path("out.jsonl").exists());

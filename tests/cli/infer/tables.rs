@@ -56,7 +56,7 @@ fn infer_tables_every_format_gives_the_same_answers() {
         #[cfg(feature = "parquet")]
         ("in.parquet", parquet(250, ::parquet::basic::Compression::SNAPPY)),
         #[cfg(feature = "parquet")]
-        ("in.parquet", parquet(250, ::parquet::basic::Compression::ZSTD(Default::default()))),
+        ("in.parquet", parquet(250, ::parquet::basic::Compression::ZSTD(::parquet::basic::ZstdLevel::default()))),
         #[cfg(feature = "parquet")]
         ("in.parquet", parquet(250, ::parquet::basic::Compression::LZ4_RAW)),
         #[cfg(feature = "parquet")]
