@@ -360,7 +360,7 @@ mod tests {
 
     /// An engine with one container, whose server accepts connections and says nothing, and which logs without a pause.
     ///
-    /// The container exits as soon as its server has been asked twice.
+    /// The container exits as soon as its server has been asked.
     struct ScriptedEngine {
         server: tokio::net::TcpListener,
         connections: Mutex<Vec<TcpStream>>,
@@ -378,7 +378,7 @@ mod tests {
                 ("POST", "start") => (204, json(serde_json::Value::Null)),
                 ("GET", "logs") => (200, self.endless_log()),
                 ("GET", "json") => {
-                    let is_running = self.connections.lock().unwrap().len() < 2;
+                    let is_running = self.connections.lock().unwrap().is_empty();
                     let state = serde_json::json!({"Running": is_running, "ExitCode": 7});
                     (200, json(serde_json::json!({"Id": "c", "State": state})))
                 }
