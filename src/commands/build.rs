@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::build::{BaseImages, BuildArgs, BuildFormat};
 use crate::image::{
-    self, BaseImage, BuildContext, BuildRequest, BuiltImage, CheckSample, DockerEngine, DockerfileOptions, IgnoreRules,
-    ImageCheck, ImagePlan,
+    self, BaseImage, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine,
+    DockerfileOptions, IgnoreRules, ImageCheck, ImagePlan,
 };
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
@@ -88,16 +88,27 @@ async fn until_signal(
     };
     stop.cancel();
     // The check still has to remove its container. A second signal does not wait for it.
-    tokio::select! {
-        _ = work => {}
-        _ = signals.next() => {}
-    }
+    let left = tokio::select! {
+        outcome = work => outcome.err().map(|error| error.error).filter(is_left_behind),
+        _ = signals.next() => args.check.then(|| {
+            anyhow!("the container of the check may still exist: `docker ps --all --filter label={CHECK_LABEL}` lists it")
+        }),
+    };
     let code = match signal {
         "SIGINT" => 130,
         "SIGQUIT" => 131,
         _ => 143,
     };
-    Err(CommandError { error: anyhow!("interrupted by {signal}"), code })
+    let message = format!("interrupted by {signal}");
+    Err(CommandError {
+        error: left.map_or_else(|| anyhow!(message.clone()), |error| error.context(message.clone())),
+        code,
+    })
+}
+
+/// Reports whether an error means that the container of a check still exists.
+fn is_left_behind(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(CheckError::Remove { .. }))
 }
 
 async fn build_all(

@@ -40,7 +40,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const LOG_LINES: usize = 40;
 const MAX_LINE_CHARS: usize = 2_000;
 /// The label of containers that check an image.
-const LABEL: &str = "mlserver.check";
+pub const CHECK_LABEL: &str = "mlserver.check";
 /// The characters that are percent-encoded in a path segment.
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -134,7 +134,11 @@ impl DockerEngine {
             }
             Err(error) => Err(error),
         };
-        outcome.and(self.remove(name).await)
+        match (outcome, self.remove(name).await) {
+            // What is left behind matters more than that the check was stopped.
+            (Ok(()) | Err(CheckError::Interrupted), Err(error)) => Err(error),
+            (outcome, _) => outcome,
+        }
     }
 
     /// Removes a container if it exists, running or not.
@@ -210,7 +214,7 @@ fn container(check: &ImageCheck) -> ContainerCreateBody {
         image: Some(check.image.clone()),
         env: on_host.then(|| free.map(str::to_owned).into()),
         exposed_ports: (!on_host).then(|| vec![port]),
-        labels: Some(HashMap::from([(LABEL.to_owned(), check.image.clone())])),
+        labels: Some(HashMap::from([(CHECK_LABEL.to_owned(), check.image.clone())])),
         host_config: Some(HostConfig {
             network_mode: check.network.clone(),
             port_bindings: ports,
@@ -360,11 +364,12 @@ mod tests {
 
     /// An engine with one container, whose server accepts connections and says nothing, and which logs without a pause.
     ///
-    /// The container exits as soon as its server has been asked twice.
+    /// The container exits as soon as its server has been asked.
     struct ScriptedEngine {
         server: tokio::net::TcpListener,
         connections: Mutex<Vec<TcpStream>>,
         removed: Mutex<Vec<String>>,
+        removal_status: u16,
     }
 
     type ScriptedBody = http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>;
@@ -378,13 +383,13 @@ mod tests {
                 ("POST", "start") => (204, json(serde_json::Value::Null)),
                 ("GET", "logs") => (200, self.endless_log()),
                 ("GET", "json") => {
-                    let is_running = self.connections.lock().unwrap().len() < 2;
+                    let is_running = self.connections.lock().unwrap().is_empty();
                     let state = serde_json::json!({"Running": is_running, "ExitCode": 7});
                     (200, json(serde_json::json!({"Id": "c", "State": state})))
                 }
                 ("DELETE", name) => {
                     self.removed.lock().unwrap().push(name.to_owned());
-                    (204, Full::default().boxed())
+                    (self.removal_status, json(serde_json::json!({"message": "device busy"})))
                 }
                 _ => (404, json(serde_json::json!({"message": path}))),
             };
@@ -448,12 +453,16 @@ mod tests {
     }
 
     /// Checks an image with a scripted engine.
-    async fn scripted_check(stop: &CancellationToken) -> (Arc<ScriptedEngine>, Result<(), CheckError>) {
+    async fn scripted_check(
+        stop: &CancellationToken,
+        removal_status: u16,
+    ) -> (Arc<ScriptedEngine>, Result<(), CheckError>) {
         let folder = tempfile::tempdir().unwrap();
         let engine = Arc::new(ScriptedEngine {
             server: tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
             connections: Mutex::default(),
             removed: Mutex::default(),
+            removal_status,
         });
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.start(folder.path()))]);
         let docker = DockerEngine::connect(&variables).await.unwrap();
@@ -465,7 +474,7 @@ mod tests {
     /// Takes as long as a request for readiness may.
     #[tokio::test]
     async fn check_silent_server_and_chatty_log_do_not_hang() {
-        let (engine, outcome) = scripted_check(&CancellationToken::new()).await;
+        let (engine, outcome) = scripted_check(&CancellationToken::new(), 204).await;
         let error = outcome.unwrap_err().to_string();
         assert!(
             error.starts_with("the image failed to start: it exited with code 7; the last lines of its log:\nHTTP"),
@@ -479,9 +488,18 @@ mod tests {
     async fn check_that_is_stopped_removes_its_container() {
         let stop = CancellationToken::new();
         stop.cancel();
-        let (engine, outcome) = scripted_check(&stop).await;
+        let (engine, outcome) = scripted_check(&stop, 204).await;
         let error = outcome.unwrap_err();
         assert!(matches!(error, CheckError::Interrupted), "{error}");
         assert_eq!(engine.removed.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn check_that_is_stopped_reports_a_container_that_cannot_be_removed() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let error = scripted_check(&stop, 500).await.1.unwrap_err().to_string();
+        assert!(error.starts_with("cannot remove container `mlserver-check-"), "{error}");
+        assert!(error.ends_with("device busy"), "{error}");
     }
 }

@@ -21,7 +21,7 @@ use crate::settings::SETTINGS_FILE;
 
 use crate::templates::{self, TemplateError};
 pub use base::BaseImage;
-pub use check::{CheckError, CheckSample, ImageCheck};
+pub use check::{CHECK_LABEL, CheckError, CheckSample, ImageCheck};
 pub use context::BuildContext;
 pub use credentials::CredentialsError;
 pub use endpoint::EndpointError;

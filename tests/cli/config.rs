@@ -64,6 +64,23 @@ impl Case {
     }
 }
 
+#[test]
+fn config_show_names_the_settings_of_an_image() {
+    let settings = r#"{"http_port": 18080, "grpc_port": 18081}"#;
+    let case = Case::new()
+        .file("settings.json", settings)
+        .file("etc/settings.json", settings)
+        .env("MLSERVER_DEFAULTS_DIR", "etc")
+        .env("MLSERVER_HTTP_PORT", "9000");
+    let shown = case.run(&["config", "show"]);
+    for line in [
+        "  http_port = 9000 (environment MLSERVER_HTTP_PORT)\n",
+        "  grpc_port = 18081 ([DIR]/etc/settings.json, a default of the image)\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+}
+
 /// Settings from every source, one of them invalid and one not supported yet.
 fn every_source() -> Case {
     Case::new()

@@ -155,6 +155,8 @@ def test_manifest_scrapes_metrics_and_keeps_the_delay_of_the_settings(kind, tmp_
     assert annotations["prometheus.io/path"] == "/prometheus"
     if kind == "kserve":
         assert annotations["serving.kserve.io/deploymentMode"] == "RawDeployment"
+        # Otherwise, KServe's webhook replaces the port with 9091, that of Knative's proxy.
+        assert annotations["serving.kserve.io/enable-prometheus-scraping"] == "false"
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "kserve", "seldon"])
