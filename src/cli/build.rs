@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::OutputFormat;
+
 /// Build a container image of a model folder
 #[derive(Debug, Args)]
 #[command(
@@ -76,7 +78,7 @@ pub struct BuildArgs {
 
     /// Output format
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
-    pub format: BuildFormat,
+    pub format: OutputFormat,
 }
 
 /// The base images to build: both, or the one with only the server.
@@ -84,14 +86,6 @@ pub struct BuildArgs {
 pub enum BaseImages {
     All,
     Slim,
-}
-
-/// What to print: the name of the image, or an object with its id, size and tags.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum BuildFormat {
-    #[default]
-    Text,
-    Json,
 }
 
 fn argument(text: &str) -> Result<(String, String), String> {

@@ -9,7 +9,8 @@ use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::build::{BaseImages, BuildArgs, BuildFormat};
+use crate::cli::OutputFormat;
+use crate::cli::build::{BaseImages, BuildArgs};
 use crate::image::{
     self, BaseImage, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine,
     DockerfileOptions, IgnoreRules, ImageCheck, ImagePlan,
@@ -147,10 +148,10 @@ async fn build_all(
     Ok(())
 }
 
-fn print(format: BuildFormat, tag: &str, built: &BuiltImage, ui: &mut Ui) -> Result<(), CommandError> {
+fn print(format: OutputFormat, tag: &str, built: &BuiltImage, ui: &mut Ui) -> Result<(), CommandError> {
     match format {
-        BuildFormat::Text => ui.line(tag)?,
-        BuildFormat::Json => ui.line(serde_json::to_string(built)?)?,
+        OutputFormat::Text => ui.line(tag)?,
+        OutputFormat::Json => ui.line(serde_json::to_string(built)?)?,
     }
     Ok(())
 }

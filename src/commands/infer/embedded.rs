@@ -12,11 +12,10 @@ use tokio::time::Instant;
 
 use crate::client::{FailureKind, InferenceTarget, RequestFailure};
 use crate::commands::CommandError;
-use crate::commands::start::python_options;
+use crate::commands::start::{ServeTarget, python_options};
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError, InferenceErrorKind};
 use crate::registry::{Registry, RuntimeLoader, chain};
-use crate::repository::Repository;
 use crate::runtimes::python::Python;
 use crate::server::rest;
 use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources};
@@ -36,7 +35,7 @@ pub(super) struct EmbeddedModel {
 }
 
 impl EmbeddedModel {
-    /// Loads a model of a folder, as `start` does: the one with the given name, or the only one.
+    /// Loads a model of a folder, as `start` does: the one with the given name, or the only one. Or loads a model file.
     ///
     /// # Errors
     ///
@@ -47,10 +46,14 @@ impl EmbeddedModel {
         version: Option<&str>,
         environment: &dyn Environment,
     ) -> Result<Self, CommandError> {
+        let target = ServeTarget::new(Some(folder), environment)?;
         let sources = SettingsSources::read(environment)?;
-        let LoadedSettings { settings, .. } = Settings::load(folder, &sources, false)?;
-        let repository = Repository::new(folder, sources, false);
-        let discovery = repository.discover();
+        let LoadedSettings { settings, .. } = Settings::load(&target.folder, &sources, false)?;
+        let repository = target.repository(sources, false);
+        let discovery = match repository.custom() {
+            Some(file) => repository.read(file.list().await?),
+            None => repository.discover(),
+        };
         if let Some(problem) = discovery.errors.first()
             && discovery.models.is_empty()
         {

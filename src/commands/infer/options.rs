@@ -521,6 +521,10 @@ mod tests {
                 let mut changed = required;
                 changed[index].1 = value;
                 assert_ne!(all(&changed), all(&required), "{name}");
+            } else if name == "KEY" {
+                // A key belongs to a certificate.
+                let with_key = shown(&[("CERT", "other"), (name, value)]);
+                assert_ne!(with_key, shown(&[("CERT", "other")]), "{name}");
             } else {
                 assert_ne!(shown(&[(name, value)]), shown(&[]), "{name}");
             }

@@ -116,3 +116,12 @@ fn infer_embedded_python_model_answers() {
     assert_eq!(lines.len(), 5);
     assert!(lines.iter().all(|line| line["outputs"][0]["data"][0].as_str().unwrap().contains("pid")), "{lines:?}");
 }
+
+#[test]
+fn infer_embedded_takes_a_model_file() {
+    let folder = Folder::iris();
+    let model = folder.path(&format!("{IRIS}/model.json"));
+    let embedded = ["--embedded", model.to_str().unwrap(), "-i", "in.jsonl", "-o", "out.jsonl"];
+    let answers = InferCommand::new(irises(2)).flags(&embedded).run().lines(0);
+    assert_eq!((answers.len(), &answers[1]["model_name"]), (2, &json!("model")));
+}
