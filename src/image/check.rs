@@ -325,6 +325,7 @@ async fn send(address: SocketAddr, method: Method, path: &str, body: Bytes) -> R
 
 #[cfg(test)]
 mod tests {
+    use super::super::scripted::ScriptedEngine;
     use super::*;
 
     #[test]
@@ -362,109 +363,14 @@ mod tests {
         log.finish().await;
     }
 
-    /// An engine with one container, whose server accepts connections and says nothing, and which logs without a pause.
-    ///
-    /// The container exits as soon as its server has been asked.
-    struct ScriptedEngine {
-        server: tokio::net::TcpListener,
-        connections: Mutex<Vec<TcpStream>>,
-        removed: Mutex<Vec<String>>,
-        removal_status: u16,
-    }
-
-    type ScriptedBody = http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible>;
-
-    impl ScriptedEngine {
-        fn answer(&self, method: &Method, path: &str) -> http::Response<ScriptedBody> {
-            let json = |value: serde_json::Value| Full::new(Bytes::from(value.to_string())).boxed();
-            let (status, body) = match (method.as_str(), path.rsplit('/').next().unwrap_or_default()) {
-                ("GET", "version") => (200, json(serde_json::json!({"Version": "1", "ApiVersion": "1.43"}))),
-                ("POST", "create") => (201, json(serde_json::json!({"Id": "c", "Warnings": []}))),
-                ("POST", "start") => (204, json(serde_json::Value::Null)),
-                ("GET", "logs") => (200, self.endless_log()),
-                ("GET", "json") => {
-                    let is_running = self.connections.lock().unwrap().is_empty();
-                    let state = serde_json::json!({"Running": is_running, "ExitCode": 7});
-                    (200, json(serde_json::json!({"Id": "c", "State": state})))
-                }
-                ("DELETE", name) => {
-                    self.removed.lock().unwrap().push(name.to_owned());
-                    (self.removal_status, json(serde_json::json!({"message": "device busy"})))
-                }
-                _ => (404, json(serde_json::json!({"message": path}))),
-            };
-            let body = if status == 204 { Full::default().boxed() } else { body };
-            http::Response::builder().status(status).body(body).unwrap()
-        }
-
-        fn endless_log(&self) -> ScriptedBody {
-            let line = format!("HTTP server running on http://{}/\n", self.server.local_addr().unwrap());
-            // A header with the stream (standard output) and the length precedes each piece.
-            let length = u32::try_from(line.len()).unwrap().to_be_bytes();
-            let piece = Bytes::from([&[1, 0, 0, 0], &length[..], line.as_bytes()].concat());
-            let pieces = futures_util::stream::unfold(piece, |piece| async move {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                Some((Ok(hyper::body::Frame::data(piece.clone())), piece))
-            });
-            BodyExt::boxed(http_body_util::StreamBody::new(SyncStream(Mutex::new(pieces.boxed()))))
-        }
-
-        /// Listens at a socket in `folder` and returns its address.
-        fn start(self: &Arc<Self>, folder: &std::path::Path) -> String {
-            let path = folder.join("engine.sock");
-            let listener = tokio::net::UnixListener::bind(&path).unwrap();
-            let engine = Arc::clone(self);
-            tokio::spawn(async move {
-                loop {
-                    let (stream, _) = engine.server.accept().await.unwrap();
-                    engine.connections.lock().unwrap().push(stream);
-                }
-            });
-            let engine = Arc::clone(self);
-            tokio::spawn(async move {
-                loop {
-                    let (stream, _) = listener.accept().await.unwrap();
-                    let engine = Arc::clone(&engine);
-                    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-                        let response = engine.answer(request.method(), request.uri().path());
-                        async move { Ok::<_, std::convert::Infallible>(response) }
-                    });
-                    tokio::spawn(
-                        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
-                    );
-                }
-            });
-            format!("unix://{}", path.display())
-        }
-    }
-
-    /// Lets a stream be shared between threads, as boxed bodies have to be.
-    struct SyncStream<S>(Mutex<S>);
-
-    impl<S: Stream + Unpin> Stream for SyncStream<S> {
-        type Item = S::Item;
-
-        fn poll_next(
-            self: std::pin::Pin<&mut Self>,
-            context: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<S::Item>> {
-            self.get_mut().0.get_mut().unwrap().poll_next_unpin(context)
-        }
-    }
-
     /// Checks an image with a scripted engine.
     async fn scripted_check(
         stop: &CancellationToken,
         removal_status: u16,
     ) -> (Arc<ScriptedEngine>, Result<(), CheckError>) {
         let folder = tempfile::tempdir().unwrap();
-        let engine = Arc::new(ScriptedEngine {
-            server: tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
-            connections: Mutex::default(),
-            removed: Mutex::default(),
-            removal_status,
-        });
-        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.start(folder.path()))]);
+        let engine = ScriptedEngine::new(removal_status).await;
+        let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.start(&folder.path().join("engine.sock")))]);
         let docker = DockerEngine::connect(&variables).await.unwrap();
         let check = ImageCheck { image: "m:1".to_owned(), network: None, port: 8080, samples: Vec::new() };
         let outcome = docker.check(&check, stop).await;
@@ -480,7 +386,7 @@ mod tests {
             error.starts_with("the image failed to start: it exited with code 7; the last lines of its log:\nHTTP"),
             "{error}"
         );
-        let removed = engine.removed.lock().unwrap();
+        let removed = engine.removed();
         assert!(removed.len() == 1 && removed[0].starts_with("mlserver-check-"), "{removed:?}");
     }
 
@@ -491,7 +397,7 @@ mod tests {
         let (engine, outcome) = scripted_check(&stop, 204).await;
         let error = outcome.unwrap_err();
         assert!(matches!(error, CheckError::Interrupted), "{error}");
-        assert_eq!(engine.removed.lock().unwrap().len(), 1);
+        assert_eq!(engine.removed().len(), 1);
     }
 
     #[tokio::test]

@@ -320,6 +320,18 @@ mod tests {
         assert_eq!(source.to_string(), "no answer within 10 s");
     }
 
+    #[tokio::test]
+    async fn engine_connect_tries_every_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nobody listens at the first one.
+        drop(tokio::net::UnixListener::bind(folder.path().join("docker.sock")).unwrap());
+        std::fs::create_dir(folder.path().join("podman")).unwrap();
+        super::super::scripted::ScriptedEngine::new(204).await.start(&folder.path().join("podman/podman.sock"));
+        let runtime_folder = folder.path().to_str().unwrap().to_owned();
+        let variables = HashMap::from([("XDG_RUNTIME_DIR".to_owned(), runtime_folder)]);
+        DockerEngine::connect(&variables).await.unwrap();
+    }
+
     #[test]
     fn push_progress_counts_layers_and_bytes() {
         let info = |status: &str, current: i64, total: i64| PushImageInfo {

@@ -10,6 +10,8 @@ mod executable;
 mod ignore;
 mod plan;
 mod progress;
+#[cfg(test)]
+mod scripted;
 
 use std::fs;
 use std::io;

@@ -476,6 +476,31 @@ fn build_base_images_serve_kserve_mount() {
     serves(&engine, tag, "1000", &variables, Some(models.root()), request.as_bytes());
 }
 
+/// The compiler is a script: the image with Rust takes gigabytes, and compiling takes long.
+#[test]
+fn slim_dockerfile_takes_the_server_that_it_compiles() {
+    let Some(engine) = engine() else { return };
+    let (rust, tag) = ("mlserver-test-rust:1", "mlserver-test-slim:1");
+    let compiler = "#!/bin/sh\necho 'host: test-host'\n";
+    let cargo = "#!/bin/sh\nmkdir -p target/test-host/release\necho \"$*\" > target/test-host/release/mlserver\n";
+    let folder = Folder::new().file("rustc", compiler).file("cargo", cargo);
+    for name in ["rustc", "cargo"] {
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let text = format!("FROM {BASE}\nCOPY project/ /usr/bin/\n");
+    build_text(&engine, &text, &folder, &BuildRequest { tag: rust.to_owned(), ..BuildRequest::default() });
+    let text = fs::read_to_string(repository_path("docker/slim.Dockerfile")).unwrap();
+    let request = BuildRequest {
+        tag: tag.to_owned(),
+        arguments: HashMap::from([("RUST".to_owned(), rust.to_owned())]),
+        network: Some("host".to_owned()),
+        ..BuildRequest::default()
+    };
+    build_text(&engine, &text, &Folder::new(), &request);
+    let expected = "build --release --locked --target test-host\n";
+    assert_eq!(size(&engine, tag), i64::try_from(expected.len()).unwrap());
+}
+
 /// An image of a folder serves another one that is mounted, with the image's implementation and the image's settings.
 #[test]
 fn image_of_folder_serves_mounted_models() {
