@@ -1,5 +1,6 @@
 """Imports user code from a model's folder, isolated from the modules of other models' folders."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -40,7 +41,10 @@ def import_object(path: str, folder: Optional[str] = None) -> Any:
         return getattr(module, name)
     except AttributeError:
         where = getattr(module, "__file__", None) or "no file"
-        raise ImportError(f"module `{module_name}` ({where}) has no `{name}`") from None
+        classes = [found for found, value in vars(module).items() if isinstance(value, type)]
+        near = difflib.get_close_matches(name, classes, 1)
+        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        raise ImportError(f"module `{module_name}` ({where}) has no `{name}`{hint}") from None
 
 
 def _hide_local_modules(folder: str) -> Dict[str, Tuple[ModuleType, str]]:

@@ -268,6 +268,7 @@ def test_stream_respects_credit():
         ("missing_module_model.Model", "it needs the module `not_installed_anywhere`, which "),
         ("missing_module_model.Model", "-m pip install not_installed_anywhere"),
         ("frame_models.Absent", "has no `Absent`"),
+        ("frame_models.Ecko", "has no `Ecko` (did you mean `Echo`?)"),
         ("Echo", "`Echo` is not an import path"),
     ],
 )

@@ -123,7 +123,7 @@ fn doctor_finds_what_keeps_python_models_from_loading() {
         (own_model("def broken(:\n"), "models.py`, line 1: "),
         (
             own_model(OWN).file("m/model-settings.json", r#"{"implementation": "modles.Own"}"#),
-            "no module `modles`; looked in `",
+            "; check the name, or put `modles.py` there",
         ),
         (own_model(OWN).file("m/model-settings.json", r#"{"implementation": "Own"}"#), "`Own` is not an import path"),
         (
@@ -228,6 +228,23 @@ fn doctor_warns_of_another_executable_in_the_path() {
     assert_eq!(output.status.code(), Some(0));
     let expected = "warning  the command `mlserver` is `[DIR]/bin/mlserver`, a script of Seldon's Python package";
     assert!(findings(&folder, &output).contains(expected), "{}", findings(&folder, &output));
+}
+
+#[test]
+fn doctor_reports_a_model_that_is_described_twice() {
+    let settings = json!({
+        "name": "iris-xgboost",
+        "implementation": "mlserver_xgboost.XGBoostModel",
+        "parameters": {"uri": "../iris-xgboost/model.json", "version": "v1.0.0"},
+    });
+    let folder = Folder::iris().file("zzz/model-settings.json", settings.to_string());
+    let output = doctor(&folder, &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let found = findings(&folder, &output);
+    let expected =
+        "warning  ignoring `[DIR]/iris-xgboost/model-settings.json`: a later file describes the same model and version";
+    assert!(found.contains(expected), "{found}");
+    assert_eq!(found.matches("model `iris-xgboost` is native").count(), 1, "{found}");
 }
 
 #[test]

@@ -101,6 +101,8 @@ fn start_port_in_use_is_one_error_line() {
         let expected = format!("error: the {purpose} server cannot listen on 127.0.0.1:{port}: ");
         assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        let setting = variable.trim_start_matches("MLSERVER_").to_lowercase();
+        assert!(ended.stderr.contains(&format!("; change `{setting}`, or stop the process")), "{}", ended.stderr);
     }
 }
 
@@ -617,6 +619,7 @@ fn start_models_folder_from_the_environment() {
     server.get("/v2/models/iris-xgboost/ready").ok();
     let ended = ServerBuilder::new(Folder::new()).argument("").run();
     assert_eq!(ended.code, Some(2));
-    let expected = "error: missing FOLDER: neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` is set\n";
+    let expected =
+        "error: missing FOLDER: neither `MLSERVER_MODELS_DIR` nor `MODELS_DIR` is set; pass a folder or a model file\n";
     assert_eq!(ended.stderr, expected);
 }

@@ -160,6 +160,21 @@ fn start_folder_without_models_needs_allow_empty() {
 }
 
 #[test]
+fn start_folder_with_only_a_model_file_names_it() {
+    let mlflow = Folder::new().file("MLmodel", "flavors: {}").file("model.ubj", "x");
+    let text = Folder::new().file("notes.txt", "hello").file("request.json", r#"{"inputs": []}"#);
+    let churn = Folder::new().file("churn.json", iris_artifact()).file("a.txt", "hello");
+    for (folder, file) in [(mlflow, Some("MLmodel")), (churn, Some("churn.json")), (text, None)] {
+        let expected =
+            file.map(|file| format!("/{file} serves a model file; `--allow-empty`").replace(" serves", "` serves"));
+        let (code, stderr) = failing(ServerBuilder::new(folder));
+        assert_eq!(code, Some(1));
+        assert!(expected.is_none_or(|expected| stderr.contains(&expected)), "{stderr}");
+        assert_eq!(stderr.contains("serves a model file"), file.is_some(), "{stderr}");
+    }
+}
+
+#[test]
 fn start_settings_that_cannot_be_read_are_a_failed_load() {
     let folder = || Folder::iris().file("broken/model-settings.json", "{");
     let (code, stderr) = failing(ServerBuilder::new(folder()));

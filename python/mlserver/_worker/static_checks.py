@@ -60,7 +60,8 @@ class Checks:
                 if self.folders
                 else "; looked in"
             )
-            self.add("problem", f"no module `{missing}`{where} the packages of `{sys.executable}`")
+            advice = "check the name" + (f", or put `{missing.replace('.', '/')}.py` there" if self.folders else "")
+            self.add("problem", f"no module `{missing}`{where} the packages of `{sys.executable}`; {advice}")
             return
         tree = self.parse(spec)
         if tree is None:

@@ -5,7 +5,7 @@ mod models;
 mod port_owner;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 
@@ -19,7 +19,7 @@ use crate::registry::chain;
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
 use crate::server::{bind, rest};
-use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
+use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
 use findings::{FindingLevel, Findings};
@@ -94,13 +94,23 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
             }
         }
         if discovery.models.is_empty() && !discovery.errors.iter().any(DiscoveryError::is_of_model) {
+            let file = target.suggested_file();
+            let file = file.map(|file| format!(", such as `{}`", file.display())).unwrap_or_default();
             findings.model_problem(format_args!(
                 "no models found: create one with `mlserver init {folder}`, add a `{MODEL_SETTINGS_FILE}` next to your own, or pass \
-                 a model file"
+                 a model file{file}"
             ));
         }
         let mut examined = Vec::new();
-        for model in discovery.models {
+        let last: HashMap<_, _> =
+            discovery.models.iter().enumerate().map(|(index, model)| (key(model), index)).collect();
+        for (index, model) in discovery.models.into_iter().enumerate() {
+            if last.get(&key(&model)) != Some(&index) {
+                let ignored = model.settings.source.as_deref().unwrap_or(Path::new("")).display();
+                findings
+                    .warning(format_args!("ignoring `{ignored}`: a later file describes the same model and version"));
+                continue;
+            }
             for warning in &model.warnings {
                 findings.warning(format_args!("model `{}`: {warning}", model.settings.name));
             }
@@ -118,6 +128,11 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
             Err(error) => findings.warning(format_args!("`mlserver build` does not work: {error}")),
         }
     }
+}
+
+/// Returns the name and the version of a model.
+fn key(model: &LoadedSettings<ModelSettings>) -> (String, Option<String>) {
+    (model.settings.name.clone(), model.settings.version().map(ToString::to_string))
 }
 
 /// Binds every port that the server would bind, all at once.

@@ -1,12 +1,13 @@
 //! Putting a server together from its settings: the models' path, and the listeners in front of it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
 
 use super::descriptors;
@@ -165,6 +166,16 @@ struct BoundListener {
     listener: Listener,
 }
 
+/// Binds the port of a listener. `setting` is the name of the port's setting.
+async fn open(purpose: &'static str, setting: &str, host: &str, port: u16) -> Result<TcpListener, CommandError> {
+    bind(purpose, host, port).await.map_err(|error| {
+        let is_taken = error.error.kind() == io::ErrorKind::AddrInUse;
+        let advice =
+            format!("; change `{setting}`, or stop the process that uses the port (`mlserver doctor` names it)");
+        anyhow!("{error}{}", if is_taken { advice.as_str() } else { "" }).into()
+    })
+}
+
 async fn rest_listener(
     settings: &Settings,
     parts: ServerParts,
@@ -173,7 +184,7 @@ async fn rest_listener(
     let options = rest_options(settings, repository_access(settings))?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind("HTTP", &settings.host, settings.http_port).await?;
+    let socket = open("HTTP", "http_port", &settings.host, settings.http_port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("HTTP server running on http://{address}")];
     let listener = Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
@@ -192,7 +203,7 @@ async fn admin_listener(
     let options = rest_options(settings, RepositoryAccess::Only)?;
     let connections = parts.connections.reserved;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind("admin", &settings.host, port).await?;
+    let socket = open("admin", "admin_port", &settings.host, port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("Admin server running on http://{address}")];
     let listener = Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
@@ -237,7 +248,7 @@ async fn grpc_listener(
     };
     let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind("gRPC", &settings.host, settings.grpc_port).await?;
+    let socket = open("gRPC", "grpc_port", &settings.host, settings.grpc_port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("gRPC server running on http://{address}")];
     let listener = Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
@@ -254,7 +265,7 @@ async fn metrics_listener(
     connections: ConnectionTable,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
-    let socket = bind("metrics", &settings.host, settings.metrics_port).await?;
+    let socket = open("metrics", "metrics_port", &settings.host, settings.metrics_port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![
         format!("Metrics server running on http://{address}"),

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use super::custom_repository::PythonRepository;
 use super::setting_arguments::setting_arguments;
-use super::{CommandError, FAILURE};
+use super::{CommandError, FAILURE, shell_quoted};
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
 use crate::repository::{Discovery, DiscoveryError, Repository};
@@ -220,9 +220,14 @@ async fn discover(
     let required = settings.load_models_at_startup && settings.model_repository_implementation.is_none();
     if discovery.models.is_empty() && unreadable.is_empty() && required {
         if !options.allow_empty {
+            let file = options.target.suggested_file();
+            let file = file.map(|file| {
+                format!("`mlserver start {}` serves a model file; ", shell_quoted(&file.to_string_lossy()))
+            });
             return Err(anyhow!(
                 "no model found in `{folder}`: each model needs a folder with `{MODEL_SETTINGS_FILE}` (`mlserver init` creates one); \
-                 `--allow-empty` starts without models"
+                 {}`--allow-empty` starts without models",
+                file.unwrap_or_default()
             )
             .into());
         }
