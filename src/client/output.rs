@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -316,6 +316,7 @@ impl PartialFile {
         if let Some(path) = output_files(path).into_iter().find(|path| path.is_symlink()) {
             return Err(OutputError::Link { path });
         }
+        check_columns(path, form)?;
         let failed = |source| OutputError::Open { path: partial.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
         let file = file.map_err(failed)?;
@@ -480,6 +481,28 @@ fn sync_folder(path: &Path) {
     if let Ok(folder) = File::open(folder) {
         // Not every file system can do that, and nothing is lost while the machine runs.
         let _ = folder.sync_all();
+    }
+}
+
+/// Checks that the file for the conversion to columns, which will be replaced, is one that an earlier run has left.
+fn check_columns(path: &Path, form: OutputFormat) -> Result<(), OutputError> {
+    let Some(start) = form.start() else { return Ok(()) };
+    let columns = with_suffix(path, COLUMNS_SUFFIX);
+    let mut found = Vec::new();
+    if fs::symlink_metadata(&columns).is_ok_and(|metadata| !metadata.is_file()) {
+        let reason = "it is not a regular file".to_owned();
+        return Err(OutputError::Foreign { path: columns, reason });
+    }
+    let read = File::open(&columns).and_then(|file| file.take(start.len() as u64).read_to_end(&mut found));
+    match read {
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(OutputError::Open { path: columns, source }),
+        // The run may have been killed before it wrote anything, or all of it.
+        Ok(_) if start.starts_with(&found) => Ok(()),
+        Ok(_) => {
+            let reason = "it does not start like a table of answers".to_owned();
+            Err(OutputError::Foreign { path: columns, reason })
+        }
     }
 }
 

@@ -175,6 +175,14 @@ impl InputSource {
         Ok(Self { reader, rows: 0, name, size, ahead: None })
     }
 
+    /// Returns what is odd about the datatypes of columns that were inferred.
+    pub fn warnings(&self) -> &[String] {
+        match &self.reader {
+            InputReader::Delimited(table) => table.warnings(),
+            _ => &[],
+        }
+    }
+
     /// Returns the size of the input in bytes, if it is known.
     pub const fn size(&self) -> Option<u64> {
         self.size

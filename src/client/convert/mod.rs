@@ -46,6 +46,15 @@ impl OutputFormat {
         }
     }
 
+    /// Returns what every file of columns starts with, `None` for lines.
+    pub(super) fn start(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Lines => None,
+            Self::Delimited(delimiter) => Some([INDEX.as_bytes(), &[delimiter], ID.as_bytes(), &[delimiter]].concat()),
+            Self::Parquet => Some(b"PAR1".to_vec()),
+        }
+    }
+
     /// Reports whether this executable can write the format.
     pub(super) const fn is_supported(self) -> bool {
         cfg!(feature = "parquet") || !matches!(self, Self::Parquet)

@@ -20,6 +20,8 @@ pub(in crate::client) struct CsvTable {
     /// The rows that datatypes were inferred from, with the bytes of each.
     sample: VecDeque<(ByteRecord, u64)>,
     position: u64,
+    /// What is odd about the inferred datatypes.
+    warnings: Vec<String>,
 }
 
 /// Fails if a row exceeds the size limit, as one without a closing quote does.
@@ -62,7 +64,7 @@ impl CsvTable {
         check_unique(names.iter().map(String::as_str)).map_err(wrong)?;
         let columns = Arc::default();
         let position = reader.position().byte();
-        let mut csv = Self { reader, columns, sample: VecDeque::new(), position };
+        let mut csv = Self { reader, columns, sample: VecDeque::new(), position, warnings: Vec::new() };
         let mut seen = vec![ColumnTypeGuess::default(); names.len()];
         let (is_typed, mut text) = (are_typed(names.iter().map(String::as_str), types), 0);
         while !is_typed && csv.sample.len() < SAMPLE_ROWS && text < SAMPLE_TEXT {
@@ -73,11 +75,17 @@ impl CsvTable {
             if record.0.len() == names.len() {
                 for (seen, cell) in seen.iter_mut().zip(cells(&record.0)) {
                     seen.add(cell);
+                    if seen.has_text() && seen.first_text.is_none() {
+                        seen.first_text = Some(csv.sample.len());
+                    }
                 }
             }
             text += record.0.as_slice().len();
             csv.sample.push_back(record);
         }
+        let is_specified = |name: &str| types.iter().any(|(specified, _)| specified == name);
+        let guesses = names.iter().zip(&seen).filter(|(name, _)| !is_specified(name));
+        csv.warnings = guesses.filter_map(|(name, seen)| seen.warning(name)).collect();
         let columns = names.into_iter().zip(seen).map(|(name, seen)| {
             let datatype = seen.datatype();
             TableColumn { name, datatype, inferred: true }
@@ -113,6 +121,11 @@ impl CsvTable {
             Some(record) => Ok(Some(record)),
             None => self.read(),
         }
+    }
+
+    /// Returns what is odd about the inferred datatypes.
+    pub(in crate::client) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     pub(in crate::client) fn columns(&self) -> Arc<[TableColumn]> {

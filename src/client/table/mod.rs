@@ -80,6 +80,11 @@ pub(super) struct ColumnTypeGuess {
     negative: bool,
     /// There are integers that only UINT64 can hold.
     large: bool,
+    /// How many values were numbers, and how many were text.
+    numbers: usize,
+    texts: usize,
+    /// The row of the first text, if the caller records it.
+    pub(super) first_text: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -111,6 +116,11 @@ impl ColumnTypeGuess {
                 text => self.number(text).unwrap_or(GuessedKind::Text),
             },
         };
+        match kind {
+            GuessedKind::Integer | GuessedKind::Number => self.numbers += 1,
+            GuessedKind::Text => self.texts += 1,
+            GuessedKind::Nothing | GuessedKind::Bool => {}
+        }
         self.kind = match (self.kind, kind) {
             (GuessedKind::Nothing, kind) => kind,
             (before, kind) if before == kind => kind,
@@ -132,6 +142,21 @@ impl ColumnTypeGuess {
             return Some(GuessedKind::Integer);
         }
         text.parse::<f64>().is_ok().then_some(GuessedKind::Number)
+    }
+
+    /// Reports whether there is text.
+    pub(super) const fn has_text(self) -> bool {
+        self.texts > 0
+    }
+
+    /// Returns a warning if most values are numbers, and a few others make the whole column text.
+    pub(super) fn warning(self, name: &str) -> Option<String> {
+        let row = self.first_text.filter(|_| self.texts < self.numbers)?;
+        let column = if name.contains(' ') { format!("'{name}=FP64'") } else { format!("{name}=FP64") };
+        Some(format!(
+            "column `{name}` is sent as text (BYTES), because row {row} has no number there; with `--column-type {column}`, only \
+             such rows fail"
+        ))
     }
 
     /// Returns the datatype that holds all values so far.

@@ -18,7 +18,7 @@ use crate::inference::{Admission, Inference, InferenceError, InferenceErrorKind}
 use crate::registry::{Registry, RuntimeLoader, chain};
 use crate::runtimes::python::Python;
 use crate::server::rest;
-use crate::settings::{Environment, LoadedSettings, ModelSettings, Settings, SettingsSources};
+use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -59,7 +59,16 @@ impl EmbeddedModel {
         {
             return Err(anyhow!("{}", chain(problem)).into());
         }
-        let models = discovery.models.into_iter().map(|model| model.settings).collect();
+        let models: Vec<_> = discovery.models.into_iter().map(|model| model.settings).collect();
+        if models.is_empty() {
+            let file = target.suggested_file().map(|file| format!(", such as `{}`", file.display()));
+            return Err(anyhow!(
+                "no model found in `{}`: pass a folder with `{MODEL_SETTINGS_FILE}`, or a model file{}",
+                folder.display(),
+                file.unwrap_or_default()
+            )
+            .into());
+        }
         let models = choose_versions(models, folder, name, version)?;
         let mut metrics = MetricsRegistry::default();
         let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
@@ -100,7 +109,6 @@ fn choose_versions(
     let names: BTreeSet<String> = models.iter().map(|model| model.name.clone()).collect();
     let listed = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let name = match (name, &names.iter().collect::<Vec<_>>()[..]) {
-        (_, []) => return Err(anyhow!("no model found in `{}`", folder.display()).into()),
         (Some(name), _) => name,
         (None, [one]) => one.as_str(),
         (None, _) => {

@@ -116,6 +116,9 @@ impl InferSession<'_> {
         let (input, to) = ((resolved.input, resolved.format, resolved.column_types), resolved.output);
         let prepare = move || {
             let source = InputSource::open(&input.0, input.1, &input.2)?;
+            for warning in source.warnings() {
+                shown.warn(format_args!("{warning}"));
+            }
             prepare(source, &to, should_resume, rows, &counters, &shown)
         };
         // The input may be a pipe whose writer is slow, and there may be many rows to skip.
@@ -222,7 +225,7 @@ fn command_result(ending: RunOutcome, signal: Option<&str>, report: &RunReport) 
         }
         RunOutcome::Stopped => Err(stopped(signal.unwrap_or("a signal"), report)),
         RunOutcome::Failed(RunError::Output(OutputError::Closed)) => {
-            let error = anyhow!("the reader of the answers has closed the pipe, after {rows} rows or more");
+            let error = anyhow!("the reader of the answers has closed the pipe; at least {rows} rows had been written");
             Err(CommandError { error, code: CLOSED })
         }
         RunOutcome::Failed(error) => Err(CommandError {

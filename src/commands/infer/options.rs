@@ -252,7 +252,8 @@ impl fmt::Display for RunTarget {
             }
             Self::Embedded { folder, model, version } => {
                 let model = model.as_ref().map_or_else(|| "the model".to_owned(), |model| named(model, version));
-                write!(f, "{model} of the folder `{}`, in this process", folder.display())
+                let kind = if folder.is_dir() { "folder" } else { "file" };
+                write!(f, "{model} of the {kind} `{}`, in this process", folder.display())
             }
         }
     }

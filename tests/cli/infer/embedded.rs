@@ -85,6 +85,27 @@ fn infer_embedded_unknown_model_is_rejected() {
 }
 
 #[test]
+fn infer_embedded_names_what_to_pass() {
+    let folder = Folder::new().file("flow/MLmodel", "flavors: {}").file("none/readme.txt", "hello");
+    let at = |name: &str| folder.path(name).to_str().unwrap().to_owned();
+    for (path, expected) in [
+        (
+            at("flow"),
+            format!("pass a folder with `model-settings.json`, or a model file, such as `{}`\n", at("flow/MLmodel")),
+        ),
+        (at("none"), "pass a folder with `model-settings.json`, or a model file\n".to_owned()),
+        (
+            at("none/readme.txt"),
+            format!("target: the model of the file `{}`, in this process\n", at("none/readme.txt")),
+        ),
+    ] {
+        let ran = InferCommand::new("").flags(&["--embedded", &path, "-i", "in.jsonl", "-o", "out.jsonl"]).run();
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn infer_embedded_bad_rows_fail_alone() {
     let folder = Folder::iris();
     let input =

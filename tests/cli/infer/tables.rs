@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{IRISES, InferCommand, values};
 use crate::support::scripted::{Received, Reply, ScriptedServer};
-use crate::support::{IRIS, TestServer};
+use crate::support::{Folder, IRIS, TestServer};
 
 /// Predicts the irises of a file with that name.
 fn of_irises(server: &TestServer, name: &str, content: impl AsRef<[u8]>) -> InferCommand {
@@ -236,6 +236,42 @@ fn infer_tables_outputs_become_columns() {
     assert_eq!(fs::read_to_string(infer.path("out.csv")).unwrap(), expected.replace("0,,0,\n1,,2,", "0,,9,\n1,,9,"));
     let ran = infer.run();
     assert!(ran.code == Some(4) && ran.stderr.contains("all 5 rows have been answered already"), "{}", ran.stderr);
+}
+
+#[test]
+fn infer_tables_keep_foreign_files_of_columns() {
+    let folder = Folder::iris();
+    let model = folder.root().to_str().unwrap();
+    let infer = InferCommand::new("").flags(&["--embedded", model, "-i", "in.csv", "-o", "out.csv"]);
+    fs::write(infer.path("in.csv"), csv(2)).unwrap();
+    let columns = infer.path("out.csv.columns");
+    fs::write(&columns, "name,type\n").unwrap();
+    let ran = infer.run();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("out.csv.columns` is not the output of `mlserver infer`: "), "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(&columns).unwrap(), "name,type\n");
+    assert!(!infer.path("out.csv").exists() && !infer.path("out.csv.partial").exists());
+    // What a run leaves that is killed during the conversion is replaced.
+    for left in ["", "batch_in", "batch_index,id,predict,error\n0,,"] {
+        fs::write(&columns, left).unwrap();
+        assert_eq!(infer.run().code, Some(0), "{left}");
+        assert!(!columns.exists() && infer.path("out.csv").exists());
+    }
+}
+
+#[test]
+fn infer_tables_column_with_few_texts_is_reported() {
+    let folder = Folder::iris();
+    let model = folder.root().to_str().unwrap();
+    let infer = InferCommand::new("").flags(&["--embedded", model, "-i", "in.csv", "-o", "out.csv"]);
+    fs::write(infer.path("in.csv"), csv(2) + "1,x,3,4\n").unwrap();
+    let ran = infer.run();
+    let warning = "warning: column `sepal width` is sent as text (BYTES), because row 2 has no number there; with `--column-type \
+                   'sepal width=FP64'`, only such rows fail\n";
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert!(ran.stderr.contains(warning) && ran.stderr.contains("3 of 3 rows failed"), "{}", ran.stderr);
+    let ran = infer.flags(&["--column-type", "sepal width=FP64"]).run();
+    assert!(!ran.stderr.contains("is sent as text") && ran.stderr.contains("1 of 3 rows failed"), "{}", ran.stderr);
 }
 
 #[cfg(feature = "parquet")]
