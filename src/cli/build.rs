@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
 use super::OutputFormat;
@@ -17,7 +18,7 @@ pub struct BuildArgs {
     pub folder: Option<PathBuf>,
 
     /// Name of the image; for base images, their name without a version
-    #[arg(short, long, required_unless_present = "base_images")]
+    #[arg(short, long, required_unless_present = "base_images", value_parser = NonEmptyStringValueParser::new())]
     pub tag: Option<String>,
 
     /// Base image [default: none for native models, otherwise one with Python]

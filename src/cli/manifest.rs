@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
 /// Print a Kubernetes manifest for an image
@@ -11,7 +12,7 @@ pub struct ManifestArgs {
     pub folder: PathBuf,
 
     /// Image to run
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub image: String,
 
     /// Type of manifest

@@ -35,6 +35,13 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     let name = name.or_else(|| model.as_ref().map(|model| model.name.clone()));
     let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
+    if working_directory.join(&folder).is_file() {
+        let shown = folder.display();
+        return Err(anyhow!(
+            "cannot create a project in `{shown}`: it is a file; `--from FILE` makes a project around a model file"
+        )
+        .into());
+    }
     let project = if let Some(model) = &model {
         around(model, &name, &folder, args.force, ui)?
     } else {
@@ -66,7 +73,12 @@ fn around(
         return Err(anyhow!("`{}` already exists; overwrite with --force", artifact.display()).into());
     }
     if is_inside(folder, &model.artifact) {
-        return Err(anyhow!("the project must not be inside of the model `{}`", model.artifact.display()).into());
+        return Err(anyhow!(
+            "the project `{}` must not be inside of the model `{}`: pass another folder",
+            folder.display(),
+            model.artifact.display()
+        )
+        .into());
     }
     let project = Project::around(&description, name)?;
     project.write(folder, force)?;

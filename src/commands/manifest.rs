@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::CommandError;
 use crate::cli::manifest::{ManifestArgs, ManifestKind};
+use crate::image::PlanError;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{LoadedSettings, SettingSource, Settings, SettingsSources};
 use crate::templates;
@@ -51,6 +52,9 @@ struct ManifestValues<'a> {
 /// Fails if the settings cannot be read or are of no use in a cluster, or the name is invalid.
 pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
     let folder = fs::canonicalize(&args.folder).with_context(|| format!("cannot read `{}`", args.folder.display()))?;
+    if !folder.is_dir() {
+        return Err(PlanError::NoFolder { path: args.folder.clone() }.into());
+    }
     let loaded = Settings::load(&folder, &SettingsSources::read(&MapEnvironment::new(&folder))?, false)?;
     check_listeners(&loaded)?;
     let name = resource_name(args, &folder)?;

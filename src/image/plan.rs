@@ -49,10 +49,16 @@ pub enum PythonReason {
     Code,
 }
 
+/// Returns what to do with a path that is a file.
+fn file_advice(path: &Path) -> String {
+    let advice = || format!(": `mlserver init --from {}` makes a folder around a model file", path.display());
+    if path.is_file() { advice() } else { String::new() }
+}
+
 /// Why the needs of a folder cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    #[error("`{}` is not a folder", path.display())]
+    #[error("`{}` is not a folder{}", path.display(), file_advice(path))]
     NoFolder { path: PathBuf },
     #[error(transparent)]
     Settings(#[from] SettingsError),

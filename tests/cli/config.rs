@@ -272,6 +272,18 @@ fn config_show_defaults_to_the_working_directory() {
 }
 
 #[test]
+fn config_show_needs_a_folder() {
+    let case = Case::new().file("m.json", "{}");
+    for (path, expected) in [
+        ("nowhere", "error: `nowhere` does not exist: pass the folder with the models and their settings\n"),
+        ("m.json", "error: `m.json` is not a folder: pass the folder with the models and their settings\n"),
+    ] {
+        let shown = case.run(&["config", "show", path]);
+        assert!(shown.starts_with("status: 1") && shown.ends_with(expected), "{shown}");
+    }
+}
+
+#[test]
 fn config_show_invalid_settings_lists_every_problem() {
     let case =
         Case::new().file("settings.json", r#"{"http_port": "many", "debug": 2}"#).env("MLSERVER_EXTENSIONS", "a,b");

@@ -185,4 +185,13 @@ fn dockerfile_invalid_folder_is_rejected() {
     }
     let nowhere = Command::new(env!("CARGO_BIN_EXE_mlserver")).args(["dockerfile", "/no/where"]).output().unwrap();
     assert_eq!(String::from_utf8(nowhere.stderr).unwrap(), "error: `/no/where` is not a folder\n");
+    let folder = Folder::new().file("m.json", "{}");
+    for arguments in
+        [&["dockerfile", "m.json"][..], &["manifest", "m.json", "--image", "a"], &["build", "m.json", "-t", "a"]]
+    {
+        let output = run_mlserver(folder.root(), arguments);
+        let expected =
+            "error: `m.json` is not a folder: `mlserver init --from m.json` makes a folder around a model file\n";
+        assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(1), expected));
+    }
 }

@@ -33,6 +33,22 @@ fn passes_its_own_tests(template: &str) {
     assert!(log.contains("test_the_answer_is_the_recorded_one") && log.trim_end().ends_with("\nOK"), "{log}");
 }
 
+#[test]
+fn init_does_not_take_a_file_as_its_folder() {
+    let folder = Folder::new().file("m.json", "{}").file("flow/MLmodel", "flavors: {}");
+    for (arguments, expected) in [
+        (
+            &["init", "m.json"][..],
+            "error: cannot create a project in `m.json`: it is a file; `--from FILE` makes a project around",
+        ),
+        (&["init", "--from", "flow"], "error: the project `flow` must not be inside of the model `"),
+    ] {
+        let output = run_mlserver(folder.root(), arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).starts_with(expected), "{}", text(&output.stderr));
+    }
+}
+
 // The other templates need packages: see `tests/clients/test_projects.py` and `tests/frameworks`.
 #[test]
 fn init_sklearn_project_passes_its_own_tests() {

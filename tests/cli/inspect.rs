@@ -112,11 +112,16 @@ fn inspect_says_why_there_is_no_example() {
 #[test]
 fn inspect_rejects_what_is_no_model() {
     let folder = Folder::new().file("m.cbm", "CBM1").file("a.txt", "hello").file("b.md", "").file("c/x", "");
+    let folder = folder.file("own/model-settings.json", r#"{"implementation": "models.Own"}"#);
     for (path, expected) in [
         ("m.cbm", "files of CatBoost are read by Python only, in `mlserver_catboost.CatboostModel`"),
         ("a.txt", "a.txt"),
         ("b.md", "`.md` is not the extension of a model file"),
-        ("c", "`c` is a folder without `MLmodel` or `model-settings.json`"),
+        (
+            "c",
+            "`c` is a folder without `MLmodel` or `model-settings.json`: pass a model file, or the folder of one model",
+        ),
+        ("own", "/own`: its implementation `models.Own` is not the runtime of a model file; `mlserver doctor "),
         ("none.json", "it cannot be read: No such file or directory"),
     ] {
         let (code, _, error) = inspect(&folder, &[path]);

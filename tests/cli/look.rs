@@ -92,6 +92,8 @@ fn config_explain_finds_names_variables_and_typos() {
     assert!(both.contains("settings.json") && both.contains("model-settings.json"), "{both}");
     let (_, nested, _) = output(&["config", "explain", "max_queue_requests"]);
     assert!(nested.starts_with("parameters.max_queue_requests\n"), "{nested}");
+    let (_, _, error) = output(&["config", "explain", "MLSERVER_HTP_PORT"]);
+    assert!(error.contains("(did you mean `MLSERVER_HTTP_PORT`?)"), "{error}");
     let (code, _, error) = output(&["config", "explain", "http_prot"]);
     assert_eq!(code, Some(1));
     assert_eq!(

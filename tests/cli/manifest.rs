@@ -22,6 +22,13 @@ fn manifest_name_that_starts_with_a_digit_has_a_prefix() {
 }
 
 #[test]
+fn manifest_empty_image_is_rejected() {
+    let output = run_mlserver(Folder::new().root(), &["manifest", ".", "--image", ""]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("a value is required for '--image <IMAGE>'"));
+}
+
+#[test]
 fn manifest_invalid_name_is_rejected_with_a_valid_one() {
     let folder = Folder::new();
     let long = "a".repeat(60);

@@ -155,7 +155,8 @@ pub(super) fn explain(args: &ExplainArgs, ui: &mut Ui) -> Result<(), CommandErro
     };
     let found: Vec<&SettingReference> = settings.iter().filter(asked).collect();
     if found.is_empty() {
-        let nearest = nearest(&args.key, settings.iter().map(|setting| setting.key.as_str()));
+        let variables = settings.iter().filter_map(|setting| setting.environment.as_deref());
+        let nearest = nearest(&args.key, settings.iter().map(|setting| setting.key.as_str()).chain(variables));
         let hint = nearest.map(|key| format!(" (did you mean `{key}`?)")).unwrap_or_default();
         return Err(anyhow!("unknown setting `{}`{hint}; `mlserver config list` prints all", args.key).into());
     }

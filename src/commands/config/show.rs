@@ -19,6 +19,12 @@ use crate::commands::setting_arguments::setting_arguments;
 ///
 /// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 pub(super) fn run(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    let folder = environment.working_directory().join(&args.folder);
+    if !folder.is_dir() {
+        let shown = args.folder.display();
+        let why = if folder.exists() { "is not a folder" } else { "does not exist" };
+        return Err(anyhow!("`{shown}` {why}: pass the folder with the models and their settings").into());
+    }
     let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
     let server = Settings::load(&args.folder, &sources, args.strict)?;
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();

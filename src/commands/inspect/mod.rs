@@ -76,9 +76,11 @@ impl InspectedModel {
         }
         let mlmodel = if absolute.is_dir() { absolute.join(MLMODEL) } else { absolute.clone() };
         if !mlmodel.exists() && absolute.is_dir() {
-            return Err(
-                anyhow!("`{}` is a folder without `{MLMODEL}` or `{MODEL_SETTINGS_FILE}`", path.display()).into()
-            );
+            return Err(anyhow!(
+                "`{}` is a folder without `{MLMODEL}` or `{MODEL_SETTINGS_FILE}`: pass a model file, or the folder of one model",
+                path.display()
+            )
+            .into());
         }
         let family =
             ModelFamily::of_file(&mlmodel).map_err(|error| anyhow!("cannot inspect `{}`: {error}", path.display()))?;
@@ -95,7 +97,13 @@ impl InspectedModel {
         let model = ModelSettings::load(settings, &sources, false)?.settings;
         let family =
             ModelFamily::of(&model.implementation).filter(|family| family.native != Some(NativeEvaluator::Identity));
-        let family = family.ok_or_else(|| anyhow!("`{}` is not the runtime of a model file", model.implementation))?;
+        let family = family.ok_or_else(|| {
+            let (folder, implementation) = (settings.parent().unwrap_or(settings).display(), &model.implementation);
+            anyhow!(
+                "cannot inspect `{folder}`: its implementation `{implementation}` is not the runtime of a model file; `mlserver \
+                 doctor {folder}` checks it"
+            )
+        })?;
         let artifact =
             match Artifact::resolve(&model, sources.working_directory()).context("cannot find the model file")? {
                 Artifact::Path(path) => path,
