@@ -128,6 +128,12 @@ fn doctor_finds_what_keeps_python_models_from_loading() {
         (own_model(OWN).file("m/model-settings.json", r#"{"implementation": "Own"}"#), "`Own` is not an import path"),
         (
             Folder::new()
+                .file("m/model-settings.json", r#"{"implementation": "mlserver_xgboost.XGBModel"}"#)
+                .file("m/model.json", "{}"),
+            "has no `XGBModel`",
+        ),
+        (
+            Folder::new()
                 .file("m/model-settings.json", r#"{"implementation": "mlserver_catboost.CatboostModel"}"#)
                 .file("m/model.cbm", "x"),
             "its runtime needs the module `catboost`",
