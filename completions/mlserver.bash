@@ -146,7 +146,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__build)
-            opts="-t -h --tag --no-cache --base --server --platform --build-arg --network --classic --check --push --color --help"
+            opts="-t -q -h --tag --base --server --platform --base-images --requirements --no-cache --build-arg --network --classic --check --push --quiet --format --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -172,12 +172,24 @@ _mlserver() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --base-images)
+                    COMPREPLY=($(compgen -W "all slim" -- "${cur}"))
+                    return 0
+                    ;;
+                --requirements)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --build-arg)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --network)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -392,12 +404,20 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__dockerfile)
-            opts="-i -h --include-dockerignore --base --server --color --help"
+            opts="-o -i -h --output --include-dockerignore --force --base --server --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --base)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -418,12 +438,44 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__doctor)
-            opts="-h --color --help"
+            opts="-h --image --format --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --http-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --grpc-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "debug info warning error" -- "${cur}"))
+                    return 0
+                    ;;
+                --parallel-workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -660,36 +712,12 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__infer)
-            opts="-u -m -i -o -w -r -s -b -v -t -H -q -h --url --embedded --model-name --model-version --input-data-path --input-format --column-type --output-data-path --resume --workers --max-workers --retries --batch-size --binary-data --verbose --extra-verbose --transport --request-headers --timeout --batch-interval --batch-jitter --rate --use-ssl --insecure --http2 --quiet --summary --color --help"
+            opts="-i -o -u -m -t -H -b -w -s -r -v -q -h --input-data-path --input-format --column-type --output-data-path --resume --url --embedded --model-name --model-version --transport --request-headers --timeout --binary-data --no-binary-data --use-ssl --no-use-ssl --insecure --no-insecure --ca --cert --key --http2 --no-http2 --workers --max-workers --batch-size --retries --batch-interval --batch-jitter --rate --verbose --extra-verbose --no-verbose --quiet --summary --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --url)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -u)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --embedded)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --model-name)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -m)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --model-version)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --input-data-path)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -714,31 +742,27 @@ _mlserver() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --workers)
+                --url)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                -w)
+                -u)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --max-workers)
+                --embedded)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --retries)
+                --model-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                -r)
+                -m)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --batch-size)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -s)
+                --model-version)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -759,6 +783,46 @@ _mlserver() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ca)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --batch-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --retries)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -r)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -790,7 +854,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__init)
-            opts="-t -h --template --name --list --force --color --help"
+            opts="-t -h --template --from --name --list --format --force --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -804,8 +868,16 @@ _mlserver() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --name)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 --color)
@@ -820,12 +892,16 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__inspect)
-            opts="-h --color --help"
+            opts="-h --example --format --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -856,7 +932,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__manifest)
-            opts="-h --image --kind --name --replicas --color --help"
+            opts="-h --image --kind --name --replicas --cpu --memory --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -875,6 +951,14 @@ _mlserver() {
                     return 0
                     ;;
                 --replicas)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -35,9 +35,9 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create 
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "build" -d 'Build a container image of a model folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "doctor" -d 'Diagnose a model folder'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "config" -d 'Inspect settings'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Show what a model artifact contains and whether it is served natively'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "completions" -d 'Print shell completions'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write the manual pages to a folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -60,10 +60,6 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l allow-empty 
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l debug -d 'Log at debug level, including an access log'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER in this process instead of using a server. This is also the default if --model-name is a folder with a `model-settings.json` and --url is not set' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-version -d 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s i -l input-data-path -d 'Input file, `-` for standard input [env: MLSERVER_INFER_INPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests]' -r -f -a "requests\t''
 rows\t''
@@ -72,15 +68,22 @@ tsv\t''
 npy\t''
 parquet\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file, `-` for standard output [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s w -l workers -d 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l max-workers -d 'Maximum number of requests in flight; their number grows while the throughput does [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s r -l retries -d 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s s -l batch-size -d 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER in this process instead of using a server' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-version -d 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
 grpc\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s H -l request-headers -d 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l timeout -d 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l ca -d 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l cert -d 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l key -d 'Private key of --cert, as a PEM file [env: MLSERVER_INFER_KEY]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s w -l workers -d 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l max-workers -d 'Maximum number of requests in flight; their number grows while the throughput does [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s s -l batch-size -d 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s r -l retries -d 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l batch-interval -d 'Minimum seconds between requests per worker [env: MLSERVER_INFER_BATCH_INTERVAL] [default: 0]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l batch-jitter -d 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l rate -d 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]' -r
@@ -89,36 +92,51 @@ json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l resume -d 'Resume an interrupted run from PATH.partial'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l resume -d 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s b -l binary-data -d 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE]'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l extra-verbose -d 'Log full traffic, like -vv [env: MLSERVER_INFER_EXTRA_VERBOSE]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-binary-data -d 'Send tensors as JSON'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l use-ssl -d 'Use TLS [env: MLSERVER_INFER_USE_SSL]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-use-ssl -d 'Use TLS only if the address has the scheme `https`'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l insecure -d 'Skip TLS certificate verification [env: MLSERVER_INFER_INSECURE]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-insecure -d 'Verify TLS certificates'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l http2 -d 'Use HTTP/2 for REST even without TLS; the server must support it [env: MLSERVER_INFER_HTTP2]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-http2 -d 'Use HTTP/2 for REST only over TLS'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l extra-verbose -d 'Log full traffic, like -vv'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -d 'Log no requests'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s t -l template -d 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s t -l template -d 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l from -d 'Make a project around a model file, which is copied, instead of using a template' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l name -d 'Name of the project and its model [default: the folder\'s name, or `my-model`]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l format -d 'Output format of --list' -r -f -a "text\t''
+json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l list -d 'List the templates'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l force -d 'Overwrite existing files'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s o -l output -d 'File to write, or `-` for standard output [default: `Dockerfile` in the folder]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l server -d 'Image to copy the server from' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s i -l include-dockerignore -d 'Also write a `Dockerfile.dockerignore`'
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s i -l include-dockerignore -d 'Also write a `.dockerignore` file for this Dockerfile'
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l force -d 'Replace files that were not generated by this command'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s t -l tag -d 'Name of the image' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s t -l tag -d 'Name of the image; for base images, their name without a version' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l server -d 'Image to copy the server from [default: this executable]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l platform -d 'Platform of the image, such as `linux/arm64` [default: that of the engine]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base-images -d 'Build the images that Dockerfiles and manifests start from: `all`, or only the `slim` one, which has no Python' -r -f -a "all\t''
+slim\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l requirements -d 'Packages of the base image with Python [default: pinned versions of the frameworks]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l build-arg -d 'Build argument for the Dockerfile; may be repeated' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l network -d 'Network for the build and the check [default: that of the engine]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l format -d 'Output format' -r -f -a "text\t''
+json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -126,21 +144,39 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l no-cache -d 
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l classic -d 'Use the classic builder, for engines without BuildKit'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l check -d 'Run the image and send each model the `request.json` next to its settings'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l push -d 'Push the image to its registry, after the check'
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s q -l quiet -d 'Report only warnings and errors'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l image -d 'Image to run' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l kind -d 'Type of manifest' -r -f -a "kubernetes\t'Plain Kubernetes: Deployment and Service'
 kserve\t'KServe: InferenceService'
 seldon\t'Seldon Core 1: SeldonDeployment'"
-complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l name -d 'Name of the resources [default: the folder\'s name]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l name -d 'Name of the resources [default: derived from the folder\'s name]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l replicas -d 'Number of replicas' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l cpu -d 'CPUs to request, such as `2` or `500m`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l memory -d 'Memory to request, which is also the limit' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l format -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l http-port -d 'Port of the REST server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l log-level -d 'Least severe log lines to write' -r -f -a "debug\t''
+info\t''
+warning\t''
+error\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l image -d 'Also check that images can be built'
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l debug -d 'Log at debug level, including an access log'
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l no-debug -d 'Do not log at debug level, even if the settings do'
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -185,9 +221,12 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_see
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Explain one setting'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l format -d 'Output format' -r -f -a "text\t''
+json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l example -d 'Print only an example request, which the model has answered'
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
@@ -203,9 +242,9 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_s
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "build" -d 'Build a container image of a model folder'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "doctor" -d 'Diagnose a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "config" -d 'Inspect settings'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "inspect" -d 'Show what a model artifact contains and whether it is served natively'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "completions" -d 'Print shell completions'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "man" -d 'Write the manual pages to a folder'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -25,7 +25,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+    /// When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, hide_possible_values = false)]
     pub color: Color,
 }
@@ -108,7 +108,8 @@ fn with_examples(command: clap::Command, path: &mut Vec<String>) -> clap::Comman
 }
 
 fn template(examples: &[examples::Example]) -> StyledStr {
-    let lines: String = examples.iter().map(|example| format!("  {example}\n")).collect();
-    format!("{{about-with-newline}}\nExamples:\n{lines}\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}")
+    let lines: Vec<String> = examples.iter().map(|example| format!("  {example}")).collect();
+    let lines = lines.join("\n");
+    format!("{{about-with-newline}}\nExamples:\n{lines}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}")
         .into()
 }

@@ -15,7 +15,7 @@ use crate::scaffold::{ModelOfFile, Project, TEMPLATES};
 use crate::settings::Environment;
 use crate::ui::Ui;
 
-use super::CommandError;
+use super::{CommandError, USAGE};
 use super::inspect::{InspectedModel, answer};
 
 /// The name of a project without another one.
@@ -29,36 +29,22 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     if args.list {
         return list(args.format, ui);
     }
+    if let Some(url) = args.folder.as_deref().and_then(Path::to_str).filter(|folder| folder.contains("://")) {
+        let error = anyhow!("FOLDER is the URL `{url}`: pass it with --template, and a folder for the project");
+        return Err(CommandError { error, code: USAGE });
+    }
     let model = args.from.as_deref().map(|path| InspectedModel::find(path, environment)).transpose()?;
     let working_directory = environment.working_directory();
     let name = args.name.clone().or_else(|| name_of(&working_directory.join(args.folder.as_ref()?)));
     let name = name.or_else(|| model.as_ref().map(|model| model.name.clone()));
     let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let folder = args.folder.clone().unwrap_or_else(|| PathBuf::from(&name));
-    let project = match &model {
-        Some(model) => {
-            let description = describe(model)?;
-            let artifact = folder.join(&description.artifact);
-            if artifact.symlink_metadata().is_ok() && !args.force {
-                return Err(anyhow!("`{}` already exists; overwrite with --force", artifact.display()).into());
-            }
-            if is_inside(&folder, &model.artifact) {
-                return Err(
-                    anyhow!("the project must not be inside of the model `{}`", model.artifact.display()).into()
-                );
-            }
-            let project = Project::around(&description, &name)?;
-            project.write(&folder, args.force)?;
-            copy(&model.artifact, &artifact, MAX_DEPTH)
-                .with_context(|| format!("cannot copy `{}` to `{}`", model.artifact.display(), artifact.display()))?;
-            ui.line(artifact.display())?;
-            project
-        }
-        None => {
-            let project = Project::new(&args.template, &name)?;
-            project.write(&folder, args.force)?;
-            project
-        }
+    let project = if let Some(model) = &model {
+        around(model, &name, &folder, args.force, ui)?
+    } else {
+        let project = Project::new(&args.template, &name)?;
+        project.write(&folder, args.force)?;
+        project
     };
     for path in project.paths() {
         ui.line(folder.join(path).display())?;
@@ -68,6 +54,30 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
         folder.display()
     ));
     Ok(())
+}
+
+/// Writes a project around a model file, of which it gets a copy.
+fn around(
+    model: &InspectedModel,
+    name: &str,
+    folder: &Path,
+    force: bool,
+    ui: &mut Ui,
+) -> Result<Project, CommandError> {
+    let description = describe(model)?;
+    let artifact = folder.join(&description.artifact);
+    if artifact.symlink_metadata().is_ok() && !force {
+        return Err(anyhow!("`{}` already exists; overwrite with --force", artifact.display()).into());
+    }
+    if is_inside(folder, &model.artifact) {
+        return Err(anyhow!("the project must not be inside of the model `{}`", model.artifact.display()).into());
+    }
+    let project = Project::around(&description, name)?;
+    project.write(folder, force)?;
+    copy(&model.artifact, &artifact, MAX_DEPTH)
+        .with_context(|| format!("cannot copy `{}` to `{}`", model.artifact.display(), artifact.display()))?;
+    ui.line(artifact.display())?;
+    Ok(project)
 }
 
 fn list(format: OutputFormat, ui: &mut Ui) -> Result<(), CommandError> {

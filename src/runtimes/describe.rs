@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{LoadError, mlflow, native};
-use crate::evaluators::sklearn::{ArtifactReport, ExampleValue};
+use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
 use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
 use crate::types::TensorMetadata;
@@ -166,6 +166,13 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         examples.push(row("BYTES", &texts));
         if has_text && (has_numbers || !names.is_empty()) {
             inputs = Vec::new();
+        }
+    }
+    // Transformers have no `predict`, which is the default.
+    let default = model.methods().iter().next();
+    if let Some(method) = default.filter(|method| *method != EstimatorMethod::Predict) {
+        for example in &mut examples {
+            example["outputs"] = json!([{"name": method.name()}]);
         }
     }
     Ok(FileDescription {

@@ -31,25 +31,21 @@ pub(super) fn layers(
     for argument in arguments.iter().rev() {
         match layer(argument, group) {
             Ok(layer) => layers.push(layer),
-            Err(problem) => problems.insert(0, problem),
+            Err(problem) => problems.insert(0, *problem),
         }
     }
     (layers, problems)
 }
 
-fn layer(argument: &SettingArgument, group: &'static SettingGroup) -> Result<Layer, SettingsProblem> {
+fn layer(argument: &SettingArgument, group: &'static SettingGroup) -> Result<Layer, Box<SettingsProblem>> {
     let source = SettingSource::Argument(argument.argument);
-    let field = find(&argument.key, group).map_err(|nearest| SettingsProblem::UnknownKey {
-        key: argument.key.clone(),
-        nearest,
-        source_of: source.clone(),
+    let field = find(&argument.key, group).map_err(|nearest| {
+        let (key, source_of) = (argument.key.clone(), source.clone());
+        Box::new(SettingsProblem::UnknownKey { key, nearest, source_of })
     })?;
-    let value = read(argument, field).map_err(|error| SettingsProblem::InvalidJson {
-        key: argument.key.clone(),
-        text: argument.value.clone(),
-        expected: field.kind.expected(),
-        error,
-        source_of: source.clone(),
+    let value = read(argument, field).map_err(|error| {
+        let (key, text, expected) = (argument.key.clone(), argument.value.clone(), field.kind.expected());
+        Box::new(SettingsProblem::InvalidJson { key, text, expected, error, source_of: source.clone() })
     })?;
     let names = argument.key.rsplit('.');
     let nested = names.fold(value, |value, name| Value::Object(Map::from_iter([(name.to_owned(), value)])));

@@ -361,9 +361,9 @@ fn help_of_program_snapshot() {
       dockerfile   Write a Dockerfile for a model folder
       build        Build a container image of a model folder
       manifest     Print a Kubernetes manifest for an image
-      doctor       Diagnose a model folder
+      doctor       Find out what would keep a folder or model file from being served
       config       Inspect settings
-      inspect      Show what a model artifact contains and whether it is served natively
+      inspect      Show what a model file contains, and whether it is served natively
       completions  Print shell completions
       man          Write the manual pages to a folder
       help         Print this message or the help of the given subcommand(s)
@@ -440,8 +440,10 @@ fn help_of_build_snapshot() {
       [FOLDER]  Folder with the models
 
     Options:
-      -t, --tag <TAG>  Name of the image; for base images, their name without a version
-      -h, --help       Print help
+      -t, --tag <TAG>     Name of the image; for base images, their name without a version
+          --color <WHEN>  When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+                          [default: auto] [possible values: auto, always, never]
+      -h, --help          Print help
 
     Contents:
           --base <IMAGE>           Base image [default: none for native models, otherwise one with
@@ -520,11 +522,14 @@ fn help_of_init_snapshot() {
       [FOLDER]  Folder of the project [default: the project's name]
 
     Options:
-      -t, --template <TEMPLATE>  Name of a template, a folder, or an archive (.zip, .tar, .tar.gz)
-                                 [default: custom]
+      -t, --template <TEMPLATE>  Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or
+                                 its URL [default: custom]
+          --from <MODEL_FILE>    Make a project around a model file, which is copied, instead of using a
+                                 template
           --name <NAME>          Name of the project and its model [default: the folder's name, or
                                  `my-model`]
           --list                 List the templates
+          --format <FORMAT>      Output format of --list [default: text] [possible values: text, json]
           --force                Overwrite existing files
           --color <WHEN>         When to use colors; `auto` means on a terminal, unless NO_COLOR is set
                                  [default: auto] [possible values: auto, always, never]

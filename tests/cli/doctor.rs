@@ -86,9 +86,8 @@ fn doctor_every_problem_has_a_hint() {
     let found = findings(&folder, &output);
     let by_whom = found.lines().find(|line| line.contains("Address already in use")).unwrap().to_owned();
     assert!(by_whom.contains(&owner) && by_whom.ends_with("stop it, or change `http_port`"), "{by_whom}");
-    let found: String =
-        found.lines().filter(|line| !line.contains("Address already in use")).map(|line| format!("{line}\n")).collect();
-    insta::assert_snapshot!(found, @"
+    let found: Vec<&str> = found.lines().filter(|line| !line.contains("Address already in use")).collect();
+    insta::assert_snapshot!(found.join("\n"), @"
     warning  settings: `metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process
     warning  settings: unknown key `gprc_port` in `[DIR]/settings.json` (did you mean `grpc_port`?)
     ok       server settings in `[DIR]` (`mlserver config show` prints them)
@@ -127,6 +126,12 @@ fn doctor_finds_what_keeps_python_models_from_loading() {
             "no module `modles`; looked in `",
         ),
         (own_model(OWN).file("m/model-settings.json", r#"{"implementation": "Own"}"#), "`Own` is not an import path"),
+        (
+            Folder::new()
+                .file("m/model-settings.json", r#"{"implementation": "mlserver_xgboost.XGBModel"}"#)
+                .file("m/model.json", "{}"),
+            "has no `XGBModel`",
+        ),
         (
             Folder::new()
                 .file("m/model-settings.json", r#"{"implementation": "mlserver_catboost.CatboostModel"}"#)

@@ -359,7 +359,7 @@ fn sklearn_inspect_prints_the_estimators() {
         "  steps[minmaxscaler]: sklearn.preprocessing._data.MinMaxScaler\n",
         "    estimators_[0]: sklearn.tree._classes.DecisionTreeClassifier, and 4 more like it\n",
         "    n_estimators = 5\n",
-        "features: 4\noutputs: predict, predict_proba\nserved natively: yes\n",
+        "features: 4\nwritten by: scikit-learn 1.5.2\noutputs: predict, predict_proba\nserved natively: yes\n",
     ] {
         assert!(pipeline.contains(line), "{line}{pipeline}");
     }

@@ -65,7 +65,7 @@ fn index(client: &Client) -> Vec<Value> {
 
 #[test]
 fn repository_load_reload_and_unload() {
-    let server = TestServer::start(Folder::new());
+    let server = ServerBuilder::new(Folder::new()).flag("--allow-empty").start();
     assert_eq!(index(&server), [json!(null); 0]);
     assert_eq!(server.post(LOAD, "").error(404), "Model m not found");
     assert_eq!(server.post(UNLOAD, "").error(404), "Model m not found");

@@ -16,6 +16,7 @@ use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
 use crate::image::DockerEngine;
 use crate::registry::chain;
+use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
 use crate::server::{bind, rest};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
@@ -92,7 +93,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
                 findings.warning(chain(error));
             }
         }
-        if discovery.models.is_empty() && !discovery.errors.iter().any(|error| error.is_of_model()) {
+        if discovery.models.is_empty() && !discovery.errors.iter().any(DiscoveryError::is_of_model) {
             findings.model_problem(format_args!(
                 "no models found: create one with `mlserver init {folder}`, add a `{MODEL_SETTINGS_FILE}` next to your own, or pass \
                  a model file"

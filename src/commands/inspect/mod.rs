@@ -157,11 +157,11 @@ fn tensors(title: &str, tensors: &[TensorMetadata], ui: &mut Ui) -> std::io::Res
 const SHOWN: usize = 50;
 
 fn shortened(names: &[String]) -> String {
-    let mut text = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN {
-        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    let text = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
-    text
 }
 
 fn to_json(model: &InspectedModel, description: &FileDescription, answered: Option<&AnsweredExample>) -> Value {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::FittedEstimator;
 use super::error::LoadError;
-use crate::pickle::{self, PickleError, PickleValue};
+use crate::pickle::{self, NumpyArray, PickleError, PickleValue};
 
 /// How many estimators are described. A file may contain any number, and an object may contain itself.
 const MAX_PARTS: usize = 200;
@@ -163,7 +163,7 @@ fn selected_columns(selected: PickleValue<'_>, columns: &[usize], names: &[Strin
 
 /// Returns the texts of a list, or of an array.
 fn texts(value: PickleValue<'_>) -> Option<Vec<String>> {
-    if let Some(texts) = value.as_array().and_then(|array| array.texts()) {
+    if let Some(texts) = value.as_array().and_then(NumpyArray::texts) {
         return Some(texts);
     }
     let items = value.items().filter(|items| !items.is_empty())?;
@@ -174,7 +174,7 @@ fn first_category(known: PickleValue<'_>) -> Option<ExampleValue> {
     if let Some(text) = texts(known).and_then(|texts| texts.into_iter().next()) {
         return Some(ExampleValue::Text(text));
     }
-    if let Some(numbers) = known.as_array().and_then(crate::pickle::NumpyArray::numbers) {
+    if let Some(numbers) = known.as_array().and_then(NumpyArray::numbers) {
         return numbers.to_f64().first().copied().map(ExampleValue::Number);
     }
     let first = known.items()?.into_iter().next()?;

@@ -76,7 +76,7 @@ fn infer_embedded_unknown_model_is_rejected() {
         ),
         (&["--embedded", root, "-m", "nope"], "has no model `nope`; it has breast-cancer-lightgbm, iris-xgboost"),
         (&["--embedded", root, "-m", IRIS, "--model-version", "v9"], "has no model `iris-xgboost` with version `v9`"),
-        (&["--embedded", "/nowhere"], "no model found in `/nowhere`"),
+        (&["--embedded", "/nowhere"], "`/nowhere` does not exist: pass the folder of the models, or a model file"),
     ] {
         let ran = InferCommand::new(irises(1)).flags(flags).flags(&["-i", "in.jsonl", "-o", "out.jsonl"]).run();
         assert_eq!(ran.code, Some(1));
