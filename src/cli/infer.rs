@@ -124,7 +124,7 @@ pub struct InferArgs {
     #[arg(short, long, help_heading = SERVER)]
     pub url: Option<String>,
 
-    /// Load the model of FOLDER in this process instead of using a server
+    /// Load the model of FOLDER, or a model file, in this process instead of using a server
     #[arg(long, value_name = "FOLDER", help_heading = SERVER)]
     pub embedded: Option<PathBuf>,
 

@@ -15,8 +15,8 @@ use crate::scaffold::{ModelOfFile, Project, TEMPLATES};
 use crate::settings::Environment;
 use crate::ui::Ui;
 
-use super::{CommandError, USAGE};
 use super::inspect::{InspectedModel, answer};
+use super::{CommandError, USAGE};
 
 /// The name of a project without another one.
 const DEFAULT_NAME: &str = "my-model";

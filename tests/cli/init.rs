@@ -277,5 +277,8 @@ fn init_url_in_place_of_the_folder_is_rejected() {
     let output = run_mlserver(folder.root(), &["init", "https://example.com/x/y"]);
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.starts_with("error: FOLDER is the URL `https://example.com/x/y`: pass it with --template"), "{error}");
+    assert!(
+        error.starts_with("error: FOLDER is the URL `https://example.com/x/y`: pass it with --template"),
+        "{error}"
+    );
 }

@@ -66,7 +66,8 @@ impl ArtifactReport {
         if let Ok(pickle) = pickle::read(file.clone()) {
             let names = pickle.root().attribute("feature_names_in_").and_then(texts).unwrap_or_default();
             let columns: Vec<usize> = (0..features).collect();
-            fill_categories(pickle.root(), &columns, &names, &mut row, 0);
+            let mut left = MAX_PARTS;
+            fill_categories(pickle.root(), &columns, &names, &mut row, (0, &mut left));
         }
         row
     }
@@ -98,20 +99,22 @@ pub enum ExampleValue {
     Text(String),
 }
 
-/// Sets the values of columns that an estimator reads as categories to the first that it knows.
+/// Sets the values of columns that an estimator reads as categories to the first that it knows. The depth and the number of
+/// estimators are bounded, since an object may contain itself.
 fn fill_categories(
     estimator: PickleValue<'_>,
     columns: &[usize],
     names: &[String],
     row: &mut [ExampleValue],
-    depth: usize,
+    (depth, left): (usize, &mut usize),
 ) {
-    if depth == MAX_DEPTH {
+    if depth == MAX_DEPTH || *left == 0 {
         return;
     }
+    *left -= 1;
     for name in ["best_estimator_", "estimator_"] {
         if let Some(inner) = estimator.attribute(name) {
-            fill_categories(inner, columns, names, row, depth + 1);
+            fill_categories(inner, columns, names, row, (depth + 1, &mut *left));
         }
     }
     for (name, is_sequence) in [("steps", true), ("transformer_list", false)] {
@@ -119,7 +122,7 @@ fn fill_categories(
         // Only the first step of a pipeline sees the columns.
         for part in parts.into_iter().take(if is_sequence { 1 } else { usize::MAX }) {
             if let Some(inner) = part.items().and_then(|items| items.get(1).copied()) {
-                fill_categories(inner, columns, names, row, depth + 1);
+                fill_categories(inner, columns, names, row, (depth + 1, &mut *left));
             }
         }
     }
@@ -127,7 +130,7 @@ fn fill_categories(
         let items = part.items().unwrap_or_default();
         if let [_, inner, selected, ..] = items.as_slice() {
             let selected = selected_columns(*selected, columns, names);
-            fill_categories(*inner, &selected, names, row, depth + 1);
+            fill_categories(*inner, &selected, names, row, (depth + 1, &mut *left));
         }
     }
     let categories = estimator.attribute("categories_").and_then(PickleValue::items).unwrap_or_default();
