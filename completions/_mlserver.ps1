@@ -21,7 +21,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
 
     $completions = @(switch ($command) {
         'mlserver' {
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
@@ -49,7 +49,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
             [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--strict', '--strict', [CompletionResultType]::ParameterName, 'Reject unknown keys in settings files')
             [CompletionResult]::new('--allow-empty', '--allow-empty', [CompletionResultType]::ParameterName, 'Start even if the folder has no models')
             [CompletionResult]::new('--debug', '--debug', [CompletionResultType]::ParameterName, 'Log at debug level, including an access log')
@@ -67,7 +67,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--output-data-path', '--output-data-path', [CompletionResultType]::ParameterName, 'Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]')
             [CompletionResult]::new('-u', '-u', [CompletionResultType]::ParameterName, 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]')
             [CompletionResult]::new('--url', '--url', [CompletionResultType]::ParameterName, 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]')
-            [CompletionResult]::new('--embedded', '--embedded', [CompletionResultType]::ParameterName, 'Load the model of FOLDER in this process instead of using a server')
+            [CompletionResult]::new('--embedded', '--embedded', [CompletionResultType]::ParameterName, 'Load the model of FOLDER, or a model file, in this process instead of using a server')
             [CompletionResult]::new('-m', '-m', [CompletionResultType]::ParameterName, 'Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]')
             [CompletionResult]::new('--model-name', '--model-name', [CompletionResultType]::ParameterName, 'Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]')
             [CompletionResult]::new('--model-version', '--model-version', [CompletionResultType]::ParameterName, 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]')
@@ -90,7 +90,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--batch-jitter', '--batch-jitter', [CompletionResultType]::ParameterName, 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]')
             [CompletionResult]::new('--rate', '--rate', [CompletionResultType]::ParameterName, 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]')
             [CompletionResult]::new('--summary', '--summary', [CompletionResultType]::ParameterName, 'Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to standard output)')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--resume', '--resume', [CompletionResultType]::ParameterName, 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows')
             [CompletionResult]::new('-b', '-b', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]')
             [CompletionResult]::new('--binary-data', '--binary-data', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]')
@@ -117,7 +117,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--from', '--from', [CompletionResultType]::ParameterName, 'Make a project around a model file, which is copied, instead of using a template')
             [CompletionResult]::new('--name', '--name', [CompletionResultType]::ParameterName, 'Name of the project and its model [default: the folder''s name, or `my-model`]')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format of --list')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--list', '--list', [CompletionResultType]::ParameterName, 'List the templates')
             [CompletionResult]::new('--force', '--force', [CompletionResultType]::ParameterName, 'Overwrite existing files')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
@@ -129,7 +129,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'File to write, or `-` for standard output [default: `Dockerfile` in the folder]')
             [CompletionResult]::new('--base', '--base', [CompletionResultType]::ParameterName, 'Base image [default: none for native models, otherwise one with Python]')
             [CompletionResult]::new('--server', '--server', [CompletionResultType]::ParameterName, 'Image to copy the server from')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-i', '-i', [CompletionResultType]::ParameterName, 'Also write a `.dockerignore` file for this Dockerfile')
             [CompletionResult]::new('--include-dockerignore', '--include-dockerignore', [CompletionResultType]::ParameterName, 'Also write a `.dockerignore` file for this Dockerfile')
             [CompletionResult]::new('--force', '--force', [CompletionResultType]::ParameterName, 'Replace files that were not generated by this command')
@@ -148,7 +148,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--build-arg', '--build-arg', [CompletionResultType]::ParameterName, 'Build argument for the Dockerfile; may be repeated')
             [CompletionResult]::new('--network', '--network', [CompletionResultType]::ParameterName, 'Network for the build and the check [default: that of the engine]')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--no-cache', '--no-cache', [CompletionResultType]::ParameterName, 'Do not use the build cache')
             [CompletionResult]::new('--classic', '--classic', [CompletionResultType]::ParameterName, 'Use the classic builder, for engines without BuildKit')
             [CompletionResult]::new('--check', '--check', [CompletionResultType]::ParameterName, 'Run the image and send each model the `request.json` next to its settings')
@@ -166,7 +166,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--replicas', '--replicas', [CompletionResultType]::ParameterName, 'Number of replicas')
             [CompletionResult]::new('--cpu', '--cpu', [CompletionResultType]::ParameterName, 'CPUs to request, such as `2` or `500m`')
             [CompletionResult]::new('--memory', '--memory', [CompletionResultType]::ParameterName, 'Memory to request, which is also the limit')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
@@ -180,7 +180,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
             [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--image', '--image', [CompletionResultType]::ParameterName, 'Also check that images can be built')
             [CompletionResult]::new('--debug', '--debug', [CompletionResultType]::ParameterName, 'Log at debug level, including an access log')
             [CompletionResult]::new('--no-debug', '--no-debug', [CompletionResultType]::ParameterName, 'Do not log at debug level, even if the settings do')
@@ -189,7 +189,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;config' {
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print every effective setting and its source')
@@ -207,7 +207,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
             [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--strict', '--strict', [CompletionResultType]::ParameterName, 'Reject unknown keys in settings files')
             [CompletionResult]::new('--debug', '--debug', [CompletionResultType]::ParameterName, 'Log at debug level, including an access log')
             [CompletionResult]::new('--no-debug', '--no-debug', [CompletionResultType]::ParameterName, 'Do not log at debug level, even if the settings do')
@@ -217,14 +217,14 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         }
         'mlserver;config;list' {
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'mlserver;config;explain' {
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
@@ -250,20 +250,20 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         }
         'mlserver;inspect' {
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--example', '--example', [CompletionResultType]::ParameterName, 'Print only an example request, which the model has answered')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'mlserver;completions' {
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'mlserver;man' {
-            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break

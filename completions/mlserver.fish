@@ -24,7 +24,7 @@ function __fish_mlserver_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c mlserver -n "__fish_mlserver_needs_command" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_needs_command" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_needs_command" -s h -l help -d 'Print help'
@@ -52,7 +52,7 @@ info\t''
 warning\t''
 error\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l strict -d 'Reject unknown keys in settings files'
@@ -70,7 +70,7 @@ parquet\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER in this process instead of using a server' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER, or a model file, in this process instead of using a server' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-version -d 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
@@ -89,7 +89,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l batch-jitter
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l rate -d 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l summary -d 'Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to standard output)' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l resume -d 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows'
@@ -111,7 +111,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l from -d 'Make
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l name -d 'Name of the project and its model [default: the folder\'s name, or `my-model`]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l format -d 'Output format of --list' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l list -d 'List the templates'
@@ -120,7 +120,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s h -l help -d 
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s o -l output -d 'File to write, or `-` for standard output [default: `Dockerfile` in the folder]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l server -d 'Image to copy the server from' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s i -l include-dockerignore -d 'Also write a `.dockerignore` file for this Dockerfile'
@@ -137,7 +137,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l build-arg -d
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l network -d 'Network for the build and the check [default: that of the engine]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l no-cache -d 'Do not use the build cache'
@@ -154,7 +154,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l name -d '
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l replicas -d 'Number of replicas' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l cpu -d 'CPUs to request, such as `2` or `500m`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l memory -d 'Memory to request, which is also the limit' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -170,14 +170,14 @@ info\t''
 warning\t''
 error\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l image -d 'Also check that images can be built'
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l debug -d 'Log at debug level, including an access log'
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -s h -l help -d 'Print help'
@@ -197,7 +197,7 @@ error\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l strict -d 'Reject unknown keys in settings files'
@@ -207,13 +207,13 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_see
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -l format -d 'Output format' -r -f -a "text\t''
 json\t''
 markdown\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from explain" -s h -l help -d 'Print help'
@@ -223,16 +223,16 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_see
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l example -d 'Print only an example request, which the model has answered'
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When to use colors; `auto` means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand man" -s h -l help -d 'Print help'

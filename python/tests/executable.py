@@ -1,12 +1,11 @@
 """The executable, for tests that need it."""
 
+import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from typing import Dict, Iterator, Sequence
@@ -21,34 +20,28 @@ needs_executable = pytest.mark.skipif(BINARY is None, reason="needs the executab
 
 @contextmanager
 def serving(folder: pathlib.Path, arguments: Sequence[str] = ("start", ".")) -> Iterator[str]:
-    """Runs the server in a folder, and yields its host and port once it is ready."""
-    ports: Dict[str, str] = {f"MLSERVER_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
-    environment = {**os.environ, **ports, "MLSERVER_HOST": "127.0.0.1", "MLSERVER_PYTHON_EXECUTABLE": sys.executable}
-    log = folder.parent / "log"
+    """Runs `mlserver start` in a folder, and yields the server's host and port once its models are loaded."""
+    free_ports: Dict[str, str] = {f"MLSERVER_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
+    environment = {
+        **os.environ,
+        **free_ports,
+        "MLSERVER_HOST": "127.0.0.1",
+        "MLSERVER_PYTHON_EXECUTABLE": sys.executable,
+    }
+    log, addresses = folder.parent / "log", folder.parent / "addresses.json"
+    command = [str(BINARY), *arguments, "--port-file", str(addresses)]
     with log.open("w") as output:
-        process = subprocess.Popen([str(BINARY), *arguments], cwd=folder, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
     try:
         end = time.monotonic() + 60
-        address = ""
-        while not address or not _is_ready(address):
+        while not addresses.exists():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)
-            found = re.search(r"HTTP server running on http://(\S+)", log.read_text())
-            address = found[1] if found else ""
-        yield address
+        yield str(json.loads(addresses.read_text())["http"])
     finally:
         process.terminate()
         assert process.wait(60) == 0, log.read_text()
-
-
-def _is_ready(address: str) -> bool:
-    try:
-        with direct.open(f"http://{address}/v2/health/ready", timeout=30):
-            return True
-    except urllib.error.HTTPError as error:
-        error.close()
-        return False
 
 
 #: Opens URLs without the proxy of the environment.

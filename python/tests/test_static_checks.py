@@ -118,6 +118,22 @@ def test_requirements_are_compared_with_what_is_installed(tmp_path: pathlib.Path
     assert len(texts) == 3
 
 
+@pytest.mark.parametrize(("version", "count"), [("1.7.1", 1), ("2.0.0", 0)])
+def test_the_original_package_is_reported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, version: str, count: int
+) -> None:
+    write(tmp_path, models=OWN)
+    installed = tmp_path / "installed" / f"mlserver-{version}.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: mlserver\nVersion: {version}\n")
+    monkeypatch.setenv("PYTHONPATH", str(installed.parent))
+    findings = run(tmp_path)
+    assert len(findings) == count
+    if count:
+        assert findings[0]["level"] == "warning"
+        assert "has Seldon's `mlserver` 1.7.1" in findings[0]["text"]
+
+
 def test_findings_are_limited(tmp_path: pathlib.Path) -> None:
     write(tmp_path, models="".join(f"import nothing{index}\n" for index in range(100)) + OWN)
     assert len(run(tmp_path)) == static_checks.MAX_FINDINGS

@@ -124,11 +124,11 @@ pub struct InferArgs {
     #[arg(short, long, help_heading = SERVER)]
     pub url: Option<String>,
 
-    /// Load the model of a folder, or a model file, in this process instead of using a server
-    #[arg(long, value_name = "PATH", help_heading = SERVER)]
+    /// Load the model of FOLDER, or a model file, in this process instead of using a server
+    #[arg(long, value_name = "FOLDER", help_heading = SERVER)]
     pub embedded: Option<PathBuf>,
 
-    /// Model name; with --embedded, only needed if the folder has several models
+    /// Model name; with --embedded, only needed if FOLDER has several models
     #[arg(short, long, value_name = "NAME", help_heading = SERVER)]
     pub model_name: Option<String>,
 

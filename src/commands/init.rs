@@ -15,8 +15,8 @@ use crate::scaffold::{ModelOfFile, Project, TEMPLATES};
 use crate::settings::Environment;
 use crate::ui::Ui;
 
-use super::CommandError;
 use super::inspect::{InspectedModel, answer};
+use super::{CommandError, USAGE};
 
 /// The name of a project without another one.
 const DEFAULT_NAME: &str = "my-model";
@@ -28,6 +28,10 @@ const MAX_DEPTH: usize = 16;
 pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     if args.list {
         return list(args.format, ui);
+    }
+    if let Some(url) = args.folder.as_deref().and_then(Path::to_str).filter(|folder| folder.contains("://")) {
+        let error = anyhow!("FOLDER is the URL `{url}`: pass it with --template, and a folder for the project");
+        return Err(CommandError { error, code: USAGE });
     }
     let model = args.from.as_deref().map(|path| InspectedModel::find(path, environment)).transpose()?;
     let working_directory = environment.working_directory();

@@ -91,7 +91,7 @@ impl RuntimeLoader {
             result => return result,
         };
         let (model, version) = (settings.name.as_str(), settings.version());
-        info!(model, version, reason = unsupported, "Model '{model}' is served in Python: {unsupported}.");
+        info!(model, version, reason = unsupported, "Model '{model}' is served in Python.");
         match self.python.load(settings, Some(&unsupported)).await {
             Ok(python) => self.check_routes(python),
             Err(source) => Err(LoadError::Neither { unsupported, source: source.into() }),

@@ -119,10 +119,12 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         Ok(model) => model,
         Err(error) => return Ok(FileDescription { version, ..refused(title, error) }),
     };
-    let values = ArtifactReport::example_row(&file, model.n_features().unwrap_or(1).min(MAX_EXAMPLE_FEATURES));
+    let (fitted, fitted_names) = ArtifactReport::fitted_features(&file);
+    let features = model.n_features().or(fitted);
+    let values = ArtifactReport::example_row(&file, features.unwrap_or(1).min(MAX_EXAMPLE_FEATURES));
     let has_text = values.iter().any(|value| matches!(value, ExampleValue::Text(_)));
     let has_numbers = values.iter().any(|value| matches!(value, ExampleValue::Number(_)));
-    let names = model.feature_names().unwrap_or_default();
+    let names = model.feature_names().unwrap_or(&fitted_names);
     let of_text = |text: &dyn Fn(&ExampleValue) -> Value| values.iter().map(text).collect::<Vec<_>>();
     let numbers = of_text(&|value| match value {
         ExampleValue::Number(number) => json!(number),
@@ -132,15 +134,15 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         ExampleValue::Number(number) => json!(number.to_string()),
         ExampleValue::Text(text) => json!(text),
     });
-    let mut inputs = vec![tensor(INPUT, if has_text { "BYTES" } else { "FP64" }, shape(model.n_features()))];
+    let mut inputs = vec![tensor(INPUT, if has_text { "BYTES" } else { "FP64" }, shape(features))];
     let mut examples = Vec::new();
-    if model.n_features().is_none() {
+    if features.is_none() {
         // A vectorizer takes a list of texts.
         examples.push(json!({"inputs": [{
             "name": INPUT, "shape": [1], "datatype": "BYTES", "parameters": {"content_type": "str"}, "data": ["an example"],
         }]}));
         examples.push(row("FP64", &[json!(0.0)]));
-    } else if model.n_features() <= Some(MAX_EXAMPLE_FEATURES) {
+    } else if features <= Some(MAX_EXAMPLE_FEATURES) {
         let columns =
             |numeric: &dyn Fn(&ExampleValue) -> bool| {
                 let names = (0..values.len())

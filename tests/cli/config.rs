@@ -381,7 +381,7 @@ fn help_of_program_snapshot() {
       help         Print this message or the help of the given subcommand(s)
 
     Options:
-          --color <WHEN>  When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+          --color <WHEN>  When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
                           [default: auto] [possible values: auto, always, never]
       -h, --help          Print help
       -V, --version       Print version
@@ -413,7 +413,7 @@ fn help_of_start_snapshot() {
           --strict            Reject unknown keys in settings files
           --allow-empty       Start even if the folder has no models
           --port-file <FILE>  Write the server's addresses to FILE as JSON, once the models are loaded
-          --color <WHEN>      When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+          --color <WHEN>      When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
                               [default: auto] [possible values: auto, always, never]
       -h, --help              Print help
 
@@ -453,7 +453,7 @@ fn help_of_build_snapshot() {
 
     Options:
       -t, --tag <TAG>     Name of the image; for base images, their name without a version
-          --color <WHEN>  When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+          --color <WHEN>  When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
                           [default: auto] [possible values: auto, always, never]
       -h, --help          Print help
 
@@ -509,8 +509,8 @@ fn help_of_dockerfile_snapshot() {
           --base <IMAGE>          Base image [default: none for native models, otherwise one with
                                   Python]
           --server <IMAGE>        Image to copy the server from [default: mlserver:[VERSION]-slim]
-          --color <WHEN>          When to use colors; `auto` means on a terminal, unless NO_COLOR is set
-                                  [default: auto] [possible values: auto, always, never]
+          --color <WHEN>          When to use colors; `auto` means on a terminal, unless `NO_COLOR` is
+                                  set [default: auto] [possible values: auto, always, never]
       -h, --help                  Print help
     --- stderr
     ");
@@ -543,8 +543,8 @@ fn help_of_init_snapshot() {
           --list                 List the templates
           --format <FORMAT>      Output format of --list [default: text] [possible values: text, json]
           --force                Overwrite existing files
-          --color <WHEN>         When to use colors; `auto` means on a terminal, unless NO_COLOR is set
-                                 [default: auto] [possible values: auto, always, never]
+          --color <WHEN>         When to use colors; `auto` means on a terminal, unless `NO_COLOR` is
+                                 set [default: auto] [possible values: auto, always, never]
       -h, --help                 Print help
     --- stderr
     ");
@@ -571,7 +571,7 @@ fn help_of_config_snapshot() {
       help     Print this message or the help of the given subcommand(s)
 
     Options:
-          --color <WHEN>  When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+          --color <WHEN>  When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
                           [default: auto] [possible values: auto, always, never]
       -h, --help          Print help
     --- stderr
@@ -596,7 +596,7 @@ fn help_of_config_show_snapshot() {
     Options:
           --strict           Reject unknown keys in settings files
           --format <FORMAT>  Output format [default: text] [possible values: text, json]
-          --color <WHEN>     When to use colors; `auto` means on a terminal, unless NO_COLOR is set
+          --color <WHEN>     When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
                              [default: auto] [possible values: auto, always, never]
       -h, --help             Print help
 

@@ -128,6 +128,12 @@ fn doctor_finds_what_keeps_python_models_from_loading() {
         (own_model(OWN).file("m/model-settings.json", r#"{"implementation": "Own"}"#), "`Own` is not an import path"),
         (
             Folder::new()
+                .file("m/model-settings.json", r#"{"implementation": "mlserver_xgboost.XGBModel"}"#)
+                .file("m/model.json", "{}"),
+            "has no `XGBModel`",
+        ),
+        (
+            Folder::new()
                 .file("m/model-settings.json", r#"{"implementation": "mlserver_catboost.CatboostModel"}"#)
                 .file("m/model.cbm", "x"),
             "its runtime needs the module `catboost`",
@@ -273,4 +279,25 @@ fn doctor_takes_settings_and_prints_json() {
     };
     assert!(text("problem").contains("allow_origin_regex"), "{found}");
     assert!(text("warning").starts_with("`mlserver build` does not work: "), "{found}");
+}
+
+#[test]
+fn doctor_compares_models_and_workers_with_the_memory() {
+    let Some(python) = python() else { return };
+    let settings = r#"{"implementation": "models.Own", "parameters": {"uri": "./weights"}}"#;
+    let folder = own_model(OWN).file("m/model-settings.json", settings).file("m/weights", vec![0; 1 << 20]);
+    // A mebibyte in each of a thousand million processes is more than any machine has.
+    let arguments = [".", "--set", "parallel_workers=1000000000"];
+    let output = doctor_command(&folder, &arguments).env("MLSERVER_PYTHON_EXECUTABLE", &python).output().unwrap();
+    let found = findings(&folder, &output);
+    let expected = "the files of 0 native models and 1 models in 1000000000 worker processes take 1000000000 of ";
+    let line = found.lines().find(|line| line.contains(expected)).unwrap_or_else(|| unreachable!("{found}"));
+    assert!(
+        line.starts_with("warning") && line.ends_with("use fewer `parallel_workers`, or set `models_max_bytes`"),
+        "{line}"
+    );
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    // With one worker, there is enough.
+    let output = doctor_command(&folder, &["."]).env("MLSERVER_PYTHON_EXECUTABLE", &python).output().unwrap();
+    assert!(!findings(&folder, &output).contains("the files of"), "{}", findings(&folder, &output));
 }

@@ -286,3 +286,15 @@ fn init_template_url_is_limited_in_size() {
     let output = run_mlserver(folder.root(), &["init", "churn", "--template", &url]);
     assert!(fail(&output).contains("the response has more than 67108864 bytes"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn init_url_in_place_of_the_folder_is_rejected() {
+    let folder = Folder::new();
+    let output = run_mlserver(folder.root(), &["init", "https://example.com/x/y"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.starts_with("error: FOLDER is the URL `https://example.com/x/y`: pass it with --template"),
+        "{error}"
+    );
+}

@@ -274,7 +274,7 @@ fn trace_unreachable_collector_is_ignored() {
 #[test]
 fn trace_tls_collector_fails_the_start() {
     let settings = json!({"tracing_server": "https://collector:4317"});
-    let ended = ServerBuilder::new(Folder::new().settings(&settings)).run();
+    let ended = ServerBuilder::new(Folder::new().with_identity("m").settings(&settings)).run();
     assert_eq!(ended.code, Some(1));
     let message = "cannot send traces to `https://collector:4317` (`tracing_server`): TLS is not supported";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);

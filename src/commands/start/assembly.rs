@@ -166,16 +166,6 @@ struct BoundListener {
     listener: Listener,
 }
 
-/// Binds the port of a listener. `setting` is the name of the port's setting.
-async fn open(purpose: &'static str, setting: &str, host: &str, port: u16) -> Result<TcpListener, CommandError> {
-    bind(purpose, host, port).await.map_err(|error| {
-        let is_taken = error.error.kind() == io::ErrorKind::AddrInUse;
-        let advice =
-            format!("; change `{setting}`, or stop the process that uses the port (`mlserver doctor` names it)");
-        anyhow!("{error}{}", if is_taken { advice.as_str() } else { "" }).into()
-    })
-}
-
 async fn rest_listener(
     settings: &Settings,
     parts: ServerParts,
@@ -184,7 +174,7 @@ async fn rest_listener(
     let options = rest_options(settings, repository_access(settings))?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = open("HTTP", "http_port", &settings.host, settings.http_port).await?;
+    let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("HTTP server running on http://{address}")];
     let listener = Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
@@ -203,7 +193,7 @@ async fn admin_listener(
     let options = rest_options(settings, RepositoryAccess::Only)?;
     let connections = parts.connections.reserved;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = open("admin", "admin_port", &settings.host, port).await?;
+    let socket = bind_port("admin", "admin_port", &settings.host, port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("Admin server running on http://{address}")];
     let listener = Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
@@ -248,7 +238,7 @@ async fn grpc_listener(
     };
     let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = open("gRPC", "grpc_port", &settings.host, settings.grpc_port).await?;
+    let socket = bind_port("gRPC", "grpc_port", &settings.host, settings.grpc_port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("gRPC server running on http://{address}")];
     let listener = Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
@@ -265,7 +255,7 @@ async fn metrics_listener(
     connections: ConnectionTable,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
-    let socket = open("metrics", "metrics_port", &settings.host, settings.metrics_port).await?;
+    let socket = bind_port("metrics", "metrics_port", &settings.host, settings.metrics_port).await?;
     let address = local_address(&socket)?;
     let announcements = vec![
         format!("Metrics server running on http://{address}"),
@@ -334,6 +324,23 @@ fn extensions(mut configured: Vec<String>) -> Vec<String> {
 fn cache_options(settings: &Settings) -> Option<CacheOptions> {
     let entries = NonZeroUsize::new(settings.cache_size).filter(|_| settings.cache_enabled)?;
     Some(CacheOptions { entries, max_bytes: settings.cache_max_bytes, ttl: settings.cache_ttl })
+}
+
+/// Opens a listener, and says which setting to change if that fails.
+async fn bind_port(
+    purpose: &'static str,
+    setting: &'static str,
+    host: &str,
+    port: u16,
+) -> Result<TcpListener, CommandError> {
+    bind(purpose, host, port).await.map_err(|failure| {
+        let advice = match failure.error.kind() {
+            io::ErrorKind::AddrInUse => format!("stop the process that uses it, or change `{setting}`"),
+            io::ErrorKind::PermissionDenied => format!("change `{setting}`: ports below 1024 need privileges"),
+            _ => "`host` must be an address of this machine".to_owned(),
+        };
+        anyhow!("{failure}; {advice}").into()
+    })
 }
 
 fn local_address(listener: &TcpListener) -> Result<SocketAddr, CommandError> {

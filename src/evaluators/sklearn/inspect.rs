@@ -60,13 +60,33 @@ impl ArtifactReport {
         self.native.as_ref()
     }
 
+    /// Returns how many features the estimator in the file was fitted with, and their names; those of its first step if it does
+    /// not tell itself.
+    pub fn fitted_features(file: &Bytes) -> (Option<usize>, Vec<String>) {
+        let Ok(pickle) = pickle::read(file.clone()) else { return (None, Vec::new()) };
+        let mut estimator = pickle.root();
+        let mut names = None;
+        for _ in 0..MAX_DEPTH {
+            names = names.or_else(|| estimator.attribute("feature_names_in_").and_then(texts));
+            let count = estimator.attribute("n_features_in_").and_then(PickleValue::as_i64);
+            if let Some(count) = count.and_then(|count| usize::try_from(count).ok()) {
+                return (Some(count), names.unwrap_or_default());
+            }
+            let inner = estimator.attribute("best_estimator_").or_else(|| first_part(estimator));
+            let Some(inner) = inner else { break };
+            estimator = inner;
+        }
+        (None, names.unwrap_or_default())
+    }
+
     /// Returns a row that the estimator in the file may take: categories that it was fitted with, and zero for numbers.
     pub fn example_row(file: &Bytes, features: usize) -> Vec<ExampleValue> {
         let mut row = vec![ExampleValue::Number(0.0); features];
         if let Ok(pickle) = pickle::read(file.clone()) {
-            let names = pickle.root().attribute("feature_names_in_").and_then(texts).unwrap_or_default();
+            let (_, names) = Self::fitted_features(file);
             let columns: Vec<usize> = (0..features).collect();
-            fill_categories(pickle.root(), &columns, &names, &mut row, 0);
+            let mut left = MAX_PARTS;
+            fill_categories(pickle.root(), &columns, &names, &mut row, (0, &mut left));
         }
         row
     }
@@ -98,36 +118,48 @@ pub enum ExampleValue {
     Text(String),
 }
 
-/// Sets the values of columns that an estimator reads as categories to the first that it knows.
+/// Sets the values of columns that an estimator reads as categories to the first that it knows. The depth and the number of
+/// estimators are bounded, since an object may contain itself.
 fn fill_categories(
     estimator: PickleValue<'_>,
     columns: &[usize],
     names: &[String],
     row: &mut [ExampleValue],
-    depth: usize,
+    (depth, left): (usize, &mut usize),
 ) {
-    if depth == MAX_DEPTH {
+    if depth == MAX_DEPTH || *left == 0 {
         return;
     }
+    *left -= 1;
     for name in ["best_estimator_", "estimator_"] {
         if let Some(inner) = estimator.attribute(name) {
-            fill_categories(inner, columns, names, row, depth + 1);
+            fill_categories(inner, columns, names, row, (depth + 1, &mut *left));
         }
     }
-    for (name, is_sequence) in [("steps", true), ("transformer_list", false)] {
+    let parts = |name| {
         let parts = estimator.attribute(name).and_then(PickleValue::items).unwrap_or_default();
-        // Only the first step of a pipeline sees the columns.
-        for part in parts.into_iter().take(if is_sequence { 1 } else { usize::MAX }) {
-            if let Some(inner) = part.items().and_then(|items| items.get(1).copied()) {
-                fill_categories(inner, columns, names, row, depth + 1);
-            }
+        parts.into_iter().filter_map(|part| part.items()?.get(1).copied())
+    };
+    for part in parts("transformer_list") {
+        fill_categories(part, columns, names, row, (depth + 1, &mut *left));
+    }
+    // The steps of a pipeline see the columns until one of them makes others.
+    for (index, part) in parts("steps").enumerate() {
+        let count = part.attribute("n_features_in_").and_then(PickleValue::as_i64);
+        let sees_columns = count.and_then(|count| usize::try_from(count).ok()) == Some(columns.len());
+        if index > 0 && !sees_columns {
+            break;
+        }
+        fill_categories(part, columns, names, row, (depth + 1, &mut *left));
+        if part.attribute("transformers_").is_some() {
+            break;
         }
     }
     for part in estimator.attribute("transformers_").and_then(PickleValue::items).unwrap_or_default() {
         let items = part.items().unwrap_or_default();
         if let [_, inner, selected, ..] = items.as_slice() {
             let selected = selected_columns(*selected, columns, names);
-            fill_categories(*inner, &selected, names, row, depth + 1);
+            fill_categories(*inner, &selected, names, row, (depth + 1, &mut *left));
         }
     }
     let categories = estimator.attribute("categories_").and_then(PickleValue::items).unwrap_or_default();
@@ -136,6 +168,12 @@ fn fill_categories(
             *value = first;
         }
     }
+}
+
+/// Returns the first estimator of a pipeline or union.
+fn first_part(estimator: PickleValue<'_>) -> Option<PickleValue<'_>> {
+    let parts = estimator.attribute("steps").or_else(|| estimator.attribute("transformer_list"))?.items()?;
+    parts.first()?.items()?.get(1).copied()
 }
 
 /// Returns the columns that a column transformer passes to one of its parts, by name or number.
