@@ -67,6 +67,7 @@ pub(super) struct WorkerProcess {
     oom_kills: Option<u64>,
     memory_limit: Option<u64>,
     memory_group: Option<MemoryGroup>,
+    is_aborted: bool,
 }
 
 /// The page of shared memory in which a worker records the calls that have begun.
@@ -138,7 +139,10 @@ impl WorkerProcess {
             ),
         ];
         let page = CallsPage(Arc::new(File::from(page)));
-        Ok((Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group }, stream))
+        Ok((
+            Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group, is_aborted: false },
+            stream,
+        ))
     }
 
     pub(super) const fn pid(&self) -> Pid {
@@ -155,6 +159,15 @@ impl WorkerProcess {
         let _ = self.child.wait().await;
     }
 
+    /// Aborts the process, so that its interpreter writes the stacks of all threads to standard error. Only once, because a second
+    /// signal would end it while it writes.
+    pub(super) fn abort(&mut self) {
+        if !std::mem::replace(&mut self.is_aborted, true) {
+            // Fails if it has exited.
+            let _ = kill_process(self.pid, Signal::ABORT);
+        }
+    }
+
     /// Reaps the process, kills its process group, and returns how it ended. `kill_reason` is why the server kills the
     /// process immediately; `None` gives it a short time to exit by itself.
     pub(super) async fn reap(
@@ -165,8 +178,7 @@ impl WorkerProcess {
     ) -> WorkerExit {
         let timeout = match kill_reason {
             Some(reason) if reason.leaves_stacks() => {
-                // The interpreter writes the stacks of all threads to standard error when it is aborted.
-                let _ = kill_process(self.pid, Signal::ABORT);
+                self.abort();
                 STACKS_TIMEOUT
             }
             Some(_) => Duration::ZERO,
@@ -260,7 +272,7 @@ impl ExitReason {
     }
 
     /// Returns whether it is of interest what the process was doing.
-    const fn leaves_stacks(self) -> bool {
+    pub(super) const fn leaves_stacks(self) -> bool {
         matches!(self, Self::Hung(_) | Self::HungCall(_) | Self::TimedOut(_) | Self::LoadTimedOut(_))
     }
 
