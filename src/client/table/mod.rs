@@ -257,8 +257,9 @@ impl<'s> TableBuilder<'s> {
                     format!("`{}`", text.chars().take(40).collect::<String>())
                 }
             };
-            let TableColumn { name, datatype, .. } = column;
+            let TableColumn { name, datatype, inferred } = column;
             let message = match reason {
+                CellError::Invalid if !inferred => format!("column `{name}`: {found} is not a valid {datatype}"),
                 CellError::Invalid => {
                     format!("column `{name}`: {found} is not a valid {datatype}; set its datatype with `--column-type`")
                 }

@@ -271,6 +271,8 @@ fn infer_tables_column_with_few_texts_is_reported() {
     assert_eq!(ran.code, Some(4), "{}", ran.stderr);
     assert!(ran.stderr.contains(warning) && ran.stderr.contains("3 of 3 rows failed"), "{}", ran.stderr);
     let ran = infer.flags(&["--column-type", "sepal width=FP64"]).run();
+    // The datatype has been specified already.
+    assert!(ran.stderr.contains("warning: row 2: column `sepal width`: `x` is not a valid FP64\n"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("is sent as text") && ran.stderr.contains("1 of 3 rows failed"), "{}", ran.stderr);
 }
 
