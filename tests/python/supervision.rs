@@ -139,8 +139,9 @@ fn hung_worker_leaves_the_stacks_of_its_threads() {
     let Some(server) = server(&[("m", "Plain")], &json!({"worker_hang_timeout": 1})) else { return };
     let client = Client::new(server.http);
     thread::spawn(move || infer(&client, "m", 600_000)).join().unwrap().error(503);
-    let line = server.wait_for_log("models.py\", line");
-    assert!(line.contains("in predict"), "{line}");
+    wait_until("the stack is in the log", || {
+        server.log().contains("models.py\", line") && server.log().contains("in predict")
+    });
 }
 
 #[test]

@@ -67,7 +67,6 @@ pub(super) struct WorkerProcess {
     oom_kills: Option<u64>,
     memory_limit: Option<u64>,
     memory_group: Option<MemoryGroup>,
-    is_aborted: bool,
 }
 
 /// The page of shared memory in which a worker records the calls that have begun.
@@ -139,10 +138,7 @@ impl WorkerProcess {
             ),
         ];
         let page = CallsPage(Arc::new(File::from(page)));
-        Ok((
-            Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group, is_aborted: false },
-            stream,
-        ))
+        Ok((Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group }, stream))
     }
 
     pub(super) const fn pid(&self) -> Pid {
@@ -159,15 +155,6 @@ impl WorkerProcess {
         let _ = self.child.wait().await;
     }
 
-    /// Aborts the process, so that its interpreter writes the stacks of all threads to standard error. Only once, because a second
-    /// signal would end it while it writes.
-    pub(super) fn abort(&mut self) {
-        if !std::mem::replace(&mut self.is_aborted, true) {
-            // Fails if it has exited.
-            let _ = kill_process(self.pid, Signal::ABORT);
-        }
-    }
-
     /// Reaps the process, kills its process group, and returns how it ended. `kill_reason` is why the server kills the
     /// process immediately; `None` gives it a short time to exit by itself.
     pub(super) async fn reap(
@@ -178,7 +165,8 @@ impl WorkerProcess {
     ) -> WorkerExit {
         let timeout = match kill_reason {
             Some(reason) if reason.leaves_stacks() => {
-                self.abort();
+                // The interpreter writes the stacks of all threads to standard error when it is aborted.
+                let _ = kill_process(self.pid, Signal::ABORT);
                 STACKS_TIMEOUT
             }
             Some(_) => Duration::ZERO,
@@ -272,7 +260,7 @@ impl ExitReason {
     }
 
     /// Returns whether it is of interest what the process was doing.
-    pub(super) const fn leaves_stacks(self) -> bool {
+    const fn leaves_stacks(self) -> bool {
         matches!(self, Self::Hung(_) | Self::HungCall(_) | Self::TimedOut(_) | Self::LoadTimedOut(_))
     }
 

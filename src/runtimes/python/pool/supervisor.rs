@@ -138,13 +138,8 @@ impl Pool {
                 () = process.wait() => RunEnd::Exited,
                 end = watch => end,
             };
-            match &end {
-                RunEnd::Exited => {
-                    let _ = tokio::time::timeout(LAST_FRAMES_TIMEOUT, connection).await;
-                }
-                // Before the connection is closed: a worker that sees its end exits without leaving stacks.
-                RunEnd::Kill(reason, _) if reason.leaves_stacks() => process.abort(),
-                _ => {}
+            if matches!(end, RunEnd::Exited) {
+                let _ = tokio::time::timeout(LAST_FRAMES_TIMEOUT, connection).await;
             }
             end
         };
