@@ -26,7 +26,7 @@ const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
 /// The queue position of a disconnected client is free within this time.
-const SOON: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_secs(20);
 
 /// Gates that let predictions begin and end.
 #[derive(Debug, Clone)]
@@ -165,7 +165,7 @@ async fn timeouts_of_queue_prediction_and_request_have_their_own_settings() {
         .await;
         let started = Instant::now();
         assert_eq!(post(&server.client()).await.unwrap().error(status), message);
-        assert!((Duration::from_millis(55)..Duration::from_secs(5)).contains(&started.elapsed()));
+        assert!((Duration::from_millis(55)..Duration::from_secs(20)).contains(&started.elapsed()));
         assert_eq!(gates.alive.load(Ordering::SeqCst), 0);
         // The slot is free when the server knows that the response has been sent.
         eventually("the slot is free", || server.inference.in_flight() == 0).await;

@@ -41,7 +41,7 @@ fn hung_plain_predict_is_detected() {
     let started = Instant::now();
     let error = infer(&server, "m", 600_000).error(503);
     assert!(error.contains("was killed: a call ran for more than 1 s (`worker_hang_timeout`"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     infer(&server, "m", 0).ok();
     load.wait_for(4);
     let outcomes = load.end();
@@ -139,9 +139,8 @@ fn hung_worker_leaves_the_stacks_of_its_threads() {
     let Some(server) = server(&[("m", "Plain")], &json!({"worker_hang_timeout": 1})) else { return };
     let client = Client::new(server.http);
     thread::spawn(move || infer(&client, "m", 600_000)).join().unwrap().error(503);
-    wait_until("the stack is in the log", || {
-        server.log().contains("models.py\", line") && server.log().contains("in predict")
-    });
+    server.wait_for_log("models.py\", line");
+    server.wait_for_log("in predict");
 }
 
 #[test]
@@ -163,7 +162,7 @@ fn load_never_blocks_other_models() {
         assert_eq!(server.post(&format!("/v2/repository/models/{slow}/load"), "").status, 200);
         let outcomes: Vec<_> = load.into_iter().flat_map(ClientLoad::end).collect();
         let slowest = outcomes.iter().map(|outcome| outcome.took).max().unwrap();
-        assert!(slowest < Duration::from_millis(500), "{slow}: a call took {slowest:?} of the 2 s");
+        assert!(slowest < Duration::from_millis(1500), "{slow}: a call took {slowest:?} of the 2 s");
         infer(&server, slow, 0).ok();
     }
 }

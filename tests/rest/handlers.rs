@@ -1,8 +1,8 @@
 //! Custom routes of models in Python. Their arguments are tested in `python/tests`.
 
 use std::fs;
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -81,11 +81,11 @@ fn custom_route_errors_match_inference_errors() {
 fn custom_route_plain_handler_does_not_block_and_sees_disconnect() {
     let Some(server) = server(&[("m", "Routes")], &json!({})) else { return };
     let client = crate::support::Client::new(server.http);
-    let slow = thread::spawn(move || client.get("/plain").ok());
-    let started = Instant::now();
-    assert_eq!(server.get("/files/x").ok(), json!("x"));
-    assert!(started.elapsed() < Duration::from_millis(250), "{:?}", started.elapsed());
-    assert_eq!(slow.join().unwrap(), json!("plain"));
+    let held = thread::spawn(move || client.get("/held").ok());
+    server.wait_for_log("the thread is held");
+    assert_eq!(server.get("/files/x").ok(), json!("x"), "it is answered while the plain handler runs");
+    fs::write(server.folder.path("m/released"), "").unwrap();
+    assert_eq!(held.join().unwrap(), json!("held"));
     let mut connection = server.connect();
     connection.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n");
     server.wait_for_log("begun");
@@ -112,11 +112,19 @@ fn custom_route_has_the_timeouts_and_the_queue_of_its_model() {
     let answer = server.request(&Method::GET, "/plain", &[("request-timeout", "0.1")], b"");
     assert_eq!(answer.error(504), "the client's deadline has passed");
     // Plain handlers run one at a time: one of these runs, one waits, and the others are too many.
+    let (ended, statuses) = mpsc::channel();
     let statuses: Vec<_> = thread::scope(|scope| {
-        let calls: Vec<_> = (0..6).map(|_| scope.spawn(|| server.get("/plain").status)).collect();
-        calls.into_iter().map(|call| call.join().unwrap()).collect()
+        for _ in 0..6 {
+            let (ended, server) = (ended.clone(), &server);
+            scope.spawn(move || ended.send(server.get("/held").status).unwrap());
+        }
+        drop(ended);
+        let first = statuses.recv();
+        fs::write(server.folder.path("m/released"), "").unwrap();
+        first.into_iter().chain(statuses).collect()
     });
-    assert!(statuses.contains(&503) && statuses.contains(&200), "{statuses:?}");
+    assert_eq!(statuses[0], 503, "{statuses:?}: none of the others can end before");
+    assert!(statuses.contains(&200), "{statuses:?}");
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
 }
 
@@ -125,6 +133,7 @@ fn custom_route_follows_load_and_unload() {
     let Some(starting) = starting(folder(&[("a", "Routes"), ("b", "Second")]), &json!({})) else { return };
     let server = starting.start();
     let warning = "`GET /plain` is already served by model";
+    server.wait_for_log(warning);
     let log = server.log();
     assert_eq!(log.matches(warning).count(), 1, "{log}");
     let first =

@@ -251,7 +251,6 @@ async fn stream_client_disconnect_cancels_an_idle_model() {
         assert!(left.elapsed() < PATIENCE, "the stream lives on");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(left.elapsed() < Duration::from_millis(500), "{:?}", left.elapsed());
     assert_eq!(server.inference.in_flight(), 0);
 }
 

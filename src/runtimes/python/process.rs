@@ -44,7 +44,7 @@ const SOCKET_BUFFER: usize = 1 << 20;
 /// How long a process may take to exit by itself once its socket is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(400);
 /// How long a process that hangs may take to write the stacks of its threads.
-const STACKS_TIMEOUT: Duration = Duration::from_millis(500);
+const STACKS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The program that a worker runs.
 #[derive(Debug, Clone)]
@@ -155,6 +155,14 @@ impl WorkerProcess {
         let _ = self.child.wait().await;
     }
 
+    /// Aborts the process, and gives it a short time to write the stacks of its threads and exit. This must be done once
+    /// only, and before its connection is closed: either a second signal or the exit would interrupt it.
+    pub(super) async fn write_stacks(&mut self) {
+        // The interpreter writes the stacks of all threads to standard error when it is aborted.
+        let _ = kill_process(self.pid, Signal::ABORT);
+        let _ = tokio::time::timeout(STACKS_TIMEOUT, self.child.wait()).await;
+    }
+
     /// Reaps the process, kills its process group, and returns how it ended. `kill_reason` is why the server kills the
     /// process immediately; `None` gives it a short time to exit by itself.
     pub(super) async fn reap(
@@ -164,11 +172,6 @@ impl WorkerProcess {
         kill_reason: Option<ExitReason>,
     ) -> WorkerExit {
         let timeout = match kill_reason {
-            Some(reason) if reason.leaves_stacks() => {
-                // The interpreter writes the stacks of all threads to standard error when it is aborted.
-                let _ = kill_process(self.pid, Signal::ABORT);
-                STACKS_TIMEOUT
-            }
             Some(_) => Duration::ZERO,
             None => EXIT_TIMEOUT,
         };
@@ -260,7 +263,7 @@ impl ExitReason {
     }
 
     /// Returns whether it is of interest what the process was doing.
-    const fn leaves_stacks(self) -> bool {
+    pub(super) const fn leaves_stacks(self) -> bool {
         matches!(self, Self::Hung(_) | Self::HungCall(_) | Self::TimedOut(_) | Self::LoadTimedOut(_))
     }
 

@@ -129,8 +129,8 @@ impl Pool {
             bytes
         };
         let page = process.page();
+        let mut connection = Box::pin(Connection::new(stream, frames).run(|frame| self.receive(worker, frame)));
         let end = {
-            let mut connection = pin!(Connection::new(stream, frames).run(|frame| self.receive(worker, frame)));
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             let watch = pin!(self.watch(worker, name, pid, is_ready, &page, measure));
             let end = tokio::select! {
@@ -139,7 +139,7 @@ impl Pool {
                 end = watch => end,
             };
             if matches!(end, RunEnd::Exited) {
-                let _ = tokio::time::timeout(LAST_FRAMES_TIMEOUT, connection).await;
+                let _ = tokio::time::timeout(LAST_FRAMES_TIMEOUT, &mut connection).await;
             }
             end
         };
@@ -157,6 +157,11 @@ impl Pool {
             let link = &mut state.links[worker];
             (link.mailbox, link.pid, link.scrape_pending) = (None, None, false);
         }
+        if kill_reason.is_some_and(ExitReason::leaves_stacks) {
+            process.write_stacks().await;
+        }
+        // A worker exits when its connection is closed, possibly before it has written its stacks.
+        drop(connection);
         let exit = process.reap(name, memory.load(Ordering::Relaxed), kill_reason).await;
         let suspects = self.redistribute_calls(worker, &page, &exit);
         self.options.metrics.forget_worker(name);
