@@ -103,7 +103,7 @@ fn worker_hang_under_load_loses_only_its_calls() {
     let started = Instant::now();
     let error = infer(&server, "m", 600_000).error(503);
     assert!(error.contains("unresponsive for more than 1 s"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     let failed = load.end().into_iter().filter(|outcome| outcome.answer.status != 200).count();
     assert_eq!(failed, 0, "others do not pay for it");
 }

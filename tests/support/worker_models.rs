@@ -13,7 +13,7 @@ use super::python::with_python;
 use super::{Answer, Client, Connection, Folder, ServerBuilder, TestServer, repository_path, wait_until};
 
 /// A request in a worker that dies is answered within this time.
-pub(crate) const SOON: Duration = Duration::from_secs(1);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Creates a folder with models of `tests/fixtures/workers/models.py`, by name and class.
 pub(crate) fn folder(models: &[(&str, &str)]) -> Folder {
