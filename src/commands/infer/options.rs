@@ -252,7 +252,7 @@ impl fmt::Display for RunTarget {
             }
             Self::Embedded { folder, model, version } => {
                 let model = model.as_ref().map_or_else(|| "the model".to_owned(), |model| named(model, version));
-                let kind = if folder.is_dir() { "folder" } else { "file" };
+                let kind = if folder.is_file() { "file" } else { "folder" };
                 write!(f, "{model} of the {kind} `{}`, in this process", folder.display())
             }
         }
