@@ -504,7 +504,7 @@ mod tests {
         for cell in [untyped(" -1e39 "), json("-1e39")] {
             assert!(message(Datatype::Fp32, false, cell).is_some());
         }
-        assert_eq!(message(Datatype::Fp32, true, untyped("-inf")), None, "infinity in words is no mistake");
+        assert_eq!(message(Datatype::Fp32, true, untyped("-inf")), None, "infinity in words is valid");
         assert_eq!(message(Datatype::Fp64, true, untyped("Infinity")), None);
         for text in ["9007199254740993", "-9007199254740993", "18446744073709551617"] {
             assert_eq!(message(Datatype::Fp64, true, untyped(text)), Some(loses_digits("a", &format!("`{text}`"))));

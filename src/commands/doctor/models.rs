@@ -49,7 +49,7 @@ pub(super) async fn examine(
     if in_python(model, &why.to_string(), python, findings).await { ModelPlace::Workers } else { ModelPlace::Nowhere }
 }
 
-/// Examines a class that is no model: the repository.
+/// Examines the class of a model repository.
 pub(super) async fn examine_class(model: &ModelSettings, python: &Python, findings: &mut Findings) {
     let why = format!("model repository `{}` runs in Python", model.implementation);
     in_python(model, &why, python, findings).await;
