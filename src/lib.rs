@@ -13,6 +13,8 @@ pub mod families;
 pub mod http_client;
 pub mod image;
 pub mod inference;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod pickle;
 pub mod registry;
 pub mod repository;

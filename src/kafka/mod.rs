@@ -1,0 +1,9 @@
+//! Connections to Kafka, on librdkafka: what the server's transport and `mlserver infer` share.
+//!
+//! librdkafka speaks to every broker since Kafka 0.8, knows both group protocols and transactions, and its properties are what
+//! users' configurations are written in. Names and values of properties are those of its
+//! [reference](https://github.com/confluentinc/librdkafka/blob/v2.12.1/CONFIGURATION.md).
+
+mod connection;
+
+pub use connection::{ConnectionError, KafkaConnection};
