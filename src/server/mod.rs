@@ -4,6 +4,8 @@ mod cloud_events;
 mod connection;
 mod deadline;
 pub mod grpc;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod listener;
 pub mod metrics;
 mod model_headers;
