@@ -354,8 +354,12 @@ impl Inference {
 
     /// Reports whether the server can answer: every model that it was started with is ready, and it is not shutting down.
     pub fn is_ready(&self) -> bool {
-        let is_joined = self.joined.as_ref().is_none_or(|joined| joined.load(Ordering::Acquire));
-        !self.is_shutting_down() && is_joined && self.registry.is_ready()
+        !self.is_shutting_down() && self.has_joined() && self.registry.is_ready()
+    }
+
+    /// Reports whether the flag of [`Inference::with_readiness_flag`] is set, or there is none.
+    pub fn has_joined(&self) -> bool {
+        self.joined.as_ref().is_none_or(|joined| joined.load(Ordering::Acquire))
     }
 
     /// Reports whether a model can answer, and the server is not shutting down.

@@ -99,7 +99,8 @@ fn check_headers(record: &Record) -> Result<(), RecordError> {
 /// Returns when the sender of a record stops waiting: the time is counted from when the record was written.
 fn until(record: &Record, headers: &HeaderMap) -> Result<Option<Instant>, RecordError> {
     let Some(timeout) = deadline::timeout(headers)? else { return Ok(None) };
-    Ok(Some(Instant::now() + timeout.saturating_sub(record.age().unwrap_or_default())))
+    let left = timeout.checked_sub(record.age().unwrap_or_default()).ok_or(InferenceError::Deadline)?;
+    Ok(Some(Instant::now() + left))
 }
 
 /// Waits for a slot of the server, rather than being rejected. The permit is kept until the answer is there.

@@ -83,8 +83,9 @@ const PRODUCER: [(&str, &str); 6] = [
     ("queue.buffering.max.kbytes", "65536"),
     // The brokers decide how large a record may be.
     ("message.max.bytes", "100000000"),
+    // Topics limit batches (`max.message.bytes`, 1 MiB by default), so a batch has to be smaller than most topics allow.
+    ("batch.size", "262144"),
     ("linger.ms", "5"),
-    ("compression.type", "none"),
 ];
 
 /// How long a transaction of a server that was killed may block readers, in milliseconds.

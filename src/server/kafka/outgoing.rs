@@ -32,6 +32,8 @@ pub(super) struct Outgoing {
     pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
     /// `None` if it is an answer.
     pub(super) failure: Option<RecordFailure>,
+    /// How often the brokers have rejected it as too large.
+    pub(super) rejections: u32,
     /// The record that it answers.
     pub(super) record: Box<Record>,
 }
@@ -65,7 +67,7 @@ impl Outgoing {
         let kept: Vec<_> = kept.collect();
         let headers = kept.into_iter().chain(headers.into_iter().map(|(name, value)| (name, Some(value)))).collect();
         let key = record.key.clone().or_else(|| (!id.is_empty()).then(|| id.as_bytes().to_vec()));
-        Self { topic, key, value: Some(value), headers, failure: None, record }
+        Self { topic, key, value: Some(value), headers, failure: None, rejections: 0, record }
     }
 
     /// Creates the dead letter of a record: as it was read, with headers that say why.
@@ -82,7 +84,7 @@ impl Outgoing {
         ];
         headers.extend(said.map(|(name, value)| (format!("{ERROR}{name}"), Some(value.into_bytes()))));
         let (key, value) = (record.key.clone(), record.value.as_ref().map(|value| value.to_vec()));
-        Self { topic, key, value, headers, failure: Some(failure), record }
+        Self { topic, key, value, headers, failure: Some(failure), rejections: 0, record }
     }
 
     /// Returns what to write in place of a record that the brokers find too large: a dead letter, and if it is one, the same
@@ -100,6 +102,13 @@ impl Outgoing {
         // What is too large may also be a header.
         letter.headers.retain(|(name, _)| name.starts_with(ERROR));
         letter
+    }
+
+    /// Returns the number of bytes that it takes in Kafka, about.
+    pub(super) fn bytes(&self) -> usize {
+        let of_headers = self.headers.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len));
+        let [key, value] = [&self.key, &self.value].map(|part| part.as_ref().map_or(0, Vec::len));
+        key + value + of_headers.sum::<usize>()
     }
 
     /// Returns the headers as librdkafka needs them.

@@ -34,9 +34,15 @@ mod wait {
     pub(super) const LONG: Duration = Duration::from_secs(10);
     /// Before a record is sent again that the brokers have rejected.
     pub(super) const REJECTED: Duration = Duration::from_secs(1);
+    /// The longest wait before a record is sent again whose batch was too large.
+    pub(super) const TOO_LARGE: Duration = Duration::from_millis(500);
     /// While the producer's queue is full.
     pub(super) const FULL: Duration = Duration::from_millis(5);
 }
+
+/// How often a record is sent that the brokers find too large. They reject all records of a batch together, so one is only known
+/// to be too large when it has been rejected at several times.
+const MAX_REJECTIONS: u32 = 3;
 
 /// The lane of a record: its partition, and its key if keys are ordered.
 pub(super) type Lane = (Arc<str>, i32, Option<Vec<u8>>);
@@ -203,8 +209,13 @@ impl Session {
     }
 
     /// Returns what to send in place of a record that the producer or the brokers have rejected, after a pause.
-    pub(super) async fn after_rejection(&self, error: &KafkaError, outgoing: Outgoing) -> Option<Outgoing> {
+    pub(super) async fn after_rejection(&self, error: &KafkaError, mut outgoing: Outgoing) -> Option<Outgoing> {
         if super::is_too_large(error) {
+            outgoing.rejections += 1;
+            if outgoing.rejections < MAX_REJECTIONS {
+                tokio::time::sleep(wait::TOO_LARGE.mul_f64(fastrand::f64())).await;
+                return Some(outgoing);
+            }
             let topic = dead_letter_topic(&self.shared, outgoing.record.topic());
             return Some(outgoing.smaller(topic));
         }

@@ -1,5 +1,6 @@
 //! Exactly once: answers and the offsets of their records become visible together, in one transaction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::consumer::Consumer as _;
@@ -13,7 +14,7 @@ use super::assignment::DonePartition;
 use super::committer::offsets;
 use super::consumer::RecordConsumer;
 use super::outgoing::Outgoing;
-use super::producer;
+use super::producer::{self, RejectedRecord};
 use super::session::{Session, SessionFailure};
 use super::{QUEUE_FULL, TARGET, is_too_large};
 
@@ -122,22 +123,23 @@ fn steps(step: impl Fn() -> Result<(), KafkaError>, is_over: impl Fn() -> bool) 
     }
 }
 
-/// Replaces the records that the brokers found too large, so that the next attempt can succeed.
+/// Replaces the largest of the records that the brokers found too large, so that a later attempt can succeed. They reject all
+/// records of a batch together.
 fn replace_rejected(session: &Session, batch: &mut [DonePartition]) {
-    for rejected in session.producer.take_rejected() {
-        if !is_too_large(&rejected.error) {
-            continue;
-        }
-        let Some(partition) =
-            batch.iter_mut().find(|done| std::sync::Arc::ptr_eq(&done.partition, &rejected.partition))
-        else {
-            continue;
+    let rejected = session.producer.take_rejected();
+    let mut found: Vec<&mut Option<Outgoing>> = Vec::new();
+    for DonePartition { partition, done } in batch {
+        let is_rejected = |offset: i64| {
+            let of_record =
+                |rejected: &&RejectedRecord| rejected.offset == offset && Arc::ptr_eq(&rejected.partition, partition);
+            rejected.iter().find(of_record).is_some_and(|rejected| is_too_large(&rejected.error))
         };
-        let Ok(index) = partition.done.records.binary_search_by_key(&rejected.offset, |(offset, _)| *offset) else {
-            continue;
-        };
-        let left = &mut partition.done.records[index].1;
-        *left = left.take().map(|outgoing: Outgoing| {
+        found.extend(done.records.iter_mut().filter(|(offset, _)| is_rejected(*offset)).map(|(_, left)| left));
+    }
+    let bytes = |left: &Option<Outgoing>| left.as_ref().map_or(0, Outgoing::bytes);
+    let largest = found.iter().map(|left| bytes(left)).max().unwrap_or_default();
+    for left in found.into_iter().filter(|left| bytes(left) > largest / 2) {
+        *left = left.take().map(|outgoing| {
             let topic = dead_letter_topic(&session.shared, outgoing.record.topic());
             outgoing.smaller(topic)
         });

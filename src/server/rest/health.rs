@@ -16,6 +16,9 @@ use crate::registry::{self, RegisteredModel};
 /// The reason why nothing is ready during shutdown.
 const SHUTTING_DOWN: &str = "the server is shutting down";
 
+/// The reason why the server is not ready although all its models are.
+const NOT_JOINED: &str = "the Kafka consumer has not joined its group (`kafka_readiness`)";
+
 /// A model in the response of a readiness check.
 #[derive(Serialize)]
 struct ModelReadiness<'a> {
@@ -41,7 +44,7 @@ pub(super) fn live() -> Response {
     respond::json(StatusCode::OK, &json!({ "live": true }))
 }
 
-/// Reports the server as ready if all models that it was started with are ready.
+/// Reports the server as ready if all models that it was started with are ready, and a consumer that readiness includes has joined.
 pub(super) fn ready(app: &App) -> Response {
     if app.inference.is_shutting_down() {
         let body = json!({ "ready": false, "error": SHUTTING_DOWN, "models": [] });
@@ -49,8 +52,12 @@ pub(super) fn ready(app: &App) -> Response {
     }
     let models = app.inference.registry().models();
     let waiting = models.iter().filter(|model| model.delays_readiness()).count();
-    if waiting == 0 {
+    if waiting == 0 && app.inference.has_joined() {
         return respond::json(StatusCode::OK, &json!({ "ready": true }));
+    }
+    if waiting == 0 {
+        let body = json!({ "ready": false, "error": NOT_JOINED, "models": [] });
+        return respond::json(StatusCode::BAD_REQUEST, &body);
     }
     let error = format!("{waiting} of {} models are not ready", models.len());
     let models: Vec<ModelReadiness<'_>> = models.iter().map(|model| model.as_ref().into()).collect();
