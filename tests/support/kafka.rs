@@ -144,11 +144,9 @@ impl Broker {
     /// Starts two brokers of one cluster, whose internal topics have two replicas. The first one is the controller, too: only the
     /// second one may end.
     pub(crate) fn cluster() -> Option<(Self, Self)> {
-        let replicas = ["default.replication.factor=2", "offsets.topic.replication.factor=2"];
-        let replicas = [&replicas[..], &["transaction.state.log.replication.factor=2"]].concat();
-        // A broker that ended is replaced as the leader of its partitions after this time.
-        let properties = [replicas.as_slice(), &["broker.session.timeout.ms=6000"]].concat();
-        let options: Vec<_> = properties.into_iter().flat_map(|property| ["--property", property]).collect();
+        let replicas = ["default", "offsets.topic", "transaction.state.log"];
+        let properties = replicas.map(|kind| format!("{kind}.replication.factor=2"));
+        let options: Vec<_> = properties.iter().flat_map(|property| ["--property", property]).collect();
         let first = Self::with_options(&options)?;
         let controller = fs::read_to_string(first.data.path().join("controller")).unwrap();
         let joins = ["--node", "2", "--controller", controller.trim()];
