@@ -9,7 +9,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use crate::types::Properties;
 
 /// Properties that decide which records are read, committed and answered, and the settings that decide it instead.
-const RESERVED: [(&str, &str); 9] = [
+const RESERVED: [(&str, &str); 8] = [
     ("bootstrap.servers", "kafka_servers"),
     ("metadata.broker.list", "kafka_servers"),
     ("group.id", "kafka_group_id"),
@@ -17,7 +17,6 @@ const RESERVED: [(&str, &str); 9] = [
     ("auto.commit.enable", "kafka_delivery"),
     ("enable.auto.offset.store", "kafka_delivery"),
     ("auto.offset.reset", "kafka_auto_offset_reset"),
-    ("enable.idempotence", "kafka_delivery"),
     ("transactional.id", "kafka_transactional_id"),
 ];
 

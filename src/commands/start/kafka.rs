@@ -1,8 +1,73 @@
 //! The settings of Kafka as a connection, and what is wrong with them together.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use anyhow::anyhow;
 
+use super::assembly::ServerParts;
+use crate::server::Listener;
+#[cfg(feature = "kafka")]
+use crate::server::{
+    DrainStage,
+    kafka::{DEAD_LETTERS, KafkaMetrics, KafkaOptions, KafkaServer},
+};
 use crate::settings::Settings;
+use crate::telemetry::metrics::Registry;
+
+/// Creates no listener: [`check`] has failed if Kafka is enabled.
+///
+/// # Errors
+///
+/// Never fails.
+#[cfg(not(feature = "kafka"))]
+pub(super) fn listener(
+    _: &Settings,
+    _: &ServerParts,
+    _: Arc<AtomicBool>,
+    _: &mut Registry,
+) -> anyhow::Result<Option<Listener>> {
+    Ok(None)
+}
+
+/// Creates the consumer of requests, if Kafka is enabled. `joined` is true while it is a member of its group.
+///
+/// # Errors
+///
+/// Fails if librdkafka rejects a property.
+#[cfg(feature = "kafka")]
+pub(super) fn listener(
+    settings: &Settings,
+    parts: &ServerParts,
+    joined: Arc<AtomicBool>,
+    metrics: &mut Registry,
+) -> anyhow::Result<Option<Listener>> {
+    if !settings.kafka_enabled {
+        return Ok(None);
+    }
+    let options = KafkaOptions {
+        connection: checks::connection(settings),
+        topics: settings.kafka_topic_input.clone(),
+        topic_output: settings.kafka_topic_output.clone(),
+        topic_dead_letters: settings.kafka_topic_dead_letters.clone(),
+        topic_models: settings.kafka_topic_models.clone(),
+        group_id: settings.kafka_group_id.clone(),
+        offset_reset: settings.kafka_auto_offset_reset,
+        delivery: settings.kafka_delivery,
+        transactional_id: settings.kafka_transactional_id.clone(),
+        ordering: settings.kafka_ordering,
+        max_in_flight: settings.kafka_max_in_flight,
+        max_attempts: settings.kafka_max_attempts,
+        max_requests: settings.max_in_flight,
+        server_name: settings.server_name.clone(),
+        non_finite: settings.non_finite_json,
+    };
+    let metrics = KafkaMetrics::register(metrics);
+    let announcement = format!("Kafka server consuming messages from {}.", settings.kafka_servers);
+    let server = KafkaServer::new(parts.inference.clone(), parts.compute.clone(), metrics, joined, options)?;
+    let serve = move |stop| server.serve(stop);
+    Ok(Some(Listener::new("Kafka", DrainStage::Requests, vec![announcement], serve)))
+}
 
 /// Checks what the settings of Kafka mean together; each one alone has been checked when it was read.
 ///
@@ -27,12 +92,10 @@ pub(in crate::commands) use checks::check;
 mod checks {
     use regex_lite::Regex;
 
-    use super::{Settings, anyhow};
+    use super::{DEAD_LETTERS, Settings, anyhow};
     use crate::kafka::KafkaConnection;
     use crate::types::Properties;
 
-    /// What is appended to the topic of a record for that of its dead letters.
-    const DEAD_LETTERS: &str = "-dead-letters";
     /// The longest name of a topic, in bytes.
     const LONGEST_TOPIC: usize = 249;
 
@@ -52,7 +115,7 @@ mod checks {
     }
 
     /// Returns the brokers and the properties that the settings describe. Those of `kafka_config` override the others.
-    pub(in crate::commands) fn connection(settings: &Settings) -> KafkaConnection {
+    pub(super) fn connection(settings: &Settings) -> KafkaConnection {
         let named = [
             ("security.protocol", Some(settings.kafka_security_protocol.as_str())),
             ("sasl.mechanism", settings.kafka_sasl_mechanism.as_deref()),
