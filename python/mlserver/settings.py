@@ -213,7 +213,7 @@ class Settings(BaseSettings):
     logging_settings: Optional[Union[str, Dict[str, Any]]] = None
     kafka_enabled: bool = False
     kafka_servers: str = "localhost:9092"
-    kafka_topic_input: str = "mlserver-input"
+    kafka_topic_input: Union[str, List[str]] = "mlserver-input"
     kafka_topic_output: str = "mlserver-output"
     tracing_server: Optional[str] = None
     cache_enabled: bool = False

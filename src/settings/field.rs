@@ -157,13 +157,13 @@ impl SettingField {
     }
 
     /// Returns the form of a part of a value that may be shown. `inside` is the part's name, as in [`Refusal`](super::coerce::Refusal).
-    pub(super) fn shown_part(&self, inside: &str, value: Value) -> Value {
+    pub(super) fn shown_part(&self, inside: &str, value: &Value) -> Value {
         match self.kind {
             // Text in place of properties may contain any of them.
             FieldKind::Properties if is_secret_property(inside) || (inside.is_empty() && !value.is_object()) => {
                 Value::from(HIDDEN)
             }
-            _ => self.shown(&value),
+            _ => self.shown(value),
         }
     }
 

@@ -38,6 +38,13 @@ fn topic_rule(name: &str) -> Option<&'static str> {
 /// Reads topics to subscribe to, into a list: one, several with commas between them, or a list. What begins with `^` is a regular
 /// expression, and is kept whole.
 pub(super) fn topics(value: &Value) -> Result<Value, Refusal> {
+    // As the SDK's settings write the text of a variable into a file.
+    if let Value::String(text) = value
+        && text.trim_start().starts_with('[')
+        && let Ok(list @ Value::Array(_)) = serde_json::from_str(text)
+    {
+        return topics(&list);
+    }
     let topics: Vec<(String, Value)> = match value {
         Value::String(text) if is_pattern(text) => return Ok(Value::from(vec![text.trim()])),
         Value::String(text) => text.split(',').map(|name| (String::new(), Value::from(name.trim()))).collect(),
@@ -123,6 +130,7 @@ mod tests {
             (json!("^orders-(eu|us),?[0-9]{1,3}"), json!(["^orders-(eu|us),?[0-9]{1,3}"])),
             (json!(" ^a "), json!(["^a"])),
             (json!(["a", "^b{1,2}"]), json!(["a", "^b{1,2}"])),
+            (json!(r#"["a", "^b"]"#), json!(["a", "^b"])),
             (json!("a".repeat(249)), json!(["a".repeat(249)])),
         ];
         for (value, expected) in cases {

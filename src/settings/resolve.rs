@@ -264,7 +264,7 @@ impl<'a> Resolver<'a> {
             Err(Refusal { inside, value, expected }) => {
                 self.problems.push(SettingsProblem::Invalid {
                     key: format!("{key}{inside}"),
-                    value: field.shown_part(&inside, value),
+                    value: field.shown_part(&inside, &value),
                     expected,
                     source_of: source.clone(),
                 });

@@ -81,7 +81,7 @@ fn config_show_names_the_settings_of_an_image() {
     }
 }
 
-/// Settings from every source, one of them invalid and one not supported yet.
+/// Settings from every source, one of them unknown.
 fn every_source() -> Case {
     Case::new()
         .file("models/settings.json", r#"{"http_port": 18080, "extensions": ["a", "b"], "gprc_port": 1}"#)

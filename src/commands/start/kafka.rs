@@ -188,35 +188,33 @@ mod checks {
             return Ok(());
         }
         let protocol = settings.kafka_security_protocol.as_str();
-        let (uses_sasl, uses_ssl) = (protocol.starts_with("sasl"), protocol.ends_with("ssl"));
-        let sasl = [
+        let authenticates = protocol.starts_with("sasl");
+        let credentials = [
             ("kafka_sasl_mechanism", settings.kafka_sasl_mechanism.is_some()),
             ("kafka_sasl_username", settings.kafka_sasl_username.is_some()),
             ("kafka_sasl_password", settings.kafka_sasl_password.is_some()),
         ];
-        let ssl = [
-            ("kafka_ssl_ca", settings.kafka_ssl_ca.is_some()),
-            ("kafka_ssl_certificate", settings.kafka_ssl_certificate.is_some()),
-            ("kafka_ssl_key", settings.kafka_ssl_key.is_some()),
-            ("kafka_ssl_key_password", settings.kafka_ssl_key_password.is_some()),
-        ];
-        let unused = |(fields, used): (&[(&'static str, bool)], bool)| {
-            fields.iter().find(|(_, is_set)| *is_set && !used).map(|(setting, _)| *setting)
-        };
-        if let Some(setting) = unused((&sasl, uses_sasl)) {
+        if let Some((setting, _)) = credentials.iter().find(|(_, is_set)| *is_set && !authenticates) {
             return Err(anyhow!(
                 "`{setting}` is set, but `kafka_security_protocol` is `{protocol}`: set it to `sasl_ssl`, or to `sasl_plaintext` \
                  without encryption"
             ));
         }
-        if let Some(setting) = unused((&ssl, uses_ssl)) {
+        let encrypts = protocol.ends_with("ssl");
+        let certificates = [
+            ("kafka_ssl_ca", settings.kafka_ssl_ca.is_some()),
+            ("kafka_ssl_certificate", settings.kafka_ssl_certificate.is_some()),
+            ("kafka_ssl_key", settings.kafka_ssl_key.is_some()),
+            ("kafka_ssl_key_password", settings.kafka_ssl_key_password.is_some()),
+        ];
+        if let Some((setting, _)) = certificates.iter().find(|(_, is_set)| *is_set && !encrypts) {
             return Err(anyhow!(
                 "`{setting}` is set, but `kafka_security_protocol` is `{protocol}`: set it to `ssl` or `sasl_ssl`"
             ));
         }
         let has_mechanism =
             settings.kafka_sasl_mechanism.is_some() || is_set("sasl.mechanism") || is_set("sasl.mechanisms");
-        if uses_sasl && !has_mechanism {
+        if authenticates && !has_mechanism {
             return Err(anyhow!("`kafka_security_protocol` is `{protocol}`: set `kafka_sasl_mechanism`, too"));
         }
         Ok(())
