@@ -93,6 +93,11 @@ impl RecordError {
         }
     }
 
+    /// Reports whether the process that ran the model has ended, perhaps because of another request.
+    pub(super) fn is_worker_lost(&self) -> bool {
+        matches!(self, Self::Inference(error) if error.kind() == InferenceErrorKind::WorkerLost && !error.is_unavailable())
+    }
+
     /// Returns the status of the same error over REST.
     pub(super) fn status(&self) -> StatusCode {
         match self {

@@ -139,6 +139,8 @@ struct Shared {
     joined: Arc<AtomicBool>,
     /// The requests that records may have in flight, so that a backlog does not take all slots of the server.
     slots: Arc<Semaphore>,
+    /// Held by the record that is tried alone, because the process that ran it has ended.
+    suspects: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Shared {
@@ -175,6 +177,7 @@ impl KafkaServer {
         let slots = options.max_requests.get().div_ceil(2).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
             slots: Arc::new(Semaphore::new(slots)),
+            suspects: Arc::default(),
             inference,
             compute,
             cloud_events: Arc::new(CloudEvents::new(&options.server_name)),

@@ -116,13 +116,18 @@ async fn outgoing(shared: &Shared, record: Box<Record>) -> Option<Outgoing> {
     let trace = span.as_ref().map(Span::context);
     let since = Instant::now();
     let (mut attempts, mut retry, mut busy, mut is_logged) = (0, wait::RETRY, wait::BUSY, false);
+    // Whether this record may be the one that ends the processes of its model. Such records are tried one at a time, so that they
+    // do not take others with them again and again.
+    let mut is_suspect = false;
     loop {
         if record.source.leaving.is_cancelled() {
             return None;
         }
         attempts += 1;
+        let alone = if is_suspect { Some(shared.suspects.lock().await) } else { None };
         let attempt = answer::answer(shared, &record, &headers, trace);
         let result = panic_boundary::contain("kafka", attempt).await.map_err(RecordError::from).flatten();
+        drop(alone);
         let error = match result {
             Ok(Answer { id, value, headers }) => {
                 let topic = Arc::clone(&shared.topic_output);
@@ -130,6 +135,7 @@ async fn outgoing(shared: &Shared, record: Box<Record>) -> Option<Outgoing> {
             }
             Err(error) => error,
         };
+        is_suspect |= error.is_worker_lost();
         let pause = match error.verdict() {
             Verdict::Abandon => return None,
             Verdict::Wait => {
