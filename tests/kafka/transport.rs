@@ -457,7 +457,9 @@ fn kafka_topics_of_a_list_and_of_a_regular_expression_are_read() {
     let listed = Topics::new(broker, 1);
     let prefix = Broker::unique("matched");
     let matched: Vec<String> = (0..2).map(|index| format!("{prefix}.{index}")).collect();
-    matched.iter().for_each(|topic| broker.create_topic(topic, 1, 1));
+    for topic in &matched {
+        broker.create_topic(topic, 1, 1);
+    }
     let input = json!([listed.input, format!("^{prefix}.*")]);
     let further = json!({"kafka_topic_input": input, "kafka_config": {"topic.metadata.refresh.interval.ms": 500}});
     let _server = listed.iris(&further).start();
@@ -506,7 +508,7 @@ fn kafka_lag_and_times_are_metrics() {
     let topics = Topics::new(broker, 1);
     let Some(server) = topics.python("Gated", &json!({"kafka_max_in_flight": 2})) else { return };
     let server = server.start();
-    let records: Vec<_> = (0..10).map(|index| number(index)).collect();
+    let records: Vec<_> = (0..10).map(number).collect();
     topics.produce(&records);
     let lag = |count: usize| format!("kafka_consumer_lag{{topic=\"{}\",partition=\"0\"}} {count}\n", topics.input);
     kafka_wait_until("the lag is known", || server.scrape().text().contains(&lag(10)));

@@ -207,7 +207,7 @@ fn write(
             if !binary.is_empty() {
                 describe(CONTENT_TYPE.as_str(), "application/octet-stream");
                 describe(JSON_LENGTH.as_str(), &value.len().to_string());
-                binary.iter().for_each(|bytes| value.extend_from_slice(bytes));
+                value.extend_from_slice(&binary.concat());
             }
             Ok(value)
         }

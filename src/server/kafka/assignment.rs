@@ -89,13 +89,16 @@ impl AssignedPartition {
     }
 }
 
+/// Partitions by topic and number.
+type PartitionTable = HashMap<Arc<str>, HashMap<i32, Arc<AssignedPartition>>>;
+
 /// The partitions of one consumer. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Assignment(Arc<AssignmentState>);
 
 #[derive(Debug)]
 struct AssignmentState {
-    partitions: Mutex<HashMap<Arc<str>, HashMap<i32, Arc<AssignedPartition>>>>,
+    partitions: Mutex<PartitionTable>,
     in_flight: InFlight,
     /// Cancelled when the session stops reading.
     stop: CancellationToken,

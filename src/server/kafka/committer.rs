@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use super::assignment::DonePartition;
 use super::consumer::RecordConsumer;
 use super::session::{Session, SessionFailure};
-use super::{TARGET, transactions};
+use super::{TARGET, pause, transactions};
 
 /// How long answered records wait for others, so that they are committed together.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ fn commit(session: &Session, consumer: &RecordConsumer, mut batch: Vec<DoneParti
         if session.shared.log.allows("commit", summarize) {
             warn!(target: TARGET, reason = %error, "A commit to Kafka failed and is tried again.");
         }
-        std::thread::sleep(PAUSE);
+        pause(PAUSE);
     }
     for DonePartition { partition, done } in batch {
         session.in_flight.end(partition.committed(done.records.len(), done.next_offset));

@@ -161,7 +161,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Returns the next records, or none if there are none for a while.
-    fn read(&mut self) -> Result<Vec<Box<Record>>, SessionFailure> {
+    fn read(&mut self) -> Result<Vec<Record>, SessionFailure> {
         let in_flight = &self.session.in_flight;
         if !in_flight.wait_for_room(PAUSE_AFTER) && !self.paused {
             debug!(target: TARGET, "Kafka partitions are paused: too many records in flight.");
@@ -198,7 +198,7 @@ impl Reader<'_> {
     }
 
     /// Tracks a record. `None` if its partition is not assigned any more.
-    fn begin(&mut self, message: &BorrowedMessage<'_>) -> Option<Box<Record>> {
+    fn begin(&mut self, message: &BorrowedMessage<'_>) -> Option<Record> {
         let (topic, number) = (message.topic(), message.partition());
         let is_last = |last: &Arc<AssignedPartition>| {
             *last.topic == *topic && last.number == number && !last.leaving.is_cancelled()
@@ -212,6 +212,6 @@ impl Reader<'_> {
         source.begin(message.offset());
         let record = Record::read(message, source, held);
         self.session.shared.metrics.read(record.age());
-        Some(Box::new(record))
+        Some(record)
     }
 }

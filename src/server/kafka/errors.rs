@@ -101,12 +101,11 @@ impl RecordError {
     /// Returns the status of the same error over REST.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::NoModel | Self::NoValue | Self::Method { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Payload(error) => status::of_payload(error),
             Self::Read(ReadError::ParametersTooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
-            Self::Read(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::NoModel | Self::NoValue | Self::Method { .. } | Self::Read(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Protobuf(_) | Self::Deadline(_) | Self::Priority(_) => StatusCode::BAD_REQUEST,
             Self::Inference(error) => status::of_kind(error.kind()),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,

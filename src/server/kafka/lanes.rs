@@ -18,16 +18,12 @@ impl<K, R> Default for Lanes<K, R> {
 impl<K: Hash + Eq, R> Lanes<K, R> {
     /// Returns the record if it can be processed now. Otherwise it waits until [`Lanes::next`] returns it.
     pub(super) fn enter(&mut self, lane: K, record: R) -> Option<R> {
-        match self.waiting.get_mut(&lane) {
-            Some(queue) => {
-                queue.push_back(record);
-                None
-            }
-            None => {
-                self.waiting.insert(lane, VecDeque::new());
-                Some(record)
-            }
+        if let Some(queue) = self.waiting.get_mut(&lane) {
+            queue.push_back(record);
+            return None;
         }
+        self.waiting.insert(lane, VecDeque::new());
+        Some(record)
     }
 
     /// Ends the record that is processed in a lane, and returns the next one.

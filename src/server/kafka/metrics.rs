@@ -1,5 +1,6 @@
 //! The metrics of Kafka.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,8 +48,8 @@ pub struct KafkaMetrics {
     in_flight: Gauge,
     partitions: Gauge,
     topics: Arc<Mutex<Vec<TopicCounters>>>,
-    /// How many partitions have a series.
-    lags: Arc<Mutex<std::collections::HashSet<(Arc<str>, i32)>>>,
+    /// The partitions that have a series.
+    lags: Arc<Mutex<HashSet<PartitionLabels>>>,
 }
 
 /// The counters of one topic, looked up once.
@@ -137,17 +138,18 @@ impl KafkaMetrics {
     /// Sets how many records of a partition are not committed yet.
     pub(super) fn set_lag(&self, topic: &Arc<str>, partition: i32, lag: i64) {
         let mut lags = self.lags.lock();
-        let key = (Arc::clone(topic), partition);
-        if lags.len() < MAX_SERIES || lags.contains(&key) {
-            lags.insert(key);
-            self.lag.get_or_create(&PartitionLabels { topic: Arc::clone(topic), partition }).set(lag);
+        let labels = PartitionLabels { topic: Arc::clone(topic), partition };
+        if lags.len() < MAX_SERIES || lags.contains(&labels) {
+            self.lag.get_or_create(&labels).set(lag);
+            lags.insert(labels);
         }
     }
 
     /// Removes the series of a partition that is not assigned any more.
     pub(super) fn forget(&self, topic: &Arc<str>, partition: i32) {
-        self.lags.lock().remove(&(Arc::clone(topic), partition));
-        self.lag.remove(&PartitionLabels { topic: Arc::clone(topic), partition });
+        let labels = PartitionLabels { topic: Arc::clone(topic), partition };
+        self.lag.remove(&labels);
+        self.lags.lock().remove(&labels);
     }
 
     pub(super) fn set_partitions(&self, count: usize) {

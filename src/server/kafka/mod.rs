@@ -290,3 +290,9 @@ fn is_too_large(error: &KafkaError) -> bool {
         Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize)
     )
 }
+
+/// Waits on a thread of this transport.
+#[expect(clippy::disallowed_methods, reason = "the thread serves nothing else")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

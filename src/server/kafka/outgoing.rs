@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rdkafka::message::{Header, OwnedHeaders};
 
 use super::record::Record;
@@ -27,15 +28,15 @@ const OF_REQUEST: [&str; 10] = [
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) topic: Arc<str>,
-    pub(super) key: Option<Vec<u8>>,
-    pub(super) value: Option<Vec<u8>>,
+    pub(super) key: Option<Bytes>,
+    pub(super) value: Option<Bytes>,
     pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
     /// `None` if it is an answer.
     pub(super) failure: Option<RecordFailure>,
     /// How often the brokers have rejected it as too large.
     pub(super) rejections: u32,
     /// The record that it answers.
-    pub(super) record: Box<Record>,
+    pub(super) record: Record,
 }
 
 /// Why a record is a dead letter.
@@ -52,7 +53,7 @@ impl Outgoing {
     /// Creates the answer to a record: its own headers but for those that describe the request, and then `headers`.
     pub(super) fn answer(
         topic: Arc<str>,
-        record: Box<Record>,
+        record: Record,
         id: &str,
         value: Vec<u8>,
         headers: Vec<(String, Vec<u8>)>,
@@ -66,12 +67,12 @@ impl Outgoing {
         let kept = record.headers.iter().filter(|(name, _)| is_kept(name)).cloned();
         let kept: Vec<_> = kept.collect();
         let headers = kept.into_iter().chain(headers.into_iter().map(|(name, value)| (name, Some(value)))).collect();
-        let key = record.key.clone().or_else(|| (!id.is_empty()).then(|| id.as_bytes().to_vec()));
-        Self { topic, key, value: Some(value), headers, failure: None, rejections: 0, record }
+        let key = record.key.clone().or_else(|| (!id.is_empty()).then(|| Bytes::copy_from_slice(id.as_bytes())));
+        Self { topic, key, value: Some(value.into()), headers, failure: None, rejections: 0, record }
     }
 
     /// Creates the dead letter of a record: as it was read, with headers that say why.
-    pub(super) fn dead_letter(topic: Arc<str>, record: Box<Record>, failure: RecordFailure) -> Self {
+    pub(super) fn dead_letter(topic: Arc<str>, record: Record, failure: RecordFailure) -> Self {
         // An earlier failure, of a dead letter that was sent again, is over.
         let mut headers: Vec<_> = record.headers.iter().filter(|(name, _)| !name.starts_with(ERROR)).cloned().collect();
         let said = [
@@ -83,7 +84,7 @@ impl Outgoing {
             ("-offset", record.offset.to_string()),
         ];
         headers.extend(said.map(|(name, value)| (format!("{ERROR}{name}"), Some(value.into_bytes()))));
-        let (key, value) = (record.key.clone(), record.value.as_ref().map(|value| value.to_vec()));
+        let (key, value) = (record.key.clone(), record.value.clone());
         Self { topic, key, value, headers, failure: Some(failure), rejections: 0, record }
     }
 
@@ -91,7 +92,7 @@ impl Outgoing {
     /// without its value.
     pub(super) fn smaller(self, topic: Arc<str>) -> Self {
         let Some(failure) = self.failure else {
-            let size = self.value.as_ref().map_or(0, Vec::len);
+            let size = self.value.as_ref().map_or(0, Bytes::len);
             let reason = format!("the answer has {size} bytes, more than a record may have (`message.max.bytes`)");
             return Self::dead_letter(topic, self.record, RecordFailure { reason, status: 413, attempts: 1 });
         };
@@ -107,7 +108,7 @@ impl Outgoing {
     /// Returns the number of bytes that it takes in Kafka, about.
     pub(super) fn bytes(&self) -> usize {
         let of_headers = self.headers.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len));
-        let [key, value] = [&self.key, &self.value].map(|part| part.as_ref().map_or(0, Vec::len));
+        let [key, value] = [&self.key, &self.value].map(|part| part.as_ref().map_or(0, Bytes::len));
         key + value + of_headers.sum::<usize>()
     }
 

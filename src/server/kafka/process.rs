@@ -1,9 +1,9 @@
 //! What happens with a record: attempts until it is answered, becomes a dead letter or is abandoned.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::poll;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
@@ -45,10 +45,10 @@ mod wait {
 const MAX_REJECTIONS: u32 = 3;
 
 /// The lane of a record: its partition, and its key if keys are ordered.
-pub(super) type Lane = (Arc<str>, i32, Option<Vec<u8>>);
+pub(super) type Lane = (Arc<str>, i32, Option<Bytes>);
 
 /// Processes records, each until it first has to wait; those that have to wait go on as tasks of their own.
-pub(super) async fn run(session: Arc<Session>, records: Vec<Box<Record>>) {
+pub(super) async fn run(session: Arc<Session>, records: Vec<Record>) {
     for record in records {
         let lane = match session.shared.options.ordering {
             KafkaOrdering::None => None,
@@ -73,22 +73,16 @@ pub(super) async fn run(session: Arc<Session>, records: Vec<Box<Record>>) {
 }
 
 /// Processes a record, and then those that wait for it.
-fn run_lane(
-    session: Arc<Session>,
-    record: Box<Record>,
-    lane: Option<Lane>,
-) -> impl Future<Output = ()> + Send + 'static {
-    async move {
-        let mut next = Some(record);
-        while let Some(record) = next.take() {
-            process(&session, record).await;
-            next = lane.as_ref().and_then(|lane| session.lanes.lock().next(lane));
-        }
+async fn run_lane(session: Arc<Session>, record: Record, lane: Option<Lane>) {
+    let mut next = Some(record);
+    while let Some(record) = next.take() {
+        process(&session, record).await;
+        next = lane.as_ref().and_then(|lane| session.lanes.lock().next(lane));
     }
 }
 
 /// Processes a record until it has been handed to the producer, or abandoned.
-async fn process(session: &Arc<Session>, record: Box<Record>) {
+async fn process(session: &Arc<Session>, record: Record) {
     let source = Arc::clone(&record.source);
     let offset = record.offset;
     let started = Instant::now();
@@ -97,20 +91,17 @@ async fn process(session: &Arc<Session>, record: Box<Record>) {
         () = source.lost.cancelled() => None,
         outgoing = outgoing(&session.shared, record) => outgoing,
     };
-    match outgoing {
-        Some(outgoing) => {
-            session.shared.metrics.processed(started.elapsed());
-            session.send(outgoing).await;
-        }
-        None => {
-            source.abandon(offset);
-            session.in_flight.settle();
-        }
+    if let Some(outgoing) = outgoing {
+        session.shared.metrics.processed(started.elapsed());
+        session.send(outgoing).await;
+    } else {
+        source.abandon(offset);
+        session.in_flight.settle();
     }
 }
 
 /// Returns what a record leaves, or `None` if it has been abandoned.
-async fn outgoing(shared: &Shared, record: Box<Record>) -> Option<Outgoing> {
+async fn outgoing(shared: &Shared, record: Record) -> Option<Outgoing> {
     let headers = record.header_map();
     let mut span = shared.inference.traces().request(|| format!("{} process", record.topic()), &headers);
     let trace = span.as_ref().map(Span::context);

@@ -22,6 +22,7 @@ use super::session::Session;
 
 /// What the producer returns with the delivery report of a record.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is boxed")]
 pub(super) enum Delivery {
     /// The offset of its record can be committed then.
     Single(Outgoing),
@@ -136,12 +137,8 @@ impl RecordProducer {
     pub(super) fn send(&self, outgoing: Outgoing) -> Result<(), (KafkaError, Outgoing)> {
         let topic = Arc::clone(&outgoing.topic);
         let headers = outgoing.owned_headers();
+        let (key, value) = (outgoing.key.clone(), outgoing.value.clone());
         let delivery = Box::new(Delivery::Single(outgoing));
-        // The client copies key and value before it returns.
-        let (key, value) = match &*delivery {
-            Delivery::Single(outgoing) => (outgoing.key.clone(), outgoing.value.clone()),
-            Delivery::InTransaction(..) => (None, None),
-        };
         let record = BaseRecord {
             key: key.as_deref(),
             payload: value.as_deref(),

@@ -19,7 +19,7 @@ const MAX_HEADERS: usize = 128;
 pub(super) struct Record {
     pub(super) source: Arc<AssignedPartition>,
     pub(super) offset: i64,
-    pub(super) key: Option<Vec<u8>>,
+    pub(super) key: Option<Bytes>,
     /// `None` for a tombstone.
     pub(super) value: Option<Bytes>,
     pub(super) headers: Vec<(String, Option<Vec<u8>>)>,
@@ -37,7 +37,7 @@ impl Record {
         Self {
             source,
             offset: message.offset(),
-            key: message.key().map(<[u8]>::to_vec),
+            key: message.key().map(Bytes::copy_from_slice),
             value: message.payload().map(Bytes::copy_from_slice),
             headers,
             timestamp: message.timestamp().to_millis(),
@@ -80,12 +80,13 @@ impl Record {
     }
 
     #[cfg(test)]
-    pub(super) fn for_test(key: Option<&str>, value: &str, headers: &[(&str, &str)]) -> Box<Self> {
+    pub(super) fn for_test(key: Option<&str>, value: &str, headers: &[(&str, &str)]) -> Self {
         let source = AssignedPartition::for_test("input", 3);
         let headers =
             headers.iter().map(|(name, value)| ((*name).to_owned(), Some(value.as_bytes().to_vec()))).collect();
-        let (key, value) = (key.map(|key| key.as_bytes().to_vec()), Some(Bytes::copy_from_slice(value.as_bytes())));
-        Box::new(Self { source, offset: 7, key, value, headers, timestamp: None, _held: None })
+        let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        let (key, value) = (key.map(bytes), Some(bytes(value)));
+        Self { source, offset: 7, key, value, headers, timestamp: None, _held: None }
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Session {
     pub(super) shared: Shared,
     pub(super) in_flight: InFlight,
     pub(super) assignment: Assignment,
-    pub(super) lanes: Mutex<Lanes<Lane, Box<Record>>>,
+    pub(super) lanes: Mutex<Lanes<Lane, Record>>,
     pub(super) producer: RecordProducer,
     /// Whether answers wait for a transaction.
     pub(super) is_transactional: bool,

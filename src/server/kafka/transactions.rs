@@ -16,7 +16,7 @@ use super::consumer::RecordConsumer;
 use super::outgoing::Outgoing;
 use super::producer::{self, RejectedRecord};
 use super::session::{Session, SessionFailure};
-use super::{QUEUE_FULL, TARGET, is_too_large};
+use super::{QUEUE_FULL, TARGET, is_too_large, pause};
 
 /// How long one step of a transaction may take before it is tried again.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ pub(super) fn commit(
                 steps(abort, || session.has_ended())
                     .map_err(|error| SessionFailure::new("a transaction cannot be aborted", &error))?;
                 replace_rejected(session, &mut batch);
-                std::thread::sleep(PAUSE);
+                pause(PAUSE);
             }
         }
         if session.has_ended() {
@@ -95,7 +95,7 @@ fn attempt(session: &Session, consumer: &RecordConsumer, batch: &[DonePartition]
     for outgoing in batch.iter().flat_map(|partition| &partition.done.records).filter_map(|(_, left)| left.as_ref()) {
         while let Err(error) = session.producer.send_in_transaction(outgoing) {
             match error {
-                KafkaError::MessageProduction(code) if code == QUEUE_FULL => std::thread::sleep(FULL_PAUSE),
+                KafkaError::MessageProduction(code) if code == QUEUE_FULL => pause(FULL_PAUSE),
                 error => {
                     session.producer.reject(outgoing, error.clone());
                     return Err(TransactionError::Abort(error));
@@ -117,7 +117,7 @@ fn attempt(session: &Session, consumer: &RecordConsumer, batch: &[DonePartition]
 fn steps(step: impl Fn() -> Result<(), KafkaError>, is_over: impl Fn() -> bool) -> Result<(), KafkaError> {
     loop {
         match step() {
-            Err(KafkaError::Transaction(reason)) if reason.is_retriable() && !is_over() => std::thread::sleep(PAUSE),
+            Err(KafkaError::Transaction(reason)) if reason.is_retriable() && !is_over() => pause(PAUSE),
             result => return result,
         }
     }
