@@ -3,7 +3,6 @@
 //! Usage: `cargo run --release --features kafka --example kafka_loop -- SERVERS GROUP INPUT OUTPUT`. Runs until it is killed.
 //! `kafka.py` compares the server with it.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -29,14 +28,14 @@ fn main() -> Result<()> {
         // As the server sets them.
         .set("partition.assignment.strategy", "cooperative-sticky")
         .set("queued.max.messages.kbytes", "16384")
-        .set("queued.min.messages", "10000")
+        .set("fetch.queue.backoff.ms", "10")
         .create()?;
     let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
         .set("bootstrap.servers", &servers)
         .set("enable.idempotence", "true")
         .set("queue.buffering.max.kbytes", "65536")
         .set("linger.ms", "5")
-        .set("compression.type", "none")
+        .set("batch.size", "262144")
         .create()?;
     consumer.subscribe(&[&input])?;
     let mut committed = Instant::now();
@@ -50,7 +49,7 @@ fn main() -> Result<()> {
                 if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
                     return Err(error.into());
                 }
-                thread::sleep(Duration::from_millis(1));
+                producer.poll(Duration::from_millis(1));
                 record = returned;
             }
         }

@@ -67,7 +67,9 @@ const CONSUMER: [(&str, &str); 7] = [
     ("partition.assignment.strategy", "cooperative-sticky"),
     // Records that are fetched ahead, in KiB: memory is bounded whatever the backlog.
     ("queued.max.messages.kbytes", "16384"),
-    ("queued.min.messages", "10000"),
+    // How long to wait before more is fetched when that much has been, in milliseconds. The default of a second is as long as
+    // thousands of records take.
+    ("fetch.queue.backoff.ms", "10"),
     ("allow.auto.create.topics", "true"),
     // How late new topics and partitions are found, in milliseconds.
     ("topic.metadata.refresh.interval.ms", "10000"),
