@@ -118,6 +118,11 @@ impl Assignment {
         self.0.joined.load(Ordering::Acquire)
     }
 
+    /// Reports whether the session stops reading.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.0.stop.is_cancelled()
+    }
+
     /// Returns a partition, if it is assigned.
     pub(super) fn find(&self, topic: &str, partition: i32) -> Option<Arc<AssignedPartition>> {
         self.0.partitions.lock().get(topic)?.get(&partition).cloned()

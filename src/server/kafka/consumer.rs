@@ -3,24 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::TARGET;
 use super::assignment::{AssignedPartition, Assignment};
 use super::connection_log::ConnectionLog;
 use super::metrics::KafkaMetrics;
 use super::process;
 use super::record::Record;
 use super::session::{Session, SessionFailure};
+use super::{TARGET, pause};
 
 /// How long one poll waits for a record: how late a signal to stop is noticed.
 const POLL: Duration = Duration::from_millis(100);
@@ -28,6 +30,9 @@ const POLL: Duration = Duration::from_millis(100);
 const CHUNK: usize = 64;
 /// How long to wait for room before the partitions are paused, which discards what has been fetched.
 const PAUSE_AFTER: Duration = Duration::from_secs(1);
+/// How long one request for committed offsets may take, and the wait before the next one.
+const COMMITTED_TIMEOUT: Duration = Duration::from_secs(5);
+const COMMITTED_PAUSE: Duration = Duration::from_millis(100);
 /// How often to look whether everything in flight has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
@@ -65,13 +70,56 @@ impl ClientContext for ConsumerEvents {
 }
 
 impl ConsumerContext for ConsumerEvents {
-    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        match rebalance {
-            Rebalance::Assign(partitions) => self.assignment.add(partitions),
-            Rebalance::Revoke(partitions) => self.assignment.revoke(partitions, consumer.assignment_lost()),
-            Rebalance::Error(error) => self.connection.error(error, "the consumer group cannot be balanced"),
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        let is_cooperative = matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative);
+        let result = if event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            self.set_committed(consumer, partitions);
+            self.assignment.add(partitions);
+            if is_cooperative { consumer.incremental_assign(partitions) } else { consumer.assign(partitions) }
+        } else {
+            self.assignment.revoke(partitions, consumer.assignment_lost());
+            if is_cooperative { consumer.incremental_unassign(partitions) } else { consumer.unassign() }
+        };
+        if let Err(error) = result {
+            self.connection.error(&error, "the partitions of the consumer group cannot be changed");
         }
         (self.changed)();
+    }
+}
+
+impl ConsumerEvents {
+    /// Sets the offsets at which newly assigned partitions are read to the committed ones.
+    ///
+    /// librdkafka fetches them itself, too. But if the assignment changes while the offsets of a transaction are pending, it takes
+    /// the partition for one without a committed offset, and reads it from its beginning or end (version 2.12.1, in
+    /// `rd_kafka_assignment_apply_offsets`).
+    fn set_committed(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) {
+        while partitions.count() > 0 && !self.assignment.is_stopping() && !consumer.assignment_lost() {
+            let committed = consumer.committed_offsets(partitions.clone(), COMMITTED_TIMEOUT);
+            // One is pending if the transaction of a server that was killed has not been rolled back.
+            let committed = committed.and_then(|committed| {
+                committed.elements().iter().try_for_each(TopicPartitionListElem::error)?;
+                Ok(committed)
+            });
+            match committed {
+                Ok(committed) => {
+                    for element in committed.elements() {
+                        // A partition without a committed offset is read from where `kafka_auto_offset_reset` says.
+                        if let offset @ Offset::Offset(_) = element.offset()
+                            && let Err(error) =
+                                partitions.set_partition_offset(element.topic(), element.partition(), offset)
+                        {
+                            self.connection.error(&error, "an offset cannot be set");
+                        }
+                    }
+                    return;
+                }
+                Err(error) => {
+                    debug!(target: TARGET, reason = %error, "The committed offsets are not known yet.");
+                    pause(COMMITTED_PAUSE);
+                }
+            }
+        }
     }
 }
 
@@ -125,7 +173,7 @@ pub(super) fn run(
 fn drain(session: &Session, consumer: &RecordConsumer) -> Result<(), SessionFailure> {
     while !session.assignment.is_settled() && !session.has_ended() {
         // Newly assigned partitions are not paused yet.
-        pause(consumer)?;
+        pause_partitions(consumer)?;
         // A record that is read now is not tracked, and so never committed.
         consumer.client().poll(DRAIN_POLL);
         session.in_flight.wait(DRAIN_POLL);
@@ -133,7 +181,7 @@ fn drain(session: &Session, consumer: &RecordConsumer) -> Result<(), SessionFail
     Ok(())
 }
 
-fn pause(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
+fn pause_partitions(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
     let client = consumer.client();
     client
         .assignment()
@@ -141,7 +189,7 @@ fn pause(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
         .map_err(|error| SessionFailure::new("cannot pause partitions", &error))
 }
 
-fn resume(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
+fn resume_partitions(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
     let client = consumer.client();
     client
         .assignment()
@@ -165,11 +213,11 @@ impl Reader<'_> {
         let in_flight = &self.session.in_flight;
         if !in_flight.wait_for_room(PAUSE_AFTER) && !self.paused {
             debug!(target: TARGET, "Kafka partitions are paused: too many records in flight.");
-            pause(self.consumer)?;
+            pause_partitions(self.consumer)?;
             self.paused = true;
         } else if self.paused && in_flight.has_much_room() {
             debug!(target: TARGET, "Kafka partitions are resumed.");
-            resume(self.consumer)?;
+            resume_partitions(self.consumer)?;
             self.paused = false;
         }
         let mut records = Vec::new();

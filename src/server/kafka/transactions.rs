@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdkafka::consumer::Consumer as _;
+use rdkafka::consumer::{Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::Producer as _;
 use tokio_util::sync::CancellationToken;
@@ -55,12 +55,15 @@ pub(super) fn commit(
     mut batch: Vec<DonePartition>,
 ) -> Result<(), SessionFailure> {
     loop {
+        // Before the check below: a partition that is lost after it belongs to a later generation of the group, and the brokers
+        // reject this one.
+        let metadata = consumer.client().group_metadata();
         // Another consumer answers the records of a partition that has been lost.
         batch.retain(|partition| !partition.partition.lost.is_cancelled());
         if batch.is_empty() {
             return Ok(());
         }
-        match attempt(session, consumer, &batch) {
+        match attempt(session, metadata, &batch) {
             Ok(()) => break,
             Err(TransactionError::Fatal(error)) => return Err(SessionFailure::new("a transaction failed", &error)),
             Err(TransactionError::Abort(error)) => {
@@ -89,7 +92,11 @@ pub(super) fn commit(
     Ok(())
 }
 
-fn attempt(session: &Session, consumer: &RecordConsumer, batch: &[DonePartition]) -> Result<(), TransactionError> {
+fn attempt(
+    session: &Session,
+    metadata: Option<ConsumerGroupMetadata>,
+    batch: &[DonePartition],
+) -> Result<(), TransactionError> {
     let client = session.producer.client();
     client.begin_transaction()?;
     for outgoing in batch.iter().flat_map(|partition| &partition.done.records).filter_map(|(_, left)| left.as_ref()) {
@@ -103,10 +110,8 @@ fn attempt(session: &Session, consumer: &RecordConsumer, batch: &[DonePartition]
             }
         }
     }
-    let metadata = consumer
-        .client()
-        .group_metadata()
-        .ok_or_else(|| TransactionError::Fatal(KafkaError::ClientCreation("the consumer has no group".to_owned())))?;
+    let no_group = || TransactionError::Fatal(KafkaError::ClientCreation("the consumer has no group".to_owned()));
+    let metadata = metadata.ok_or_else(no_group)?;
     let offsets = offsets(batch).map_err(TransactionError::Fatal)?;
     steps(|| client.send_offsets_to_transaction(&offsets, &metadata, STEP_TIMEOUT), || session.has_ended())?;
     steps(|| client.commit_transaction(STEP_TIMEOUT), || session.has_ended())?;
