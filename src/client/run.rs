@@ -35,7 +35,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 /// How often written answers are synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 /// How often offsets are committed if the output need not be synced before.
-const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+const COMMIT_INTERVAL: Duration = FLUSH_INTERVAL;
 /// How many failed rows are reported. All of them have a line in the output.
 const MAX_REPORTED_FAILURES: u64 = 10;
 /// Smaller batches count as this many bytes when the ratio of answer size to request size is learned.
