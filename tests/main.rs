@@ -5,6 +5,8 @@ mod cli;
 mod docs;
 mod grpc;
 mod image;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod models;
 mod operations;
 mod python;

@@ -1,7 +1,10 @@
 //! The arguments that change settings of the server for one command.
 
+use std::ffi::OsStr;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgAction, Args};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, Args, Command};
 
 const HEADING: &str = "Settings";
 
@@ -10,7 +13,7 @@ const HEADING: &str = "Settings";
 pub struct SettingArgs {
     /// Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON.
     /// `mlserver config list` prints all settings
-    #[arg(long = "set", help_heading = HEADING, value_name = "KEY=VALUE", value_parser = assignment)]
+    #[arg(long = "set", help_heading = HEADING, value_name = "KEY=VALUE", value_parser = Assignment)]
     pub assignments: Vec<(String, String)>,
 
     /// Address to listen on, like `--set host=ADDRESS`
@@ -52,9 +55,19 @@ pub struct SettingArgs {
     pub parallel_workers: Option<u32>,
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("expected KEY=VALUE, for example `http_port=8000`".to_owned()),
+/// Reads `KEY=VALUE`. Errors do not repeat the text, which may be a secret.
+#[derive(Debug, Clone)]
+struct Assignment;
+
+impl TypedValueParser for Assignment {
+    type Value = (String, String);
+
+    fn parse_ref(&self, command: &Command, _argument: Option<&Arg>, text: &OsStr) -> Result<Self::Value, clap::Error> {
+        let assignment = text.to_str().and_then(|text| text.split_once('=')).filter(|(key, _)| !key.is_empty());
+        let (key, value) = assignment.ok_or_else(|| {
+            let message = "invalid value for '--set <KEY=VALUE>': expected KEY=VALUE, for example `http_port=8000`";
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })?;
+        Ok((key.to_owned(), value.to_owned()))
     }
 }

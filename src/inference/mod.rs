@@ -11,7 +11,7 @@ mod stream;
 mod validation;
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -151,6 +151,24 @@ impl InferenceError {
 }
 
 impl InferenceError {
+    /// Reports whether the model cannot run now, but may later, whatever the request is.
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Runtime(error) => error.kind() == RuntimeErrorKind::Unavailable,
+            Self::Shared(error) => error.is_unavailable(),
+            _ => false,
+        }
+    }
+
+    /// Reports whether the client's own deadline has passed.
+    pub fn is_deadline(&self) -> bool {
+        match self {
+            Self::Deadline => true,
+            Self::Shared(error) => error.is_deadline(),
+            _ => false,
+        }
+    }
+
     /// Names what the server or the model has failed at. `None` if the client, or the number of requests, is the reason.
     fn server_fault(&self) -> Option<&'static str> {
         match self.kind() {
@@ -221,6 +239,8 @@ pub struct Inference {
     server_timing: bool,
     strict_tensors: bool,
     traces: Traces,
+    /// The server is ready only while this is true.
+    joined: Option<Arc<AtomicBool>>,
 }
 
 /// The model that a request has found, with the request's own constraints.
@@ -240,7 +260,17 @@ impl Inference {
         let phase = Arc::new(AtomicU8::new(phase::SERVING));
         let slots = AdmissionSlots::new(max_in_flight.get());
         let (streams, traces) = (StreamSlots::new(StreamLimits::default()), Traces::default());
-        Self { registry, slots, streams, phase, cache: None, server_timing: false, strict_tensors: false, traces }
+        Self {
+            registry,
+            slots,
+            streams,
+            phase,
+            cache: None,
+            server_timing: false,
+            strict_tensors: false,
+            traces,
+            joined: None,
+        }
     }
 
     /// Sets the limits of streams of responses.
@@ -284,6 +314,13 @@ impl Inference {
         Self { traces, ..self }
     }
 
+    /// Makes readiness depend on a flag, too: whether a consumer has joined its group. Its owner announces
+    /// changes to the registry.
+    #[must_use]
+    pub fn with_readiness_flag(self, joined: Arc<AtomicBool>) -> Self {
+        Self { joined: Some(joined), ..self }
+    }
+
     /// Returns the collector of the spans of requests.
     pub const fn traces(&self) -> &Traces {
         &self.traces
@@ -317,7 +354,8 @@ impl Inference {
 
     /// Reports whether the server can answer: every model that it was started with is ready, and it is not shutting down.
     pub fn is_ready(&self) -> bool {
-        !self.is_shutting_down() && self.registry.is_ready()
+        let is_joined = self.joined.as_ref().is_none_or(|joined| joined.load(Ordering::Acquire));
+        !self.is_shutting_down() && is_joined && self.registry.is_ready()
     }
 
     /// Reports whether a model can answer, and the server is not shutting down.

@@ -6,21 +6,19 @@ use std::fmt;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
-/// Properties that decide which records are read, committed and answered. They have settings or options of their own.
-const RESERVED: [&str; 9] = [
-    "bootstrap.servers",
-    "metadata.broker.list",
-    "group.id",
-    "enable.auto.commit",
-    "auto.commit.enable",
-    "enable.auto.offset.store",
-    "auto.offset.reset",
-    "enable.idempotence",
-    "transactional.id",
-];
+use crate::types::Properties;
 
-/// Parts of the names of properties whose values are never shown.
-const SECRET: [&str; 7] = ["password", "secret", "token", "pem", "jaas", "credential", "oauthbearer.config"];
+/// Properties that decide which records are read, committed and answered, and the settings that decide it instead.
+const RESERVED: [(&str, &str); 8] = [
+    ("bootstrap.servers", "kafka_servers"),
+    ("metadata.broker.list", "kafka_servers"),
+    ("group.id", "kafka_group_id"),
+    ("enable.auto.commit", "kafka_delivery"),
+    ("auto.commit.enable", "kafka_delivery"),
+    ("enable.auto.offset.store", "kafka_delivery"),
+    ("auto.offset.reset", "kafka_auto_offset_reset"),
+    ("transactional.id", "kafka_transactional_id"),
+];
 
 /// The brokers, and the properties of every client that connects to them.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,8 +32,10 @@ pub struct KafkaConnection {
 /// A connection that cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    #[error("the Kafka property `{property}` cannot be set, because the server depends on its value")]
-    Reserved { property: String },
+    #[error(
+        "the Kafka property `{property}` cannot be set, because the server depends on its value: set `{setting}` instead"
+    )]
+    Reserved { property: &'static str, setting: &'static str },
     /// librdkafka rejects a property.
     #[error("invalid Kafka configuration: {reason}")]
     Invalid { reason: String },
@@ -49,9 +49,8 @@ impl KafkaConnection {
     /// Fails if the properties contain one that has a setting of its own. Others are checked by librdkafka when a client is
     /// created.
     pub fn client_config(&self) -> Result<ClientConfig, ConnectionError> {
-        let reserved = |name: &&String| RESERVED.contains(&name.as_str());
-        if let Some(property) = self.properties.keys().find(reserved) {
-            return Err(ConnectionError::Reserved { property: property.clone() });
+        if let Some((property, setting)) = RESERVED.iter().find(|(name, _)| self.properties.contains_key(*name)) {
+            return Err(ConnectionError::Reserved { property, setting });
         }
         let mut config = ClientConfig::new();
         config.set_log_level(RDKafkaLogLevel::Info);
@@ -71,19 +70,13 @@ impl KafkaConnection {
 /// Hides the values of secret properties.
 impl fmt::Debug for KafkaConnection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |(name, value): (&String, &String)| {
-            let value = if is_secret(name) { "<hidden>".to_owned() } else { value.clone() };
-            (name.clone(), value)
-        };
-        let properties: BTreeMap<_, _> = self.properties.iter().map(shown).collect();
-        let servers = &self.servers;
-        formatter.debug_struct("KafkaConnection").field("servers", servers).field("properties", &properties).finish()
+        let properties = Properties(self.properties.clone());
+        formatter
+            .debug_struct("KafkaConnection")
+            .field("servers", &self.servers)
+            .field("properties", &properties)
+            .finish()
     }
-}
-
-/// Reports whether the value of a property is a secret.
-fn is_secret(property: &str) -> bool {
-    SECRET.iter().any(|part| property.contains(part))
 }
 
 #[cfg(test)]
@@ -113,6 +106,7 @@ mod tests {
     fn properties_with_settings_of_their_own_are_rejected() {
         let error = connection(&[("enable.auto.commit", "true")]).client_config().unwrap_err();
         assert!(error.to_string().contains("`enable.auto.commit` cannot be set"), "{error}");
+        assert!(error.to_string().contains("set `kafka_delivery` instead"), "{error}");
     }
 
     #[test]

@@ -375,6 +375,13 @@ impl Registry {
         models.all(|model| !model.delays_readiness())
     }
 
+    /// Reports whether a model that the server was started with is being loaded.
+    pub fn is_loading(&self) -> bool {
+        let snapshot = self.shared.snapshot.load();
+        let mut models = snapshot.all().flat_map(|versions| versions.all.values());
+        models.any(|model| model.delays_readiness() && matches!(model.state, ModelState::Loading))
+    }
+
     /// Lists a model as loading unless it is listed already, so that readiness waits for it.
     pub fn announce(&self, settings: &ModelSettings) {
         self.list(settings, true);

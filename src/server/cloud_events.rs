@@ -91,6 +91,23 @@ impl CloudEvents {
         headers
     }
 
+    /// Takes the headers out of a response and adds our own, under the names that the original uses in Kafka's records.
+    #[cfg(feature = "kafka")]
+    pub(super) fn take_record_headers(
+        &self,
+        response: &mut InferenceResponse,
+        model: &RegisteredModel,
+    ) -> Vec<(String, Vec<u8>)> {
+        let ours = self.headers_in_body(model, &response.id).map(|(name, value)| (name.to_owned(), value.into_bytes()));
+        let ours: Vec<_> = ours.collect();
+        let mut of_model = std::mem::take(&mut response.headers);
+        model_headers::filter(&mut of_model);
+        let is_ours = |name: &HeaderName| IN_BODY.iter().any(|(own, _)| own == name);
+        let of_model = of_model.iter().filter(|(name, _)| !is_ours(name));
+        let of_model = of_model.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()));
+        of_model.chain(ours).collect()
+    }
+
     /// Adds the headers of a request, which override any of the same names. Names and ids that are not valid header
     /// values are omitted.
     fn add_to_request(&self, headers: &mut HeaderMap, model: &RegisteredModel, id: &str) {

@@ -2,17 +2,22 @@
 
 mod cloud_events;
 mod connection;
+mod deadline;
 pub mod grpc;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod listener;
 pub mod metrics;
 mod model_headers;
 mod panic_boundary;
+mod payload;
 mod priority;
 mod received;
 mod repository_access;
 mod respond;
 pub mod rest;
 pub mod scope;
+mod status;
 
 use std::convert::Infallible;
 use std::io;

@@ -3,20 +3,30 @@
 //! A key is a server setting; those of nested objects are separated by dots (`cors_settings.max_age`). Values are read as those of
 //! environment variables are: lists and objects are JSON, and `null` is JSON if the setting may be null.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 use super::field::{FieldKind, NullHandling, SettingField, SettingGroup};
 use super::problem::SettingsProblem;
 use super::resolve::{Layer, suggestion};
 use super::source::SettingSource;
+use crate::types::HIDDEN;
 
 /// A setting given on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SettingArgument {
     /// The argument that set it, as the help spells it: `--set` or `--http-port`.
     pub argument: &'static str,
     pub key: String,
     pub value: String,
+}
+
+/// Without the value, which may be a secret.
+impl fmt::Debug for SettingArgument {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}={HIDDEN}", self.argument, self.key)
+    }
 }
 
 /// Returns a layer for each argument, in descending precedence: of several for the same key, the last one counts.
@@ -44,7 +54,7 @@ fn layer(argument: &SettingArgument, group: &'static SettingGroup) -> Result<Lay
         Box::new(SettingsProblem::UnknownKey { key, nearest, source_of })
     })?;
     let value = read(argument, field).map_err(|error| {
-        let (key, text, expected) = (argument.key.clone(), argument.value.clone(), field.kind.expected());
+        let (key, text, expected) = (argument.key.clone(), field.shown_text(&argument.value), field.kind.expected());
         Box::new(SettingsProblem::InvalidJson { key, text, expected, error, source_of: source.clone() })
     })?;
     let names = argument.key.rsplit('.');
@@ -69,7 +79,7 @@ fn find(key: &str, group: &'static SettingGroup) -> Result<&'static SettingField
 fn read(argument: &SettingArgument, field: &SettingField) -> Result<Value, serde_json::Error> {
     let text = &argument.value;
     match field.kind {
-        kind if kind.is_json_in_environment() => serde_json::from_str(text),
+        kind if kind.is_json(text) => serde_json::from_str(text),
         _ if text == "null" && field.null != NullHandling::Refused => Ok(Value::Null),
         FieldKind::ObjectOrText => Ok(serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()))),
         _ => Ok(Value::from(text.as_str())),

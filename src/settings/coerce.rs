@@ -6,11 +6,38 @@
 use serde_json::{Number, Value};
 
 use super::field::FieldKind;
+use super::kafka;
 
-/// Returns the canonical form of a value, or `None` if the kind does not accept it.
+/// Why a kind does not accept a value.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The part of the value that is refused, as it follows the setting's name: `[1]` or `.name`. Empty for the whole value.
+    pub(super) inside: String,
+    pub(super) value: Value,
+    pub(super) expected: String,
+}
+
+impl Refusal {
+    pub(super) fn new(inside: &str, value: Value, expected: &str) -> Self {
+        Self { inside: inside.to_owned(), value, expected: expected.to_owned() }
+    }
+}
+
+/// Returns the canonical form of a value.
 ///
 /// The fields of nested groups are not converted here, because they have kinds of their own.
-pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
+pub(super) fn coerce(kind: &FieldKind, value: Value) -> Result<Value, Refusal> {
+    match kind {
+        FieldKind::Topic => kafka::topic(&value),
+        FieldKind::Topics => kafka::topics(&value),
+        FieldKind::TopicModels => kafka::topic_models(&value),
+        FieldKind::Properties => kafka::properties(&value),
+        _ => plain(kind, value.clone()).ok_or_else(|| Refusal::new("", value, &kind.expected())),
+    }
+}
+
+/// Returns the canonical form of a value, or `None` if the kind does not accept it.
+fn plain(kind: &FieldKind, value: Value) -> Option<Value> {
     match kind {
         FieldKind::Bool => lenient_bool(&value).map(Value::from),
         FieldKind::Int { min, max } => integer(&value).filter(|number| (min..=max).contains(&number)).map(Value::from),
@@ -18,6 +45,7 @@ pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
             float(&value).filter(|number| (min..=max).contains(&number)).and_then(Number::from_f64).map(Value::Number)
         }
         FieldKind::Text => value.is_string().then_some(value),
+        FieldKind::NonEmptyText => value.as_str().is_some_and(|text| !text.is_empty()).then_some(value),
         FieldKind::Choice(words) => {
             let text = value.as_str()?;
             words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
@@ -39,6 +67,7 @@ pub(super) fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
         }
         FieldKind::GroupList(_) => value.is_array().then_some(value),
         FieldKind::ObjectOrText => (value.is_object() || value.is_string()).then_some(value),
+        FieldKind::Topic | FieldKind::Topics | FieldKind::TopicModels | FieldKind::Properties => None,
     }
 }
 
@@ -115,6 +144,10 @@ mod tests {
     const INT: FieldKind = FieldKind::Int { min: -5, max: 5000 };
     const FLOAT: FieldKind = FieldKind::Float { min: 0.0, max: 10.0 };
 
+    fn coerce(kind: &FieldKind, value: Value) -> Option<Value> {
+        super::coerce(kind, value).ok()
+    }
+
     #[test]
     fn booleans_are_words_or_bits() {
         for yes in [json!(true), json!(1), json!(1.0), json!("1"), json!("true"), json!("TRUE")] {
@@ -188,6 +221,8 @@ mod tests {
         for bad in [json!(1), json!(true), json!(null), json!({})] {
             assert_eq!(coerce(&FieldKind::Text, bad.clone()), None, "{bad}");
         }
+        assert_eq!(coerce(&FieldKind::NonEmptyText, json!("x")), Some(json!("x")));
+        assert_eq!(coerce(&FieldKind::NonEmptyText, json!("")), None);
         assert_eq!(coerce(&FieldKind::TextList, json!(["a"])), Some(json!(["a"])));
         assert_eq!(coerce(&FieldKind::TextList, json!(["a", 1])), None);
         assert_eq!(coerce(&FieldKind::TextList, json!("a")), None);

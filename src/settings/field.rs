@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::types::{HIDDEN, is_secret_property};
+
 /// A named set of fields that are read from one object, and from environment variables with one prefix.
 #[derive(Debug)]
 pub struct SettingGroup {
@@ -37,6 +39,8 @@ pub struct SettingField {
     pub help: &'static str,
     pub availability: Availability,
     pub original: Original,
+    /// Whether the value is never shown.
+    pub secret: bool,
 }
 
 /// The kind of values that a field accepts.
@@ -52,6 +56,7 @@ pub enum FieldKind {
         max: f64,
     },
     Text,
+    NonEmptyText,
     /// One of a few words.
     Choice(&'static [&'static str]),
     /// The path of an HTTP route; the empty string disables the route.
@@ -62,6 +67,14 @@ pub enum FieldKind {
     ObjectList,
     /// A path, or an object in its place.
     ObjectOrText,
+    /// The name of a topic of Kafka.
+    Topic,
+    /// Topics to subscribe to: text, or a list.
+    Topics,
+    /// An object of the names of models by topic.
+    TopicModels,
+    /// An object of properties of a client, some of which are secrets.
+    Properties,
     /// A nested object with fields of its own.
     Group(&'static SettingGroup),
     /// A list of such objects.
@@ -97,8 +110,6 @@ pub enum NullHandling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
     Supported,
-    /// The value is read and checked, but not supported yet. Holds what happens instead.
-    NotYet(&'static str),
     /// The field is accepted but has no effect. Holds the reason.
     NoEffect(&'static str),
 }
@@ -120,7 +131,46 @@ impl SettingField {
             FieldDefault::Null => NullHandling::Allowed,
             _ => NullHandling::Refused,
         };
-        Self { name, kind, preset, null, help, availability: Availability::Supported, original: Original::Same }
+        let (availability, original) = (Availability::Supported, Original::Same);
+        Self { name, kind, preset, null, help, availability, original, secret: false }
+    }
+
+    /// Never shows the value.
+    pub(super) const fn secret(mut self) -> Self {
+        self.secret = true;
+        self
+    }
+
+    /// Returns the form of a value that may be shown.
+    pub(super) fn shown(&self, value: &Value) -> Value {
+        match value {
+            Value::Null => Value::Null,
+            _ if self.secret => Value::from(HIDDEN),
+            Value::Object(properties) if matches!(self.kind, FieldKind::Properties) => {
+                let shown = |(name, value): (&String, &Value)| {
+                    (name.clone(), if is_secret_property(name) { Value::from(HIDDEN) } else { value.clone() })
+                };
+                Value::Object(properties.iter().map(shown).collect())
+            }
+            _ => value.clone(),
+        }
+    }
+
+    /// Returns the form of a part of a value that may be shown. `inside` is the part's name, as in [`Refusal`](super::coerce::Refusal).
+    pub(super) fn shown_part(&self, inside: &str, value: Value) -> Value {
+        match self.kind {
+            // Text in place of properties may contain any of them.
+            FieldKind::Properties if is_secret_property(inside) || (inside.is_empty() && !value.is_object()) => {
+                Value::from(HIDDEN)
+            }
+            _ => self.shown(&value),
+        }
+    }
+
+    /// Returns the form of a text that should have been JSON.
+    pub(super) fn shown_text(&self, text: &str) -> String {
+        let hides = self.secret || matches!(self.kind, FieldKind::Properties);
+        if hides { HIDDEN.to_owned() } else { text.to_owned() }
     }
 
     /// Accepts an explicit `null`.
@@ -144,11 +194,6 @@ impl SettingField {
     /// Says what the setting means in MLServer 1.7.1, if that is not the same.
     pub(super) const fn in_original(mut self, difference: &'static str) -> Self {
         self.original = Original::Different(difference);
-        self
-    }
-
-    pub(super) const fn not_yet(mut self, instead: &'static str) -> Self {
-        self.availability = Availability::NotYet(instead);
         self
     }
 
@@ -188,6 +233,7 @@ impl FieldKind {
                 }
             }
             Self::Text => "a string".to_owned(),
+            Self::NonEmptyText => "a string that is not empty".to_owned(),
             Self::Choice(words) => {
                 let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
                 format!("one of {}", words.join(", "))
@@ -198,15 +244,29 @@ impl FieldKind {
             Self::Object | Self::Group(_) => "an object".to_owned(),
             Self::ObjectOrText => "a path or an object".to_owned(),
             Self::GroupList(_) | Self::ObjectList => "a list of objects".to_owned(),
+            Self::Topic => "a topic".to_owned(),
+            Self::Topics => {
+                "topics, separated by commas or as a list, or a regular expression that begins with `^`".to_owned()
+            }
+            Self::TopicModels => "an object of models by topic".to_owned(),
+            Self::Properties => "an object of strings, numbers and booleans".to_owned(),
         }
     }
 
-    /// Returns whether an environment variable of this kind contains JSON.
-    pub fn is_json_in_environment(&self) -> bool {
-        matches!(
-            self,
-            Self::TextList | Self::IntList | Self::Object | Self::ObjectList | Self::Group(_) | Self::GroupList(_)
-        )
+    /// Returns whether the text of an environment variable of this kind is JSON.
+    pub(super) fn is_json(&self, text: &str) -> bool {
+        match self {
+            Self::Topics => text.trim_start().starts_with('['),
+            Self::TextList
+            | Self::IntList
+            | Self::Object
+            | Self::ObjectList
+            | Self::Group(_)
+            | Self::GroupList(_)
+            | Self::TopicModels
+            | Self::Properties => true,
+            _ => false,
+        }
     }
 }
 

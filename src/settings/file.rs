@@ -19,7 +19,16 @@ pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, Fil
     let value = serde_json::from_slice(&bytes).map_err(|error| FileError::Syntax { path: path.to_owned(), error })?;
     match value {
         Value::Object(object) => Ok(Some(object)),
-        found => Err(FileError::NotAnObject { path: path.to_owned(), found }),
+        other => {
+            let found = match other {
+                Value::Array(_) => "a list",
+                Value::String(_) => "a string",
+                Value::Number(_) => "a number",
+                Value::Bool(_) => "true or false",
+                Value::Null | Value::Object(_) => "null",
+            };
+            Err(FileError::NotAnObject { path: path.to_owned(), found })
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod dotenv;
 pub mod env;
 mod field;
 mod file;
+mod kafka;
 mod machine;
 mod model;
 mod nearest;
@@ -34,7 +35,9 @@ pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetad
 pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
-pub use server::{CorsSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings};
+pub use server::{
+    CorsSettings, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, LogLevel, LoggingSettings, SETTINGS_FILE, Settings,
+};
 pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR};
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::source::SettingSource;
+use crate::types::HIDDEN;
 
 /// The error for invalid settings, with all their problems.
 #[derive(Debug, Error)]
@@ -40,8 +41,9 @@ pub enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("`{}` is not valid JSON: {error}", path.display())]
     Syntax { path: PathBuf, error: serde_json::Error },
-    #[error("`{}`: expected a JSON object, found {}", path.display(), shorten(found))]
-    NotAnObject { path: PathBuf, found: Value },
+    /// `found` is the kind of the value: the value may contain secrets.
+    #[error("`{}`: expected a JSON object, found {found}", path.display())]
+    NotAnObject { path: PathBuf, found: &'static str },
 }
 
 /// A suspicious setting that an operator should know about. It does not stop the server.
@@ -51,8 +53,6 @@ pub enum SettingsWarning {
     UnknownKey { key: String, nearest: Option<String>, source_of: SettingSource },
     #[error("unknown {}{}", variable(source_of), nearest_hint(Some(nearest)))]
     UnknownVariable { source_of: SettingSource, nearest: String },
-    #[error("{} is not supported yet: {instead}", place(key, source_of))]
-    NotSupported { key: String, instead: &'static str, source_of: SettingSource },
     #[error("{} has no effect: {reason}", place(key, source_of))]
     NoEffect { key: String, reason: &'static str, source_of: SettingSource },
     #[error("ignoring line {line} of `{}`: expected `NAME=value`", path.display())]
@@ -112,6 +112,7 @@ fn nearest_hint(nearest: Option<&str>) -> String {
 /// Quotes a value in the format of its source: variables are text, files are JSON.
 fn as_written(value: &Value, source: &SettingSource) -> String {
     match (value, source) {
+        (Value::String(text), _) if text == HIDDEN => format!("`{HIDDEN}`"),
         (Value::String(text), SettingSource::Environment(_) | SettingSource::Dotenv { .. }) => {
             format!("`{}`", shorten_text(text))
         }

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::coerce::coerce;
+use super::coerce::{Refusal, coerce};
 use super::env::SettingsSources;
 use super::field::{Availability, FieldKind, NullHandling, SettingField, SettingGroup, UnknownKeys};
 use super::nearest::nearest;
@@ -161,7 +161,7 @@ impl<'a> Resolver<'a> {
         let Candidate { raw, source } = candidates.into_iter().next()?;
         let value = self.accept(field, key, raw, &source)?;
         self.note_availability(field, key, &value, &source);
-        self.record(key, &value, source);
+        self.record(key, &field.shown(&value), source);
         Some(value)
     }
 
@@ -232,16 +232,15 @@ impl<'a> Resolver<'a> {
 
     /// Returns the canonical form of a value, or records the problem with it and returns `None`.
     fn accept(&mut self, field: &SettingField, key: &str, raw: Raw, source: &SettingSource) -> Option<Value> {
-        let expected = || field.kind.expected();
         let value = match raw {
             Raw::Json(value) => value,
-            Raw::Text(text) if field.kind.is_json_in_environment() => match serde_json::from_str(&text) {
+            Raw::Text(text) if field.kind.is_json(&text) => match serde_json::from_str(&text) {
                 Ok(value) => value,
                 Err(error) => {
                     self.problems.push(SettingsProblem::InvalidJson {
                         key: key.to_owned(),
-                        text,
-                        expected: expected(),
+                        text: field.shown_text(&text),
+                        expected: field.kind.expected(),
                         error,
                         source_of: source.clone(),
                     });
@@ -260,19 +259,21 @@ impl<'a> Resolver<'a> {
                 NullHandling::Refused => {}
             }
         }
-        let canonical = coerce(&field.kind, value.clone());
-        if canonical.is_none() {
-            self.problems.push(SettingsProblem::Invalid {
-                key: key.to_owned(),
-                value,
-                expected: expected(),
-                source_of: source.clone(),
-            });
+        match coerce(&field.kind, value) {
+            Ok(canonical) => Some(canonical),
+            Err(Refusal { inside, value, expected }) => {
+                self.problems.push(SettingsProblem::Invalid {
+                    key: format!("{key}{inside}"),
+                    value: field.shown_part(&inside, value),
+                    expected,
+                    source_of: source.clone(),
+                });
+                None
+            }
         }
-        canonical
     }
 
-    /// Warns if a value differs from the default but is not supported or has no effect.
+    /// Warns if a value differs from the default but has no effect.
     fn note_availability(&mut self, field: &SettingField, key: &str, value: &Value, source: &SettingSource) {
         let preset = field.preset.value(self.sources.working_directory());
         if preset.as_ref() == Some(value) {
@@ -282,9 +283,6 @@ impl<'a> Resolver<'a> {
         let source_of = source.clone();
         match field.availability {
             Availability::Supported => {}
-            Availability::NotYet(instead) => {
-                self.warnings.push(SettingsWarning::NotSupported { key, instead, source_of });
-            }
             Availability::NoEffect(reason) => self.warnings.push(SettingsWarning::NoEffect { key, reason, source_of }),
         }
     }

@@ -1,6 +1,7 @@
 //! The settings of the server: `settings.json`.
 
-use std::num::NonZeroUsize;
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
 use super::table::SERVER;
 use crate::types::json::NonFinite;
+use crate::types::{Properties, Secret};
 
 /// The file with the server's settings, in the started folder.
 pub const SETTINGS_FILE: &str = "settings.json";
@@ -96,9 +98,36 @@ pub struct Settings {
     pub use_structured_logging: bool,
     pub logging_settings: Option<LoggingSettings>,
     pub kafka_enabled: bool,
+    /// Addresses of some brokers, separated by commas.
     pub kafka_servers: String,
-    pub kafka_topic_input: String,
+    /// Topics, and regular expressions that begin with `^`. At least one.
+    pub kafka_topic_input: Vec<String>,
     pub kafka_topic_output: String,
+    /// The models of records that name none, by topic.
+    pub kafka_topic_models: BTreeMap<String, String>,
+    /// `None` for the record's topic with `-dead-letters` behind it.
+    pub kafka_topic_dead_letters: Option<String>,
+    pub kafka_group_id: String,
+    pub kafka_auto_offset_reset: KafkaOffsetReset,
+    pub kafka_delivery: KafkaDelivery,
+    /// `None` for a random one.
+    pub kafka_transactional_id: Option<String>,
+    pub kafka_ordering: KafkaOrdering,
+    pub kafka_max_in_flight: NonZeroUsize,
+    pub kafka_max_attempts: NonZeroU32,
+    /// Whether the server is ready only once its consumer has joined the group.
+    pub kafka_readiness: bool,
+    /// As librdkafka's property `security.protocol` has it.
+    pub kafka_security_protocol: String,
+    pub kafka_sasl_mechanism: Option<String>,
+    pub kafka_sasl_username: Option<String>,
+    pub kafka_sasl_password: Option<Secret>,
+    pub kafka_ssl_ca: Option<String>,
+    pub kafka_ssl_certificate: Option<String>,
+    pub kafka_ssl_key: Option<String>,
+    pub kafka_ssl_key_password: Option<Secret>,
+    /// Further properties of librdkafka.
+    pub kafka_config: Properties,
     pub tracing_server: Option<String>,
     pub cache_enabled: bool,
     #[serde(deserialize_with = "convert::count")]
@@ -120,6 +149,40 @@ pub enum LogLevel {
     Info,
     Warning,
     Error,
+}
+
+/// Where a consumer group without committed offsets begins to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KafkaOffsetReset {
+    /// At the first record that the topic holds.
+    Earliest,
+    /// At the records that are written from now on.
+    Latest,
+    /// Nowhere: the server fails.
+    Error,
+}
+
+/// How often a record is answered if a server or a broker fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KafkaDelivery {
+    /// Once, or several times.
+    AtLeastOnce,
+    /// Once, for consumers that read committed records only.
+    ExactlyOnce,
+}
+
+/// Which records are answered in the order in which they were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KafkaOrdering {
+    /// None of them.
+    None,
+    /// Those with the same key.
+    Key,
+    /// Those of the same partition.
+    Partition,
 }
 
 /// The cross-origin requests that browsers may send.

@@ -21,8 +21,6 @@ const COUNT: FieldKind = FieldKind::Int { min: 0, max: u32::MAX as i64 };
 const SECONDS: FieldKind = FieldKind::Float { min: 0.0, max: MAX_SECONDS };
 const TIMEOUT: FieldKind = FieldKind::Float { min: 0.001, max: MAX_SECONDS };
 
-const NO_KAFKA: &str = "there is no Kafka server in this release";
-
 const TRACING_SERVER: SettingField = {
     let help = "OTLP collector (gRPC) to send traces to, for example `localhost:4317`";
     let field = SettingField::new("tracing_server", FieldKind::Text, FieldDefault::Null, help);
@@ -336,29 +334,151 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldDefault::Null,
             "Configuration of Python logging for models: a file, or an object for `dictConfig`",
         ),
-        SettingField::new("kafka_enabled", FieldKind::Bool, FieldDefault::Bool(false), "Process requests from Kafka")
-            .not_yet(NO_KAFKA),
+        SettingField::new("kafka_enabled", FieldKind::Bool, FieldDefault::Bool(false), "Process requests from Kafka"),
         SettingField::new(
             "kafka_servers",
-            FieldKind::Text,
+            FieldKind::NonEmptyText,
             FieldDefault::Text("localhost:9092"),
-            "Kafka bootstrap servers",
-        )
-        .not_yet(NO_KAFKA),
+            "Addresses of Kafka brokers, separated by commas",
+        ),
         SettingField::new(
             "kafka_topic_input",
-            FieldKind::Text,
-            FieldDefault::Text("mlserver-input"),
-            "Kafka topic to read requests from",
+            FieldKind::Topics,
+            FieldDefault::TextList(&["mlserver-input"]),
+            "Kafka topics to read requests from",
         )
-        .not_yet(NO_KAFKA),
+        .in_original("one topic"),
         SettingField::new(
             "kafka_topic_output",
-            FieldKind::Text,
+            FieldKind::Topic,
             FieldDefault::Text("mlserver-output"),
             "Kafka topic to write responses to",
+        ),
+        SettingField::new(
+            "kafka_topic_models",
+            FieldKind::TopicModels,
+            FieldDefault::EmptyObject,
+            "Model by input topic, for records without the header `mlserver-model`",
         )
-        .not_yet(NO_KAFKA),
+        .new_here(),
+        SettingField::new(
+            "kafka_topic_dead_letters",
+            FieldKind::Topic,
+            FieldDefault::Null,
+            "Kafka topic for records that cannot be answered; null means the topic of the record followed by `-dead-letters`",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_group_id",
+            FieldKind::NonEmptyText,
+            FieldDefault::Text("mlserver"),
+            "Consumer group; servers with the same one share the records",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_auto_offset_reset",
+            FieldKind::Choice(&["earliest", "latest", "error"]),
+            FieldDefault::Text("earliest"),
+            "First record to read if the group has no committed offset",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_delivery",
+            FieldKind::Choice(&["at_least_once", "exactly_once"]),
+            FieldDefault::Text("at_least_once"),
+            "Whether a record may be answered again after a failure; `exactly_once` uses transactions",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_transactional_id",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "Identity of the producer for `exactly_once`, one per server; null means a random one",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_ordering",
+            FieldKind::Choice(&["none", "key", "partition"]),
+            FieldDefault::Text("none"),
+            "Records that are answered in their order: those with the same key, or all of a partition",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_max_in_flight",
+            FieldKind::Int { min: 1, max: 1_000_000 },
+            FieldDefault::Int(4096),
+            "Maximum number of records that are read but whose answers are not committed yet",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_max_attempts",
+            FieldKind::Int { min: 1, max: 1000 },
+            FieldDefault::Int(3),
+            "Attempts at a record whose model fails, before it becomes a dead letter",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_readiness",
+            FieldKind::Bool,
+            FieldDefault::Bool(true),
+            "Report ready only once the consumer has joined its group",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_security_protocol",
+            FieldKind::Choice(&["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]),
+            FieldDefault::Text("plaintext"),
+            "Encryption and authentication of connections to Kafka",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_sasl_mechanism",
+            FieldKind::Choice(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+            FieldDefault::Null,
+            "SASL mechanism for authentication",
+        )
+        .new_here(),
+        SettingField::new("kafka_sasl_username", FieldKind::Text, FieldDefault::Null, "User name for SASL")
+            .new_here(),
+        SettingField::new("kafka_sasl_password", FieldKind::Text, FieldDefault::Null, "Password for SASL")
+            .secret()
+            .new_here(),
+        SettingField::new(
+            "kafka_ssl_ca",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "PEM file with the certificates of authorities that signed those of the brokers; null means the system's",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_ssl_certificate",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "PEM file with the client's certificate",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_ssl_key",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "PEM file with the client's private key",
+        )
+        .new_here(),
+        SettingField::new(
+            "kafka_ssl_key_password",
+            FieldKind::Text,
+            FieldDefault::Null,
+            "Password of the client's private key",
+        )
+        .secret()
+        .new_here(),
+        SettingField::new(
+            "kafka_config",
+            FieldKind::Properties,
+            FieldDefault::EmptyObject,
+            "Further properties of librdkafka, which override those of other settings",
+        )
+        .new_here(),
         TRACING_SERVER,
         SettingField::new(
             "cache_enabled",

@@ -234,12 +234,155 @@ fn unknown_keys_warn_and_are_rejected_in_strict_mode() {
 }
 
 #[test]
-fn unsupported_values_warn_unless_they_are_the_default() {
+fn kafka_topics_are_text_or_a_list_in_every_source() {
+    let topics = |case: &Case| case.server().settings.kafka_topic_input;
+    let file = |value: Value| Case::new().file("settings.json", json!({"kafka_topic_input": value}));
+    assert_eq!(topics(&Case::new()), ["mlserver-input"]);
+    assert_eq!(topics(&file(json!("a, b"))), ["a", "b"]);
+    assert_eq!(topics(&file(json!(["a", "^b,c"]))), ["a", "^b,c"]);
+    let variable = |text: &str| Case::new().env("MLSERVER_KAFKA_TOPIC_INPUT", text);
+    assert_eq!(topics(&variable("a, b")), ["a", "b"]);
+    assert_eq!(topics(&variable(r#" ["a", "b"]"#)), ["a", "b"]);
+    assert_eq!(topics(&variable("^a{1,2}")), ["^a{1,2}"]);
+    let case = Case::new();
+    let argument = |text: &str| {
+        let argument =
+            SettingArgument { argument: "--set", key: "kafka_topic_input".to_owned(), value: text.to_owned() };
+        let sources = SettingsSources::read(&case.environment).unwrap().with_arguments(vec![argument]);
+        Settings::load(Path::new("."), &sources, true).map(|loaded| loaded.settings.kafka_topic_input)
+    };
+    assert_eq!(argument("a,b").unwrap(), ["a", "b"]);
+    assert_eq!(argument(r#"["^a", "b"]"#).unwrap(), ["^a", "b"]);
+    insta::assert_snapshot!(argument(r#"["a""#).unwrap_err(), @r#"`kafka_topic_input` from argument `--set`: expected topics, separated by commas or as a list, or a regular expression that begins with `^` as JSON, found `["a"`: EOF while parsing a list at line 1 column 4"#);
+    insta::assert_snapshot!(case.plain(argument("a,").unwrap_err()), @r#"`kafka_topic_input` from argument `--set`: expected the name of a topic, which is not empty, found `""`"#);
+}
+
+#[test]
+fn problems_of_kafka_name_what_is_wrong() {
     let case = Case::new()
         .file(
             "settings.json",
-            json!({"kafka_enabled": true, "cache_enabled": false, "parallel_workers": 0, "metrics_dir": "m"}),
+            json!({
+                "kafka_servers": "",
+                "kafka_topic_input": ["orders", "a b"],
+                "kafka_topic_output": "..",
+                "kafka_topic_models": {"orders": ""},
+                "kafka_topic_dead_letters": "a".repeat(250),
+                "kafka_delivery": "twice",
+                "kafka_max_in_flight": 0,
+                "kafka_config": {"linger.ms": 5, "compression.type": null},
+            }),
         )
+        .env("MLSERVER_KAFKA_GROUP_ID", "");
+    insta::assert_snapshot!(case.plain(case.server_with(false).unwrap_err()), @r#"
+    9 problems with the settings
+      `kafka_servers` in `[DIR]/settings.json`: expected a string that is not empty, found `""`
+      `kafka_topic_input[1]` in `[DIR]/settings.json`: expected a topic of letters, digits, `.`, `_` and `-`, found `"a b"`
+      `kafka_topic_output` in `[DIR]/settings.json`: expected a topic other than `.` and `..`, found `".."`
+      `kafka_topic_models.orders` in `[DIR]/settings.json`: expected the name of a model, found `""`
+      `kafka_topic_dead_letters` in `[DIR]/settings.json`: expected a topic of at most 249 characters, found `"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…`
+      `kafka_group_id` from environment variable `MLSERVER_KAFKA_GROUP_ID`: expected a string that is not empty, found ``
+      `kafka_delivery` in `[DIR]/settings.json`: expected one of `at_least_once`, `exactly_once`, found `"twice"`
+      `kafka_max_in_flight` in `[DIR]/settings.json`: expected an integer from 1 to 1000000, found `0`
+      `kafka_config.compression.type` in `[DIR]/settings.json`: expected a string, a number, true or false, found `null`
+    "#);
+}
+
+#[test]
+fn kafka_settings_are_read() {
+    let case = Case::new()
+        .file(
+            "settings.json",
+            json!({
+                "kafka_topic_models": {"orders": "iris"},
+                "kafka_delivery": "Exactly_Once",
+                "kafka_auto_offset_reset": "error",
+                "kafka_max_attempts": "5",
+                "kafka_config": {"linger.ms": 5, "client.id": "mine", "enable.sparse.connections": true},
+            }),
+        )
+        .env("MLSERVER_KAFKA_ORDERING", "key")
+        .env("MLSERVER_KAFKA_TOPIC_DEAD_LETTERS", "lost");
+    let settings = case.server_with(true).unwrap().settings;
+    assert_eq!(settings.kafka_topic_models["orders"], "iris");
+    assert_eq!(settings.kafka_delivery, KafkaDelivery::ExactlyOnce);
+    assert_eq!(settings.kafka_auto_offset_reset, KafkaOffsetReset::Error);
+    assert_eq!(settings.kafka_ordering, KafkaOrdering::Key);
+    assert_eq!(settings.kafka_max_attempts.get(), 5);
+    assert_eq!(settings.kafka_topic_dead_letters.as_deref(), Some("lost"));
+    let config: Vec<_> = settings.kafka_config.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(config, [("client.id", "mine"), ("enable.sparse.connections", "true"), ("linger.ms", "5")]);
+    let defaults = Settings::default();
+    assert_eq!(defaults.kafka_delivery, KafkaDelivery::AtLeastOnce);
+    assert_eq!(defaults.kafka_auto_offset_reset, KafkaOffsetReset::Earliest);
+    assert_eq!(defaults.kafka_ordering, KafkaOrdering::None);
+    assert_eq!((defaults.kafka_max_in_flight.get(), defaults.kafka_max_attempts.get()), (4096, 3));
+    assert!(defaults.kafka_readiness && defaults.kafka_config.is_empty());
+}
+
+#[test]
+fn secrets_are_hidden_in_values_and_debug_output() {
+    let config = json!({"sasl.oauthbearer.client.secret": "hush", "linger.ms": 5});
+    let case = Case::new()
+        .file("settings.json", json!({"kafka_sasl_password": "hush", "kafka_config": config}))
+        .env("MLSERVER_KAFKA_SSL_KEY_PASSWORD", "hush");
+    let loaded = case.server();
+    assert_eq!(loaded.settings.kafka_sasl_password.as_deref(), Some("hush"));
+    assert_eq!(loaded.settings.kafka_ssl_key_password.as_deref(), Some("hush"));
+    assert_eq!(loaded.settings.kafka_config["sasl.oauthbearer.client.secret"], "hush");
+    assert_eq!(entry(&loaded, "kafka_sasl_password").value, "<hidden>");
+    assert_eq!(entry(&loaded, "kafka_ssl_key_password").value, "<hidden>");
+    let shown = json!({"sasl.oauthbearer.client.secret": "<hidden>", "linger.ms": "5"});
+    assert_eq!(entry(&loaded, "kafka_config").value, shown);
+    let debug = format!("{loaded:?}");
+    assert!(!debug.contains("hush") && debug.contains("<hidden>"), "{debug}");
+    // Nothing to hide.
+    assert_eq!(entry(&Case::new().server(), "kafka_sasl_password").value, Value::Null);
+}
+
+#[test]
+fn secrets_are_hidden_in_problems() {
+    let shown = |case: Case| case.plain(case.server_with(true).unwrap_err());
+    let file = |settings: Value| Case::new().file("settings.json", settings);
+    let cases = [
+        file(json!({"kafka_sasl_password": ["hush"]})),
+        file(json!({"kafka_ssl_key_password": {"hush": "hush"}})),
+        file(json!({"kafka_config": {"sasl.password": ["hush"]}})),
+        file(json!({"kafka_config": "sasl.password=hush"})),
+        file(json!({"kafka_config": ["sasl.password=hush"]})),
+        file(json!({"kafka_sasl_passwort": "hush"})),
+        file(json!({"kafka_config": {"sasl.password": "hush", "linger.ms": []}})),
+        Case::new().env("MLSERVER_KAFKA_CONFIG", "sasl.password=hush"),
+        Case::new().env("MLSERVER_KAFKA_CONFIG", r#"{"sasl.password": "hush""#),
+        Case::new().file(".env", r#"MLSERVER_KAFKA_CONFIG={"sasl.password": ["hush"]}"#),
+    ];
+    let shown: Vec<String> = cases.into_iter().map(shown).collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    `kafka_sasl_password` in `[DIR]/settings.json`: expected a string, found `<hidden>`
+    `kafka_ssl_key_password` in `[DIR]/settings.json`: expected a string, found `<hidden>`
+    `kafka_config.sasl.password` in `[DIR]/settings.json`: expected a string, a number, true or false, found `<hidden>`
+    `kafka_config` in `[DIR]/settings.json`: expected an object of properties, found `<hidden>`
+    `kafka_config` in `[DIR]/settings.json`: expected an object of properties, found `<hidden>`
+    unknown key `kafka_sasl_passwort` in `[DIR]/settings.json` (did you mean `kafka_sasl_password`?)
+    `kafka_config.linger.ms` in `[DIR]/settings.json`: expected a string, a number, true or false, found `[]`
+    `kafka_config` from environment variable `MLSERVER_KAFKA_CONFIG`: expected an object of strings, numbers and booleans as JSON, found `<hidden>`: expected value at line 1 column 1
+    `kafka_config` from environment variable `MLSERVER_KAFKA_CONFIG`: expected an object of strings, numbers and booleans as JSON, found `<hidden>`: EOF while parsing an object at line 1 column 24
+    `kafka_config.sasl.password` from variable `MLSERVER_KAFKA_CONFIG` of `[DIR]/.env`: expected a string, a number, true or false, found `<hidden>`
+    "#);
+    let argument =
+        SettingArgument { argument: "--set", key: "kafka_config".to_owned(), value: "sasl.password=hush".to_owned() };
+    let debug = format!("{argument:?}");
+    assert!(!debug.contains("hush"), "{debug}");
+    let case = Case::new();
+    let sources = SettingsSources::read(&case.environment).unwrap().with_arguments(vec![argument]);
+    let error = Settings::load(Path::new("."), &sources, true).unwrap_err();
+    insta::assert_snapshot!(error, @"`kafka_config` from argument `--set`: expected an object of strings, numbers and booleans as JSON, found `<hidden>`: expected value at line 1 column 1");
+}
+
+#[test]
+fn values_without_effect_warn_unless_they_are_the_default() {
+    let case = Case::new()
+        .file("settings.json", json!({"cache_enabled": false, "parallel_workers": 0, "metrics_dir": "m"}))
         .env("MLSERVER_TRACING_SERVER", "otel:4317");
     let mut warnings = case.warnings(&case.server());
     if cfg!(not(feature = "otel")) {
@@ -247,10 +390,7 @@ fn unsupported_values_warn_unless_they_are_the_default() {
         let expected = format!("{variable} has no effect: the server was built without the feature `otel`");
         assert_eq!(warnings.pop(), Some(expected));
     }
-    insta::assert_snapshot!(warnings.join("\n"), @r"
-    `metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process
-    `kafka_enabled` in `[DIR]/settings.json` is not supported yet: there is no Kafka server in this release
-    ");
+    insta::assert_snapshot!(warnings.join("\n"), @"`metrics_dir` in `[DIR]/settings.json` has no effect: the server keeps all metrics in its own process");
 }
 
 #[test]
@@ -441,6 +581,10 @@ fn extremes(kind: &FieldKind) -> Vec<Value> {
         FieldKind::Object => vec![json!({}), json!({"x": null})],
         FieldKind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
         FieldKind::ObjectOrText => vec![json!({}), json!("x")],
+        FieldKind::NonEmptyText | FieldKind::Topic => vec![json!("x")],
+        FieldKind::Topics => vec![json!("x,y"), json!("^x"), json!(["x", "^y"])],
+        FieldKind::TopicModels => vec![json!({}), json!({"x": "y"})],
+        FieldKind::Properties => vec![json!({}), json!({"x": 1, "y": true, "z": ""})],
         FieldKind::Group(group) => examples(group, &Map::new()),
         FieldKind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
     }

@@ -151,8 +151,27 @@ fn config_show_prints_every_value_and_its_source() {
       logging_settings = null (default)
       kafka_enabled = false (default)
       kafka_servers = "localhost:9092" (default)
-      kafka_topic_input = "mlserver-input" (default)
+      kafka_topic_input = ["mlserver-input"] (default)
       kafka_topic_output = "mlserver-output" (default)
+      kafka_topic_models = {} (default)
+      kafka_topic_dead_letters = null (default)
+      kafka_group_id = "mlserver" (default)
+      kafka_auto_offset_reset = "earliest" (default)
+      kafka_delivery = "at_least_once" (default)
+      kafka_transactional_id = null (default)
+      kafka_ordering = "none" (default)
+      kafka_max_in_flight = 4096 (default)
+      kafka_max_attempts = 3 (default)
+      kafka_readiness = true (default)
+      kafka_security_protocol = "plaintext" (default)
+      kafka_sasl_mechanism = null (default)
+      kafka_sasl_username = null (default)
+      kafka_sasl_password = null (default)
+      kafka_ssl_ca = null (default)
+      kafka_ssl_certificate = null (default)
+      kafka_ssl_key = null (default)
+      kafka_ssl_key_password = null (default)
+      kafka_config = {} (default)
       tracing_server = null (default)
       cache_enabled = false (default)
       cache_size = 100 (default)
@@ -233,6 +252,41 @@ fn config_show_prints_every_value_and_its_source() {
     --- stderr
     warning: unknown key `gprc_port` in `[DIR]/models/settings.json` (did you mean `grpc_port`?)
     "#);
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let case = Case::new()
+        .file("models/settings.json", r#"{"kafka_config": {"ssl.key.pem": "hush", "linger.ms": 5}}"#)
+        .file(".env", "MLSERVER_KAFKA_SASL_PASSWORD=hush\n")
+        .env("MLSERVER_KAFKA_SSL_KEY_PASSWORD", "hush");
+    let shown = case.run(&["config", "show", "models"]);
+    for line in [
+        "  kafka_sasl_password = \"<hidden>\" ([DIR]/.env MLSERVER_KAFKA_SASL_PASSWORD)\n",
+        "  kafka_ssl_key_password = \"<hidden>\" (environment MLSERVER_KAFKA_SSL_KEY_PASSWORD)\n",
+        "  kafka_config = {\"ssl.key.pem\":\"<hidden>\",\"linger.ms\":\"5\"} ([DIR]/models/settings.json)\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    for arguments in [
+        &["config", "show", "models"][..],
+        &["config", "show", "--format", "json", "models"],
+        &["config", "show", "--set", "kafka_sasl_password=hush", "models"],
+        &["config", "show", "--set", "kafka_sasl_passwort=hush", "models"],
+        &["config", "show", "--set", "kafka_sasl_password:hush", "models"],
+        &["config", "show", "--set", "kafka_config=sasl.password=hush", "models"],
+        &["config", "show", "--set", r#"kafka_config={"sasl.password": ["hush"]}"#, "models"],
+        &["config", "list"],
+        &["config", "explain", "kafka_sasl_password"],
+        &["config", "explain", "kafka_config", "--format", "json"],
+        &["doctor", "models"],
+    ] {
+        let shown = case.run(arguments);
+        assert!(!shown.contains("hush"), "{arguments:?}: {shown}");
+    }
+    let invalid = case.file("models/settings.json", r#"["kafka_sasl_password", "hush"]"#);
+    let shown = invalid.run(&["config", "show", "models"]);
+    assert!(shown.contains("expected a JSON object, found a list") && !shown.contains("hush"), "{shown}");
 }
 
 #[test]

@@ -301,3 +301,15 @@ fn doctor_compares_models_and_workers_with_the_memory() {
     let output = doctor_command(&folder, &["."]).env("MLSERVER_PYTHON_EXECUTABLE", &python).output().unwrap();
     assert!(!findings(&folder, &output).contains("the files of"), "{}", findings(&folder, &output));
 }
+
+#[test]
+fn doctor_finds_what_keeps_kafka_from_starting() {
+    let settings = json!({"kafka_enabled": true, "kafka_topic_input": "a,mlserver-output"});
+    let folder = Folder::quickstart().settings(&settings);
+    let output = doctor(&folder, &[]);
+    let found = findings(&folder, &output);
+    let expected =
+        if cfg!(feature = "kafka") { "`kafka_topic_output` is `mlserver-output`" } else { "`kafka_enabled` is true" };
+    assert!(found.contains(&format!("problem  settings: {expected}")), "{found}");
+    assert_eq!(output.status.code(), Some(1), "{found}");
+}

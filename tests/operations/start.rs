@@ -162,10 +162,38 @@ fn start_unknown_key_is_a_warning_without_strict() {
     assert!(line.contains(" WARNING - unknown key `gprc_port`") && line.contains("grpc_port"), "{line}");
 }
 
+#[cfg(not(feature = "kafka"))]
 #[test]
-fn start_unsupported_settings_are_reported() {
-    let server = TestServer::start(Folder::iris().settings(&json!({"kafka_enabled": true})));
-    assert!(server.wait_for_log("kafka_enabled").contains("is not supported yet"));
+fn start_kafka_enabled_needs_the_feature() {
+    let folder = Folder::iris().settings(&json!({"kafka_enabled": true}));
+    let root = folder.root().to_str().unwrap().to_owned();
+    insta::assert_snapshot!(run(ServerBuilder::new(folder), &root), @r"
+    status: 1
+    --- stdout
+    --- stderr
+    error: `kafka_enabled` is true, but this `mlserver` was built without the feature `kafka`: use the one of the Python wheel or of the container image, or build it with `cargo build --release --features kafka`
+    ");
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn start_rejects_settings_of_kafka_that_contradict_each_other() {
+    let folder = Folder::iris().settings(&json!({"kafka_enabled": true, "kafka_topic_input": "a,mlserver-output"}));
+    let root = folder.root().to_str().unwrap().to_owned();
+    insta::assert_snapshot!(run(ServerBuilder::new(folder), &root), @r"
+    status: 1
+    --- stdout
+    --- stderr
+    error: `kafka_topic_output` is `mlserver-output`, which `kafka_topic_input` reads: the server would read what it writes; use another topic
+    ");
+    let folder = Folder::iris().settings(&json!({"kafka_enabled": true, "kafka_config": {"group.id": "mine"}}));
+    let root = folder.root().to_str().unwrap().to_owned();
+    insta::assert_snapshot!(run(ServerBuilder::new(folder), &root), @r"
+    status: 1
+    --- stdout
+    --- stderr
+    error: the Kafka property `group.id` cannot be set, because the server depends on its value: set `kafka_group_id` instead
+    ");
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod folder;
 pub(crate) mod goldens;
 pub(crate) mod grpc;
 mod http;
+#[cfg(feature = "kafka")]
+pub(crate) mod kafka;
 pub(crate) mod process_models;
 pub(crate) mod python;
 pub(crate) mod scripted;

@@ -42,7 +42,6 @@ impl SettingReference {
     fn restriction(&self) -> Option<String> {
         match self.field.availability {
             Availability::Supported => None,
-            Availability::NotYet(instead) => Some(format!("not supported yet: {instead}")),
             Availability::NoEffect(reason) => Some(format!("no effect: {reason}")),
         }
     }

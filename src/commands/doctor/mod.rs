@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 
 use super::CommandError;
 use super::setting_arguments::setting_arguments;
-use super::start::{ServeTarget, python_options};
+use super::start::{ServeTarget, check_kafka, python_options};
 use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
 use crate::image::DockerEngine;
@@ -67,6 +67,9 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     findings.ok(format_args!("server settings in `{folder}` (`mlserver config show` prints them)"));
     if let Some(Err(error)) = settings.cors_settings.as_ref().map(rest::Cors::new) {
         findings.problem(format_args!("settings: {}", chain(&error)));
+    }
+    if let Err(error) = check_kafka(&settings) {
+        findings.problem(format_args!("settings: {error}"));
     }
     ports(&settings, findings).await;
     other_executable(environment, findings);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
 use tokio::net::TcpListener;
@@ -77,6 +78,10 @@ pub(super) async fn start(
         .with_server_timing(settings.server_timing)
         .with_strict_tensors(settings.strict_tensors)
         .with_traces(traces);
+    let joined = Arc::new(AtomicBool::new(false));
+    if settings.kafka_enabled && settings.kafka_readiness {
+        inference = inference.with_readiness_flag(Arc::clone(&joined));
+    }
     if let Some(options) = cache_options(settings) {
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
@@ -89,12 +94,14 @@ pub(super) async fn start(
         rest_listener(settings, parts.clone(), rest_metrics.clone()).await?,
         grpc_listener(settings, parts.clone(), &mut metrics).await?,
     ];
+    let kafka_listener = super::kafka::listener(settings, &parts, joined, &mut metrics)?;
     let admin_listener = admin_listener(settings, parts, rest_metrics).await?;
     // Created last, because the others register their metrics.
     listeners.extend(metrics_listener(settings, metrics, &python, reserved).await?);
     listeners.extend(admin_listener);
-    let (addresses, listeners) =
+    let (addresses, mut listeners): (_, Vec<_>) =
         listeners.into_iter().map(|bound| ((bound.name, bound.address), bound.listener)).unzip();
+    listeners.extend(kafka_listener);
     let listeners = RunningListeners::start(listeners);
     Ok(RunningServer { inference, admin, python, listeners, addresses: ListenerAddresses(addresses) })
 }
@@ -129,10 +136,10 @@ fn registry(
 
 /// The components that the transports of requests share.
 #[derive(Clone)]
-struct ServerParts {
-    inference: Inference,
+pub(super) struct ServerParts {
+    pub(super) inference: Inference,
     admin: Admin,
-    compute: ComputePool,
+    pub(super) compute: ComputePool,
     connections: ConnectionTables,
 }
 

@@ -2,6 +2,7 @@
 
 mod assembly;
 mod descriptors;
+mod kafka;
 mod orphans;
 mod port_file;
 mod shutdown;
@@ -30,6 +31,7 @@ use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
+pub(super) use kafka::check as check_kafka;
 use port_file::PortFile;
 use shutdown::{ShutdownLimits, shut_down};
 pub(super) use target::ServeTarget;
@@ -47,6 +49,7 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     let target = ServeTarget::new(args.target.as_deref(), environment)?;
     let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
     let loaded = Settings::load(&target.folder, &sources, args.strict)?;
+    kafka::check(&loaded.settings)?;
     let port_file = args.port_file.as_deref().map(PortFile::create).transpose()?;
     let _log = logging::start(log_format(&loaded.settings));
     let repository = target.repository(sources, args.strict);

@@ -1,15 +1,16 @@
-//! Request bodies: read completely within the limit, decompressed, and split into JSON and binary data.
+//! Request bodies: read completely within the limit, and decompressed.
 
 use std::io;
 use std::pin::pin;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::compute::{ComputeError, ComputePool};
+use crate::server::payload::{self, Payload, PayloadError};
 use crate::server::priority;
 use crate::server::received::{self, Compression, DecompressError, RatioError, ReceivedBytes};
 use crate::server::{BodyFailure, RequestBody};
@@ -21,17 +22,6 @@ pub(super) const LONG_BODY: usize = 64 * 1024;
 
 /// The most bytes that are read from a connection only so that it can be reused. Beyond it, a new connection costs less.
 const MAX_RELEASED: usize = 64 * 1024;
-
-/// The header with the number of bytes of JSON in a body, without compression; binary data follows them.
-pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
-
-/// A complete request body.
-#[derive(Debug)]
-pub(super) struct ReceivedBody {
-    pub(super) json: Bytes,
-    /// The bytes after the JSON. `None` if the whole body is JSON.
-    pub(super) binary: Option<Bytes>,
-}
 
 /// The reasons why a body could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -50,12 +40,8 @@ pub(super) enum BodyError {
     Compression { encoding: &'static str, error: io::Error },
     #[error("the content encoding `{found}` is not supported: send gzip, deflate or none")]
     Encoding { found: String },
-    #[error("the content type `{found}` is not supported: send application/json or application/octet-stream")]
-    ContentType { found: String },
-    #[error("the header `{JSON_LENGTH}` is `{found}`, expected one number: the bytes of JSON before the binary data")]
-    JsonLength { found: String },
-    #[error("the header `{JSON_LENGTH}` is {length}, but the body has {found} bytes")]
-    JsonBeyondBody { length: usize, found: usize },
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
 }
 
 /// Reads a body of JSON and binary data, and decompresses it if it is compressed. `reservation` holds its bytes.
@@ -65,10 +51,10 @@ pub(super) async fn read<B: RequestBody>(
     limit: usize,
     compute: &ComputePool,
     reservation: &mut ByteReservation,
-) -> Result<ReceivedBody, BodyError> {
-    check_content_type(headers)?;
-    let json_length = json_length(headers)?;
-    split(read_any(headers, body, limit, compute, reservation).await?, json_length)
+) -> Result<Payload, BodyError> {
+    payload::check_content_type(headers)?;
+    let json_length = payload::json_length(headers)?;
+    Ok(Payload::split(read_any(headers, body, limit, compute, reservation).await?, json_length)?)
 }
 
 /// Reads a body of any type, and decompresses it if it is compressed. `reservation` holds its bytes.
@@ -155,46 +141,6 @@ fn failure(error: BodyFailure, limit: usize) -> BodyError {
     if error.is::<LengthLimitError>() { BodyError::TooLarge { limit } } else { BodyError::Interrupted(error) }
 }
 
-/// Splits a body at the end of its JSON, if that is known.
-fn split(mut json: Bytes, json_length: Option<usize>) -> Result<ReceivedBody, BodyError> {
-    let found = json.len();
-    let binary = match json_length {
-        Some(length) if length > found => return Err(BodyError::JsonBeyondBody { length, found }),
-        Some(length) => Some(json.split_off(length)),
-        None => None,
-    };
-    Ok(ReceivedBody { json, binary })
-}
-
-fn json_length(headers: &HeaderMap) -> Result<Option<usize>, BodyError> {
-    let mut values = headers.get_all(JSON_LENGTH).iter();
-    let (first, second) = (values.next(), values.next());
-    let Some(value) = first else { return Ok(None) };
-    let length = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    match length.and_then(|text| text.parse().ok()) {
-        Some(length) if second.is_none() => Ok(Some(length)),
-        _ => {
-            let all: Vec<_> =
-                headers.get_all(JSON_LENGTH).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
-            Err(BodyError::JsonLength { found: all.join(", ").chars().take(100).collect() })
-        }
-    }
-}
-
-/// Accepts the media types of JSON, a missing or empty type, and `application/octet-stream`, as which clients of the binary extension
-/// also send bodies of JSON alone.
-fn check_content_type(headers: &HeaderMap) -> Result<(), BodyError> {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
-    if value == "application/json" {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(value.as_bytes());
-    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let known = matches!(essence.as_str(), "" | "application/json" | "application/octet-stream")
-        || (essence.starts_with("application/") && essence.ends_with("+json"));
-    if known { Ok(()) } else { Err(BodyError::ContentType { found: text.chars().take(100).collect() }) }
-}
-
 fn encoding(headers: &HeaderMap) -> Result<Option<Compression>, BodyError> {
     let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
@@ -227,7 +173,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<ReceivedBody, BodyError> {
+    async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<Payload, BodyError> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
@@ -251,7 +197,7 @@ mod tests {
         }
         for name in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
             let result = read_as(&[("content-type", name)], b"{}".to_vec(), 10).await;
-            assert!(matches!(result, Err(BodyError::ContentType { .. })), "{name}");
+            assert!(matches!(result, Err(BodyError::Payload(PayloadError::ContentType { .. }))), "{name}");
         }
     }
 
@@ -283,10 +229,13 @@ mod tests {
         assert_eq!(read(&["2"]).await.unwrap(), parts("{}", "binary"));
         assert_eq!(read(&["8"]).await.unwrap(), parts("{}binary", ""));
         assert_eq!(read(&["0"]).await.unwrap(), parts("", "{}binary"));
-        assert!(matches!(read(&["9"]).await, Err(BodyError::JsonBeyondBody { length: 9, found: 8 })));
+        assert!(matches!(
+            read(&["9"]).await,
+            Err(BodyError::Payload(PayloadError::JsonBeyondBody { length: 9, found: 8 }))
+        ));
         for wrong in [&["-1"][..], &["+2"], &["2.0"], &[""], &["two"], &["0x2"], &["99999999999999999999"], &["2", "2"]]
         {
-            assert!(matches!(read(wrong).await, Err(BodyError::JsonLength { .. })), "{wrong:?}");
+            assert!(matches!(read(wrong).await, Err(BodyError::Payload(PayloadError::JsonLength { .. }))), "{wrong:?}");
         }
         let headers = [(LENGTH, "2"), ("content-encoding", "gzip")];
         let compressed = read_as(&headers, gzip(b"{}binary"), 100).await.unwrap();

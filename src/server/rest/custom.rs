@@ -10,10 +10,10 @@ use super::errors::RequestError;
 use super::instrument::Observation;
 use super::respond::{self, BodyChunks, Response};
 use super::route;
-use super::{App, RequestBody, body, deadline};
+use super::{App, RequestBody, body};
 use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
-use crate::server::{model_headers, panic_boundary};
+use crate::server::{deadline, model_headers, panic_boundary};
 use crate::types::{CustomCall, CustomReply, PathTemplate};
 
 /// Reports whether the server itself serves every path of a template, so that a model's route would be unreachable.

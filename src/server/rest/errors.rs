@@ -1,19 +1,19 @@
-//! The one table from kinds of errors to HTTP statuses.
+//! The HTTP statuses of errors.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
 use super::caller::CallerError;
-use super::deadline::DeadlineError;
 use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
-use crate::server::SlowBody;
+use crate::server::deadline::DeadlineError;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
+use crate::server::{SlowBody, status};
 use crate::types::OverBudget;
 use crate::types::json::{ReadError, WriteError};
 
@@ -62,20 +62,17 @@ impl RequestError {
                 BodyError::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
                 BodyError::Compute(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 BodyError::Interrupted(reason) if reason.is::<SlowBody>() => StatusCode::REQUEST_TIMEOUT,
-                BodyError::Interrupted(_)
-                | BodyError::Compression { .. }
-                | BodyError::JsonLength { .. }
-                | BodyError::JsonBeyondBody { .. } => StatusCode::BAD_REQUEST,
+                BodyError::Interrupted(_) | BodyError::Compression { .. } => StatusCode::BAD_REQUEST,
                 BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                BodyError::ContentType { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+                BodyError::Payload(error) => status::of_payload(error),
             },
             Self::Deadline(_) | Self::Priority(_) => StatusCode::BAD_REQUEST,
             Self::Read(ReadError::ParametersTooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Caller(error) => error.status(),
-            Self::Inference(error) => kind_status(error.kind()),
-            Self::Admin(error) => kind_status(error.kind()),
+            Self::Inference(error) => status::of_kind(error.kind()),
+            Self::Admin(error) => status::of_kind(error.kind()),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Write(_) | Self::Compute(_) | Self::RequestPanicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -109,31 +106,11 @@ impl RequestError {
     }
 }
 
-fn kind_status(kind: InferenceErrorKind) -> StatusCode {
-    match kind {
-        InferenceErrorKind::NotFound => StatusCode::NOT_FOUND,
-        // The protocol and the original use 400, not 503.
-        InferenceErrorKind::NotReady | InferenceErrorKind::BadRequest => StatusCode::BAD_REQUEST,
-        InferenceErrorKind::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
-        // A number that is not a valid status becomes 500.
-        InferenceErrorKind::Model { status } => {
-            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-        }
-        InferenceErrorKind::Overloaded | InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
-        InferenceErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        InferenceErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
-        InferenceErrorKind::ModelFailed | InferenceErrorKind::LoadFailed | InferenceErrorKind::Internal => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::registry::NotFound;
+    use crate::server::payload::PayloadError;
 
     #[tokio::test]
     async fn http_status_is_defined_for_every_error() {
@@ -143,11 +120,11 @@ mod tests {
             (BodyError::OverBudget(OverBudget::TooLarge { bytes: 2, limit: 1 }).into(), 413),
             (BodyError::OverBudget(OverBudget::InUse { in_use: 2, limit: 3 }).into(), 503),
             (BodyError::Compression { encoding: "gzip", error: std::io::Error::other("bad") }.into(), 400),
-            (BodyError::JsonLength { found: "x".to_owned() }.into(), 400),
-            (BodyError::JsonBeyondBody { length: 2, found: 1 }.into(), 400),
+            (BodyError::from(PayloadError::JsonLength { found: "x".to_owned() }).into(), 400),
+            (BodyError::from(PayloadError::JsonBeyondBody { length: 2, found: 1 }).into(), 400),
             (BodyError::Interrupted("gone".into()).into(), 400),
             (BodyError::Encoding { found: "br".to_owned() }.into(), 415),
-            (BodyError::ContentType { found: "text/plain".to_owned() }.into(), 422),
+            (BodyError::from(PayloadError::ContentType { found: "text/plain".to_owned() }).into(), 422),
             (DeadlineError { found: "soon".to_owned() }.into(), 400),
             (PriorityError { found: "high".to_owned() }.into(), 400),
             (ReadError::Missing { path: "inputs".to_owned() }.into(), 422),
@@ -179,9 +156,5 @@ mod tests {
         let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).inference_response(true);
         assert_eq!((overloaded.status().as_u16(), overloaded.headers().contains_key(RETRY_AFTER)), (429, true));
         assert_eq!(RequestError::from(InferenceError::Stopping).inference_response(true).status(), 503);
-        assert_eq!(kind_status(InferenceErrorKind::BadRequest), 400);
-        assert_eq!(kind_status(InferenceErrorKind::BadRepository), 422);
-        assert_eq!(kind_status(InferenceErrorKind::LoadFailed), 500);
-        assert_eq!(kind_status(InferenceErrorKind::Internal), 500);
     }
 }

@@ -6,14 +6,14 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use super::body::{self, JSON_LENGTH, LONG_BODY, ReceivedBody};
-use super::deadline;
+use super::body::{self, LONG_BODY};
 use super::errors::RequestError;
 use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody};
 use crate::inference::{Admission, InferenceError, ModelTarget};
-use crate::server::priority;
+use crate::server::payload::{JSON_LENGTH, Payload};
+use crate::server::{deadline, priority};
 use crate::telemetry::traces::RequestPhase;
 use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, WriteOptions};
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Priority, Tensor, TensorRule, TraceContext};
@@ -139,6 +139,6 @@ fn new_id() -> String {
     Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }
 
-fn parse(body: ReceivedBody, rule: TensorRule) -> Result<JsonRequest, ReadError> {
+fn parse(body: Payload, rule: TensorRule) -> Result<JsonRequest, ReadError> {
     json::read_request_with(&body.json, body.binary, rule)
 }

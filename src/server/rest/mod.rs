@@ -8,7 +8,6 @@ mod caller;
 mod compress;
 mod cors;
 mod custom;
-mod deadline;
 mod errors;
 mod health;
 mod infer;

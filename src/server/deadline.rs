@@ -1,4 +1,4 @@
-//! The deadline that the client sets.
+//! The deadline that the client sets, in a header with a number of seconds.
 
 use std::time::Duration;
 
@@ -21,12 +21,21 @@ pub(super) struct DeadlineError {
     pub(super) found: String,
 }
 
-/// Returns when the client stops waiting for a response. `None` if it sets no deadline.
+/// Returns when the client of a request that has just arrived stops waiting for a response. `None` if it sets no deadline.
 ///
 /// # Errors
 ///
 /// Fails if the header is not a number of seconds.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Instant>, DeadlineError> {
+    Ok(timeout(headers)?.map(|timeout| Instant::now() + timeout))
+}
+
+/// Returns how long the client waits for a response. `None` if it sets no limit.
+///
+/// # Errors
+///
+/// Fails if the header is not a number of seconds.
+pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, DeadlineError> {
     let Some(value) = headers.get(REQUEST_TIMEOUT) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
     let invalid = || DeadlineError { found: text.chars().take(MAX_SHOWN).collect() };
@@ -37,7 +46,7 @@ pub(super) fn of(headers: &HeaderMap) -> Result<Option<Instant>, DeadlineError> 
     if seconds > MAX_TIMEOUT {
         return Ok(None);
     }
-    Ok(Some(Instant::now() + Duration::from_secs_f64(seconds)))
+    Ok(Some(Duration::from_secs_f64(seconds)))
 }
 
 #[cfg(test)]

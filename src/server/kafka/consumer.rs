@@ -1,0 +1,217 @@
+//! The thread that reads records, and what the consumer group says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::statistics::Statistics;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::TARGET;
+use super::assignment::{AssignedPartition, Assignment};
+use super::connection_log::ConnectionLog;
+use super::metrics::KafkaMetrics;
+use super::process;
+use super::record::Record;
+use super::session::{Session, SessionFailure};
+
+/// How long one poll waits for a record: how late a signal to stop is noticed.
+const POLL: Duration = Duration::from_millis(100);
+/// The most records that one task begins.
+const CHUNK: usize = 64;
+/// How long to wait for room before the partitions are paused, which discards what has been fetched.
+const PAUSE_AFTER: Duration = Duration::from_secs(1);
+/// How often to look whether everything in flight has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+
+/// Receives rebalances, statistics and errors.
+pub(super) struct ConsumerEvents {
+    assignment: Assignment,
+    connection: ConnectionLog,
+    metrics: KafkaMetrics,
+    /// Called when the consumer has joined the group, or has left it.
+    changed: Box<dyn Fn() + Send + Sync>,
+}
+
+impl ClientContext for ConsumerEvents {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        debug!(target: TARGET, ?level, facility, "librdkafka: {message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.connection.error(&error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        if statistics.brokers.values().any(|broker| broker.state == "UP") {
+            self.connection.connected();
+        }
+        for partition in self.assignment.all() {
+            let found =
+                statistics.topics.get(&*partition.topic).and_then(|topic| topic.partitions.get(&partition.number));
+            let Some(found) = found.filter(|found| found.hi_offset >= 0) else { continue };
+            let position = [found.committed_offset, found.lo_offset].into_iter().find(|offset| *offset >= 0);
+            let lag = partition.lag(found.hi_offset, position.unwrap_or(found.hi_offset));
+            self.metrics.set_lag(&partition.topic, partition.number, lag);
+        }
+    }
+}
+
+impl ConsumerContext for ConsumerEvents {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        match rebalance {
+            Rebalance::Assign(partitions) => self.assignment.add(partitions),
+            Rebalance::Revoke(partitions) => self.assignment.revoke(partitions, consumer.assignment_lost()),
+            Rebalance::Error(error) => self.connection.error(error, "the consumer group cannot be balanced"),
+        }
+        (self.changed)();
+    }
+}
+
+/// The consumer of a session.
+pub(super) struct RecordConsumer {
+    client: BaseConsumer<ConsumerEvents>,
+}
+
+impl RecordConsumer {
+    /// Creates a consumer, which connects in the background and joins its group when it [reads](run).
+    pub(super) fn new(
+        config: &ClientConfig,
+        assignment: Assignment,
+        connection: ConnectionLog,
+        metrics: KafkaMetrics,
+        changed: impl Fn() + Send + Sync + 'static,
+    ) -> KafkaResult<Self> {
+        let events = ConsumerEvents { assignment, connection, metrics, changed: Box::new(changed) };
+        Ok(Self { client: config.create_with_context(events)? })
+    }
+
+    pub(super) const fn client(&self) -> &BaseConsumer<ConsumerEvents> {
+        &self.client
+    }
+}
+
+/// Reads records and has them processed, until `stop`, and then waits for those in flight.
+pub(super) fn run(
+    session: &Arc<Session>,
+    consumer: &RecordConsumer,
+    runtime: &Handle,
+    stop: &CancellationToken,
+) -> Result<(), SessionFailure> {
+    let client = consumer.client();
+    let topics: Vec<&str> = session.shared.options.topics.iter().map(String::as_str).collect();
+    client.subscribe(&topics).map_err(|error| SessionFailure::new("cannot subscribe", &error))?;
+    let mut reader = Reader { session, consumer, last: None, paused: false };
+    while !stop.is_cancelled() {
+        if session.has_ended() {
+            return Ok(());
+        }
+        let chunk = reader.read()?;
+        if !chunk.is_empty() {
+            runtime.spawn(process::run(Arc::clone(session), chunk));
+        }
+    }
+    drain(session, consumer)
+}
+
+/// Waits for the records in flight, while rebalances go on.
+fn drain(session: &Session, consumer: &RecordConsumer) -> Result<(), SessionFailure> {
+    while !session.assignment.is_settled() && !session.has_ended() {
+        // Newly assigned partitions are not paused yet.
+        pause(consumer)?;
+        // A record that is read now is not tracked, and so never committed.
+        consumer.client().poll(DRAIN_POLL);
+        session.in_flight.wait(DRAIN_POLL);
+    }
+    Ok(())
+}
+
+fn pause(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
+    let client = consumer.client();
+    client
+        .assignment()
+        .and_then(|assignment| client.pause(&assignment))
+        .map_err(|error| SessionFailure::new("cannot pause partitions", &error))
+}
+
+fn resume(consumer: &RecordConsumer) -> Result<(), SessionFailure> {
+    let client = consumer.client();
+    client
+        .assignment()
+        .and_then(|assignment| client.resume(&assignment))
+        .map_err(|error| SessionFailure::new("cannot resume partitions", &error))
+}
+
+/// Reads records while there is room for them.
+struct Reader<'a> {
+    session: &'a Session,
+    consumer: &'a RecordConsumer,
+    /// The partition of the last record, as most records follow one of the same partition.
+    last: Option<Arc<AssignedPartition>>,
+    /// Whether partitions are paused because there is no room.
+    paused: bool,
+}
+
+impl Reader<'_> {
+    /// Returns the next records, or none if there are none for a while.
+    fn read(&mut self) -> Result<Vec<Box<Record>>, SessionFailure> {
+        let in_flight = &self.session.in_flight;
+        if !in_flight.wait_for_room(PAUSE_AFTER) && !self.paused {
+            debug!(target: TARGET, "Kafka partitions are paused: too many records in flight.");
+            pause(self.consumer)?;
+            self.paused = true;
+        } else if self.paused && in_flight.has_much_room() {
+            debug!(target: TARGET, "Kafka partitions are resumed.");
+            resume(self.consumer)?;
+            self.paused = false;
+        }
+        let mut records = Vec::new();
+        let mut timeout = POLL;
+        while records.len() < CHUNK {
+            let Some(polled) = self.consumer.client().poll(timeout) else { break };
+            match polled {
+                Ok(message) => records.extend(self.begin(&message)),
+                Err(KafkaError::MessageConsumptionFatal(code)) => {
+                    return Err(SessionFailure::new("the consumer failed", &KafkaError::MessageConsumptionFatal(code)));
+                }
+                // The context has seen it, and the client recovers from it.
+                Err(error) => debug!(target: TARGET, reason = %error, "Reading from Kafka failed."),
+            }
+            if self.paused {
+                // A partition was assigned meanwhile.
+                self.paused = false;
+                break;
+            }
+            if !in_flight.wait_for_room(Duration::ZERO) {
+                break;
+            }
+            timeout = Duration::ZERO;
+        }
+        Ok(records)
+    }
+
+    /// Tracks a record. `None` if its partition is not assigned any more.
+    fn begin(&mut self, message: &BorrowedMessage<'_>) -> Option<Box<Record>> {
+        let (topic, number) = (message.topic(), message.partition());
+        let is_last = |last: &Arc<AssignedPartition>| {
+            *last.topic == *topic && last.number == number && !last.leaving.is_cancelled()
+        };
+        if !self.last.as_ref().is_some_and(is_last) {
+            self.last = self.session.assignment.find(topic, number);
+        }
+        let source = Arc::clone(self.last.as_ref()?);
+        let bytes = message.payload_len() + message.key_len();
+        let held = self.session.in_flight.begin(bytes);
+        source.begin(message.offset());
+        let record = Record::read(message, source, held);
+        self.session.shared.metrics.read(record.age());
+        Some(Box::new(record))
+    }
+}

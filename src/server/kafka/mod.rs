@@ -1,0 +1,288 @@
+//! Requests from Kafka: a consumer in a group, the path of all requests, and a producer of answers.
+//!
+//! A record is committed when its answer has been delivered, so that none is lost: at least once, or exactly once with
+//! transactions. What cannot be answered becomes a dead letter.
+//!
+//! Three threads serve a [session](session): librdkafka's events and records (`consumer`), commits (`committer`), and delivery
+//! reports (`producer`). Records are processed as tasks. Headers and values are those of the original.
+
+mod answer;
+mod assignment;
+mod committer;
+mod connection_log;
+mod consumer;
+mod errors;
+mod in_flight;
+mod lanes;
+mod metrics;
+mod offsets;
+mod outgoing;
+mod process;
+mod producer;
+mod record;
+mod session;
+mod transactions;
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+use uuid::Uuid;
+
+pub use metrics::KafkaMetrics;
+
+use super::cloud_events::CloudEvents;
+use crate::compute::ComputePool;
+use crate::inference::Inference;
+use crate::kafka::{ConnectionError, KafkaConnection};
+use crate::settings::{KafkaDelivery, KafkaOffsetReset, KafkaOrdering};
+use crate::telemetry::limit::LogLimiter;
+use crate::types::json::NonFinite;
+use session::Clients;
+
+/// The target of the log lines: the original's logger.
+const TARGET: &str = "mlserver.kafka";
+
+/// What the default topic of dead letters adds to the topic of the record.
+pub const DEAD_LETTERS: &str = "-dead-letters";
+
+/// The producer's queue is full.
+const QUEUE_FULL: RDKafkaErrorCode = RDKafkaErrorCode::QueueFull;
+
+/// The wait before a new session after one that failed, doubled each time up to the maximum.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// librdkafka's properties of consumers that users can override.
+const CONSUMER: [(&str, &str); 7] = [
+    // Partitions move one by one, and the others go on meanwhile.
+    ("partition.assignment.strategy", "cooperative-sticky"),
+    // Records that are fetched ahead, in KiB: memory is bounded whatever the backlog.
+    ("queued.max.messages.kbytes", "16384"),
+    ("queued.min.messages", "10000"),
+    ("allow.auto.create.topics", "true"),
+    // How late new topics and partitions are found, in milliseconds.
+    ("topic.metadata.refresh.interval.ms", "10000"),
+    ("statistics.interval.ms", "2000"),
+    ("session.timeout.ms", "10000"),
+];
+
+/// librdkafka's properties of producers that users can override.
+const PRODUCER: [(&str, &str); 6] = [
+    ("enable.idempotence", "true"),
+    // Answers wait for a broker however long that takes.
+    ("message.timeout.ms", "0"),
+    ("queue.buffering.max.kbytes", "65536"),
+    // The brokers decide how large a record may be.
+    ("message.max.bytes", "100000000"),
+    ("linger.ms", "5"),
+    ("compression.type", "none"),
+];
+
+/// How long a transaction of a server that was killed may block readers, in milliseconds.
+const TRANSACTION_TIMEOUT: &str = "15000";
+
+/// The configuration of the Kafka server.
+#[derive(Debug)]
+pub struct KafkaOptions {
+    pub connection: KafkaConnection,
+    /// The topics to read; those that begin with `^` are regular expressions.
+    pub topics: Vec<String>,
+    pub topic_output: String,
+    /// `None` for one per topic, with [`DEAD_LETTERS`].
+    pub topic_dead_letters: Option<String>,
+    /// The models of records that name none, by topic.
+    pub topic_models: BTreeMap<String, String>,
+    pub group_id: String,
+    pub offset_reset: KafkaOffsetReset,
+    pub delivery: KafkaDelivery,
+    /// `None` for a random one.
+    pub transactional_id: Option<String>,
+    pub ordering: KafkaOrdering,
+    pub max_in_flight: NonZeroUsize,
+    pub max_attempts: NonZeroU32,
+    /// The most requests in flight in the server, on all transports. Records take at most half of them.
+    pub max_requests: NonZeroUsize,
+    /// The name in the headers of answers.
+    pub server_name: String,
+    pub non_finite: NonFinite,
+}
+
+/// The Kafka server cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum KafkaServerError {
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error("invalid Kafka configuration: {reason}")]
+    Invalid { reason: String },
+}
+
+/// What all sessions share. Clones are cheap.
+#[derive(Clone)]
+struct Shared {
+    inference: Inference,
+    compute: ComputePool,
+    cloud_events: Arc<CloudEvents>,
+    options: Arc<KafkaOptions>,
+    topic_output: Arc<str>,
+    metrics: KafkaMetrics,
+    log: LogLimiter,
+    joined: Arc<AtomicBool>,
+    /// The requests that records may have in flight, so that a backlog does not take all slots of the server.
+    slots: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Sets whether the consumer is a member of its group.
+    fn set_joined(&self, joined: bool) {
+        if self.joined.swap(joined, Ordering::AcqRel) != joined {
+            self.inference.registry().announce_change();
+        }
+    }
+}
+
+/// A consumer and a producer whose configuration is valid.
+pub struct KafkaServer {
+    shared: Shared,
+    consumer: ClientConfig,
+    producer: ClientConfig,
+}
+
+impl KafkaServer {
+    /// Checks the configuration. `joined` is kept true while the consumer is a member of its group. Must be called in a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails if librdkafka rejects a property. That the brokers cannot be reached is no error: they may come later.
+    pub fn new(
+        inference: Inference,
+        compute: ComputePool,
+        metrics: KafkaMetrics,
+        joined: Arc<AtomicBool>,
+        options: KafkaOptions,
+    ) -> Result<Self, KafkaServerError> {
+        let (consumer, producer) = (consumer_config(&options)?, producer_config(&options)?);
+        let slots = options.max_requests.get().div_ceil(2).min(Semaphore::MAX_PERMITS);
+        let shared = Shared {
+            slots: Arc::new(Semaphore::new(slots)),
+            inference,
+            compute,
+            cloud_events: Arc::new(CloudEvents::new(&options.server_name)),
+            topic_output: options.topic_output.as_str().into(),
+            options: Arc::new(options),
+            metrics,
+            log: LogLimiter::default(),
+            joined,
+        };
+        // The clients of the first session are other ones, which connect when the models have been loaded.
+        Clients::new(&shared, &consumer, &producer)?;
+        Ok(Self { shared, consumer, producer })
+    }
+
+    /// Serves until `stop`, and then until the records in flight have been answered.
+    pub async fn serve(self, stop: CancellationToken) {
+        // A member of the group without models would hold partitions that others could serve.
+        if stop.run_until_cancelled(self.models_loaded()).await.is_none() {
+            return;
+        }
+        let mut wait = FIRST_WAIT;
+        while !stop.is_cancelled() {
+            let session = Clients::new(&self.shared, &self.consumer, &self.producer);
+            let started = std::time::Instant::now();
+            let failure = match session {
+                Ok(clients) => match clients.run(&stop).await {
+                    Ok(()) => continue,
+                    Err(failure) => failure.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() > MAX_WAIT {
+                wait = FIRST_WAIT;
+            }
+            error!(target: TARGET, "The Kafka server failed: {failure}. It starts again in {} s.", wait.as_secs());
+            // Ends early at the stop.
+            let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+            wait = (wait * 2).min(MAX_WAIT);
+        }
+        info!(target: TARGET, "Left the Kafka consumer group.");
+    }
+
+    /// Waits until no model that the server was started with is being loaded.
+    async fn models_loaded(&self) {
+        let registry = self.shared.inference.registry();
+        let mut changes = registry.changes();
+        while registry.is_loading() {
+            // Fails only if the registry is gone.
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn consumer_config(options: &KafkaOptions) -> Result<ClientConfig, KafkaServerError> {
+    let mut config = client_config(options, &CONSUMER)?;
+    let reset = match options.offset_reset {
+        KafkaOffsetReset::Earliest => "earliest",
+        KafkaOffsetReset::Latest => "latest",
+        KafkaOffsetReset::Error => "error",
+    };
+    config.set("group.id", &options.group_id);
+    config.set("enable.auto.commit", "false");
+    config.set("enable.auto.offset.store", "false");
+    config.set("auto.offset.reset", reset);
+    if options.topics.iter().any(|topic| topic.starts_with('^')) {
+        // Answers and dead letters never become requests, whatever the expression matches.
+        let dead_letters = options.topic_dead_letters.as_deref().map_or(format!("^.*{DEAD_LETTERS}$"), exactly);
+        config.set("topic.blacklist", format!("{},{dead_letters}", exactly(&options.topic_output)));
+    }
+    Ok(config)
+}
+
+/// Returns a regular expression of one topic, whose name may contain full stops.
+fn exactly(topic: &str) -> String {
+    format!("^{}$", topic.replace('.', "\\."))
+}
+
+fn producer_config(options: &KafkaOptions) -> Result<ClientConfig, KafkaServerError> {
+    let mut config = client_config(options, &PRODUCER)?;
+    if options.delivery == KafkaDelivery::ExactlyOnce {
+        let random = || format!("mlserver-{}-{}", options.group_id, Uuid::new_v4());
+        config.set("transactional.id", options.transactional_id.clone().unwrap_or_else(random));
+        config.set("enable.idempotence", "true");
+        if !options.connection.properties.contains_key("transaction.timeout.ms") {
+            config.set("transaction.timeout.ms", TRANSACTION_TIMEOUT);
+        }
+        // No record may outlive its transaction.
+        config.remove("message.timeout.ms");
+    }
+    Ok(config)
+}
+
+/// Returns the configuration of a client: the connection's, and defaults that it does not override.
+fn client_config(options: &KafkaOptions, defaults: &[(&str, &str)]) -> Result<ClientConfig, KafkaServerError> {
+    let mut config = options.connection.client_config()?;
+    for (name, value) in defaults {
+        if !options.connection.properties.contains_key(*name) {
+            config.set(*name, *value);
+        }
+    }
+    Ok(config)
+}
+
+/// Reports whether a record is larger than the brokers or the client allow.
+fn is_too_large(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize)
+    )
+}

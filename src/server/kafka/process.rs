@@ -1,0 +1,226 @@
+//! What happens with a record: attempts until it is answered, becomes a dead letter or is abandoned.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::poll;
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::answer::{self, Answer, dead_letter_topic};
+use super::errors::{RecordError, Verdict};
+use super::outgoing::{Outgoing, RecordFailure};
+use super::record::Record;
+use super::session::Session;
+use super::{Shared, TARGET};
+use crate::server::panic_boundary;
+use crate::settings::KafkaOrdering;
+use crate::telemetry::traces::Span;
+
+/// The waits after failures, doubled each time.
+mod wait {
+    use std::time::Duration;
+
+    /// After the model failed.
+    pub(super) const RETRY: Duration = Duration::from_millis(200);
+    pub(super) const MAX_RETRY: Duration = Duration::from_secs(10);
+    /// While the server or the model cannot answer.
+    pub(super) const BUSY: Duration = Duration::from_millis(10);
+    pub(super) const MAX_BUSY: Duration = Duration::from_secs(1);
+    /// A record that has waited this long is worth a line in the log.
+    pub(super) const LONG: Duration = Duration::from_secs(10);
+    /// Before a record is sent again that the brokers have rejected.
+    pub(super) const REJECTED: Duration = Duration::from_secs(1);
+    /// While the producer's queue is full.
+    pub(super) const FULL: Duration = Duration::from_millis(5);
+}
+
+/// The lane of a record: its partition, and its key if keys are ordered.
+pub(super) type Lane = (Arc<str>, i32, Option<Vec<u8>>);
+
+/// Processes records, each until it first has to wait; those that have to wait go on as tasks of their own.
+pub(super) async fn run(session: Arc<Session>, records: Vec<Box<Record>>) {
+    for record in records {
+        let lane = match session.shared.options.ordering {
+            KafkaOrdering::None => None,
+            KafkaOrdering::Partition => Some((Arc::clone(&record.source.topic), record.partition(), None)),
+            // Records without a key have no order.
+            KafkaOrdering::Key => {
+                let of_key = |key| (Arc::clone(&record.source.topic), record.partition(), Some(key));
+                record.key.clone().map(of_key)
+            }
+        };
+        let record = match &lane {
+            None => Some(record),
+            Some(lane) => session.lanes.lock().enter(lane.clone(), record),
+        };
+        if let Some(record) = record {
+            let mut work = Box::pin(run_lane(Arc::clone(&session), record, lane));
+            if poll!(&mut work).is_pending() {
+                tokio::spawn(work);
+            }
+        }
+    }
+}
+
+/// Processes a record, and then those that wait for it.
+fn run_lane(
+    session: Arc<Session>,
+    record: Box<Record>,
+    lane: Option<Lane>,
+) -> impl Future<Output = ()> + Send + 'static {
+    async move {
+        let mut next = Some(record);
+        while let Some(record) = next.take() {
+            process(&session, record).await;
+            next = lane.as_ref().and_then(|lane| session.lanes.lock().next(lane));
+        }
+    }
+}
+
+/// Processes a record until it has been handed to the producer, or abandoned.
+async fn process(session: &Arc<Session>, record: Box<Record>) {
+    let source = Arc::clone(&record.source);
+    let offset = record.offset;
+    let started = Instant::now();
+    let outgoing = tokio::select! {
+        biased;
+        () = source.lost.cancelled() => None,
+        outgoing = outgoing(&session.shared, record) => outgoing,
+    };
+    match outgoing {
+        Some(outgoing) => {
+            session.shared.metrics.processed(started.elapsed());
+            session.send(outgoing).await;
+        }
+        None => {
+            source.abandon(offset);
+            session.in_flight.settle();
+        }
+    }
+}
+
+/// Returns what a record leaves, or `None` if it has been abandoned.
+async fn outgoing(shared: &Shared, record: Box<Record>) -> Option<Outgoing> {
+    let headers = record.header_map();
+    let mut span = shared.inference.traces().request(|| format!("{} process", record.topic()), &headers);
+    let trace = span.as_ref().map(Span::context);
+    let since = Instant::now();
+    let (mut attempts, mut retry, mut busy, mut is_logged) = (0, wait::RETRY, wait::BUSY, false);
+    loop {
+        if record.source.leaving.is_cancelled() {
+            return None;
+        }
+        attempts += 1;
+        let attempt = answer::answer(shared, &record, &headers, trace);
+        let result = panic_boundary::contain("kafka", attempt).await.map_err(RecordError::from).flatten();
+        let error = match result {
+            Ok(Answer { id, value, headers }) => {
+                let topic = Arc::clone(&shared.topic_output);
+                return Some(Outgoing::answer(topic, record, &id, value, headers));
+            }
+            Err(error) => error,
+        };
+        let pause = match error.verdict() {
+            Verdict::Abandon => return None,
+            Verdict::Wait => {
+                attempts -= 1;
+                if !is_logged && since.elapsed() >= wait::LONG {
+                    is_logged = true;
+                    log_waiting(shared, &record, &error);
+                }
+                next(&mut busy, wait::MAX_BUSY)
+            }
+            Verdict::Retry if attempts < shared.options.max_attempts.get() => next(&mut retry, wait::MAX_RETRY),
+            Verdict::Retry | Verdict::DeadLetter => {
+                if let Some(span) = &mut span {
+                    span.fail();
+                }
+                let (reason, status) = (error.to_string(), error.status().as_u16());
+                log_dead_letter(shared, &record, status, &reason, attempts);
+                let topic = dead_letter_topic(shared, record.topic());
+                return Some(Outgoing::dead_letter(topic, record, RecordFailure { reason, status, attempts }));
+            }
+        };
+        tokio::select! {
+            () = record.source.leaving.cancelled() => return None,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Returns a wait with a jitter of up to 50 %, and doubles it for the next time.
+fn next(wait: &mut Duration, longest: Duration) -> Duration {
+    let now = *wait;
+    *wait = (now * 2).min(longest);
+    now.mul_f64(1.0 - fastrand::f64() / 2.0)
+}
+
+fn log_waiting(shared: &Shared, record: &Record, error: &RecordError) {
+    let (topic, partition, offset) = (record.topic(), record.partition(), record.offset);
+    let summarize = |count| warn!(target: TARGET, "{count} more Kafka records are waiting.");
+    if shared.log.allows("waiting", summarize) {
+        warn!(target: TARGET, topic, partition, offset, reason = %error, "A Kafka record is waiting.");
+    }
+}
+
+/// Logs a dead letter in the form of the original's errors.
+fn log_dead_letter(shared: &Shared, record: &Record, status: u16, reason: &str, attempts: u32) {
+    let (topic, partition, offset) = (record.topic(), record.partition(), record.offset);
+    let summarize = |count| warn!(target: TARGET, "{count} more Kafka records became dead letters.");
+    if shared.log.allows("dead letter", summarize) {
+        warn!(target: TARGET, topic, partition, offset, attempts, "ERROR {status} - {reason}");
+    }
+}
+
+impl Session {
+    /// Hands a record to the producer, or to the next transaction.
+    pub(super) async fn send(self: &Arc<Self>, outgoing: Outgoing) {
+        if self.is_transactional {
+            let source = Arc::clone(&outgoing.record.source);
+            let offset = outgoing.record.offset;
+            source.complete(offset, Some(outgoing));
+            self.in_flight.settle();
+            return;
+        }
+        let mut next = Some(outgoing);
+        while let Some(outgoing) = next.take() {
+            if outgoing.record.source.lost.is_cancelled() {
+                return;
+            }
+            let Err((error, outgoing)) = self.producer.send(outgoing) else { return };
+            match error {
+                KafkaError::MessageProduction(code) if code == super::QUEUE_FULL => {
+                    next = Some(outgoing);
+                    tokio::time::sleep(wait::FULL).await;
+                }
+                error => next = self.after_rejection(&error, outgoing).await,
+            }
+        }
+    }
+
+    /// Returns what to send in place of a record that the producer or the brokers have rejected, after a pause.
+    pub(super) async fn after_rejection(&self, error: &KafkaError, outgoing: Outgoing) -> Option<Outgoing> {
+        if super::is_too_large(error) {
+            let topic = dead_letter_topic(&self.shared, outgoing.record.topic());
+            return Some(outgoing.smaller(topic));
+        }
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.fail(format!("the producer failed: {error}"));
+        }
+        if self.has_ended() {
+            return None;
+        }
+        let topic = &outgoing.topic;
+        let summarize = |count| warn!(target: TARGET, "Kafka rejected {count} more records; they are sent again.");
+        if self.shared.log.allows("rejected", summarize) {
+            warn!(target: TARGET, topic = %topic, reason = %error, "Kafka rejected a record; it is sent again.");
+        }
+        debug!(target: TARGET, topic = %topic, offset = outgoing.record.offset, reason = %error, "Rejected by Kafka.");
+        tokio::time::sleep(wait::REJECTED).await;
+        Some(outgoing)
+    }
+}

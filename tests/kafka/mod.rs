@@ -1,0 +1,3 @@
+//! The server with a real Kafka broker.
+
+mod harness;
