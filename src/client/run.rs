@@ -436,8 +436,9 @@ impl AnswerWriter {
     fn sync(&mut self, output: &mut RunOutput, wait: bool) -> Result<(), RunError> {
         output.sync()?;
         if let Some(commits) = &self.commits {
-            commits.commit(&self.answered, wait)?;
-            self.answered.clear();
+            if commits.commit(&self.answered, wait)? {
+                self.answered.clear();
+            }
         }
         Ok(())
     }

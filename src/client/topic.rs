@@ -194,8 +194,9 @@ pub(super) trait RecordReader: Send {
 
 /// Commits the offsets of answered records to the group.
 pub(super) trait OffsetCommits: Send + Sync {
-    /// Commits offsets. Without `wait`, failures are reported by a later call.
-    fn commit(&self, offsets: &PartitionOffsets, wait: bool) -> Result<(), TopicError>;
+    /// Commits offsets. Without `wait`, failures are reported by a later call, and nothing is committed while an earlier commit has
+    /// no answer. Returns whether these offsets were taken.
+    fn commit(&self, offsets: &PartitionOffsets, wait: bool) -> Result<bool, TopicError>;
 
     /// Stops the reader.
     fn close(&self);

@@ -1,3 +1,4 @@
 //! The server with a real Kafka broker.
 
 mod harness;
+mod infer;

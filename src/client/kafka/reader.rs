@@ -30,6 +30,12 @@ pub(super) const ID_HEADER: &str = "mlserver-request-id";
 /// How long to wait for the next record before a batch goes out as it is.
 const POLL: Duration = Duration::from_millis(200);
 
+/// How long the last commit waits for the one before it.
+const COMMIT_WAIT: Duration = Duration::from_secs(10);
+
+/// How many events are handled between two attempts to query the brokers.
+const EVENTS: usize = 50;
+
 /// Bounds on what librdkafka reads ahead.
 const DEFAULTS: [(&str, &str); 2] = [("queued.max.messages.kbytes", "16384"), ("fetch.max.bytes", "16777216")];
 
@@ -59,6 +65,8 @@ struct ReaderContext {
     watch: BrokerWatch,
     /// The failure of a commit that nobody waited for.
     commit_failure: Mutex<Option<KafkaError>>,
+    /// Such a commit has no answer yet. While no broker is there, librdkafka keeps commits, and does not keep their order.
+    is_committing: AtomicBool,
 }
 
 impl ClientContext for ReaderContext {
@@ -74,6 +82,7 @@ impl ClientContext for ReaderContext {
 impl ConsumerContext for ReaderContext {
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
         *self.commit_failure.lock() = result.err();
+        self.is_committing.store(false, Ordering::Release);
     }
 }
 
@@ -203,7 +212,7 @@ impl OpenInput {
         config.set("auto.offset.reset", "error");
         config.set("enable.partition.eof", "true");
         let watch = BrokerWatch::new(&address.servers, observer);
-        let context = ReaderContext { watch, commit_failure: Mutex::default() };
+        let context = ReaderContext { watch, commit_failure: Mutex::default(), is_committing: AtomicBool::new(false) };
         let consumer = config.create_with_context(context).map_err(|error| not_created(&error))?;
         let (topic, group) = (address.topic.as_str().into(), options.group.clone());
         Ok(Self { consumer, topic, group, closed: AtomicBool::new(false) })
@@ -231,7 +240,8 @@ impl OpenInput {
         observer: &dyn Observer,
     ) -> Result<BTreeMap<i32, PartitionRange>, TopicError> {
         let (watch, topic, timeout) = (&self.consumer.context().watch, &*self.topic, options.timeout);
-        let serve = || drop(self.consumer.poll(Duration::ZERO));
+        // Each call handles one event.
+        let serve = || (0..EVENTS).for_each(|_| drop(self.consumer.poll(Duration::ZERO)));
         let partitions = watch.partitions(self.consumer.client(), address, timeout, serve)?;
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for partition in &partitions {
@@ -298,7 +308,7 @@ impl OpenInput {
 }
 
 impl OffsetCommits for OpenInput {
-    fn commit(&self, offsets: &PartitionOffsets, wait: bool) -> Result<(), TopicError> {
+    fn commit(&self, offsets: &PartitionOffsets, wait: bool) -> Result<bool, TopicError> {
         let context = self.consumer.context();
         if let Some(error) = context.commit_failure.lock().take()
             && !is_transient(error.rdkafka_error_code())
@@ -306,16 +316,25 @@ impl OffsetCommits for OpenInput {
             return Err(self.commit_failed(&error));
         }
         if offsets.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let list = self.list(offsets).map_err(|error| self.commit_failed(&error))?;
         if !wait {
-            return self.consumer.commit(&list, CommitMode::Async).map_err(|error| self.commit_failed(&error));
+            if context.is_committing.swap(true, Ordering::AcqRel) {
+                return Ok(false);
+            }
+            let taken = self.consumer.commit(&list, CommitMode::Async);
+            return taken.map(|()| true).map_err(|error| self.commit_failed(&error));
         }
         let start = Instant::now();
+        while context.is_committing.load(Ordering::Acquire) && start.elapsed() < COMMIT_WAIT {
+            // The reader has ended, or its records are not needed any more.
+            drop(self.consumer.poll(super::PAUSE));
+            context.watch.waiting(start, BROKER_TIMEOUT);
+        }
         loop {
             match self.consumer.commit(&list, CommitMode::Sync) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(error) if is_transient(error.rdkafka_error_code()) => {}
                 Err(error) => return Err(self.commit_failed(&error)),
             }
