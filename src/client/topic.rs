@@ -153,7 +153,6 @@ fn with_port(server: &str) -> Option<String> {
 
 /// Where a record was read from, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(not(any(test, feature = "kafka")), expect(dead_code, reason = "only topics have records"))]
 pub(super) struct RecordOrigin {
     pub(super) partition: i32,
     pub(super) offset: i64,

@@ -87,8 +87,8 @@ impl ConsumerContext for ReaderContext {
 }
 
 impl TopicReader {
-    /// Opens a topic. Each partition is read from the offset that the group has committed, from that in `answered`, or from its
-    /// beginning, whichever is last.
+    /// Opens a topic. Each partition is read from the offset that the group has committed, from that in `answered` or from its
+    /// beginning if these are later.
     pub(in crate::client) fn open(
         address: &TopicAddress,
         options: &TopicOptions,
