@@ -27,7 +27,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
-            [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file')
+            [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
@@ -59,12 +59,14 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;infer' {
-            [CompletionResult]::new('-i', '-i', [CompletionResultType]::ParameterName, 'Input file, `-` for standard input [env: MLSERVER_INFER_INPUT_DATA_PATH]')
-            [CompletionResult]::new('--input-data-path', '--input-data-path', [CompletionResultType]::ParameterName, 'Input file, `-` for standard input [env: MLSERVER_INFER_INPUT_DATA_PATH]')
+            [CompletionResult]::new('-i', '-i', [CompletionResultType]::ParameterName, 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]')
+            [CompletionResult]::new('--input-data-path', '--input-data-path', [CompletionResultType]::ParameterName, 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]')
             [CompletionResult]::new('--input-format', '--input-format', [CompletionResultType]::ParameterName, 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests]')
             [CompletionResult]::new('--column-type', '--column-type', [CompletionResultType]::ParameterName, 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]')
-            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]')
-            [CompletionResult]::new('--output-data-path', '--output-data-path', [CompletionResultType]::ParameterName, 'Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]')
+            [CompletionResult]::new('-o', '-o', [CompletionResultType]::ParameterName, 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]')
+            [CompletionResult]::new('--output-data-path', '--output-data-path', [CompletionResultType]::ParameterName, 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]')
+            [CompletionResult]::new('--kafka-group', '--kafka-group', [CompletionResultType]::ParameterName, 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]')
+            [CompletionResult]::new('--kafka-config', '--kafka-config', [CompletionResultType]::ParameterName, 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]')
             [CompletionResult]::new('-u', '-u', [CompletionResultType]::ParameterName, 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]')
             [CompletionResult]::new('--url', '--url', [CompletionResultType]::ParameterName, 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]')
             [CompletionResult]::new('--embedded', '--embedded', [CompletionResultType]::ParameterName, 'Load the model of FOLDER, or a model file, in this process instead of using a server')
@@ -91,7 +93,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--rate', '--rate', [CompletionResultType]::ParameterName, 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]')
             [CompletionResult]::new('--summary', '--summary', [CompletionResultType]::ParameterName, 'Summary format: text on standard error, or one JSON object on standard output (on standard error if the answers go to standard output)')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
-            [CompletionResult]::new('--resume', '--resume', [CompletionResultType]::ParameterName, 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows')
+            [CompletionResult]::new('--resume', '--resume', [CompletionResultType]::ParameterName, 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows; a run that reads a topic always resumes')
             [CompletionResult]::new('-b', '-b', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]')
             [CompletionResult]::new('--binary-data', '--binary-data', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]')
             [CompletionResult]::new('--no-binary-data', '--no-binary-data', [CompletionResultType]::ParameterName, 'Send tensors as JSON')
@@ -270,7 +272,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         }
         'mlserver;help' {
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
-            [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file')
+            [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')

@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, Args, ValueEnum};
 
 const INPUT: &str = "Input";
 const OUTPUT: &str = "Output";
+const KAFKA: &str = "Kafka";
 const SERVER: &str = "Server";
 const CONCURRENCY: &str = "Concurrency";
 const REPORTING: &str = "Reporting";
@@ -51,6 +52,8 @@ variables! {
     INPUT_DATA_PATH: "input_data_path", "", "";
     INPUT_FORMAT: "input_format", "", "by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests";
     OUTPUT_DATA_PATH: "output_data_path", "", "";
+    KAFKA_GROUP: "kafka_group", "", "mlserver-infer";
+    KAFKA_CONFIG: "kafka_config", ", as a JSON object", "";
     URL: "url", "", "localhost:8080, or localhost:8081 with --transport grpc";
     MODEL_NAME: "model_name", "", "";
     MODEL_VERSION: "model_version", "", "chosen by the server";
@@ -89,7 +92,7 @@ fn describe(arg: Arg) -> Arg {
     arg.help(format!("{help} [env: {}]{default}", names.join(", ")))
 }
 
-/// Run batch inference over a file
+/// Run batch inference over a file or a Kafka topic
 ///
 /// Arguments override environment variables. --no-binary-data, --no-use-ssl, --no-insecure, --no-http2 and --no-verbose switch off
 /// what a variable switches on.
@@ -100,7 +103,7 @@ fn describe(arg: Arg) -> Arg {
 #[derive(Debug, Default, Args)]
 #[command(mut_args = describe)]
 pub struct InferArgs {
-    /// Input file, `-` for standard input
+    /// Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC
     #[arg(short, long, value_name = "PATH", help_heading = INPUT)]
     pub input_data_path: Option<PathBuf>,
 
@@ -112,13 +115,22 @@ pub struct InferArgs {
     #[arg(long = "column-type", value_name = "COLUMN=DATATYPE", help_heading = INPUT)]
     pub column_types: Vec<String>,
 
-    /// Output file, `-` for standard output; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines
+    /// Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines
     #[arg(short, long, value_name = "PATH", help_heading = OUTPUT)]
     pub output_data_path: Option<PathBuf>,
 
-    /// Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows
+    /// Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows; a run that
+    /// reads a topic always resumes
     #[arg(long, help_heading = OUTPUT)]
     pub resume: bool,
+
+    /// Consumer group of the input topic: a run continues after the offsets that it has committed
+    #[arg(long, value_name = "GROUP", help_heading = KAFKA)]
+    pub kafka_group: Option<String>,
+
+    /// librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", help_heading = KAFKA)]
+    pub kafka_config: Vec<String>,
 
     /// Server address, as HOST:PORT with an optional path
     #[arg(short, long, help_heading = SERVER)]

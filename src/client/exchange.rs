@@ -53,6 +53,7 @@ impl Exchange {
         results.resize_with(rows.len(), || None);
         let (groups, invalid) = match rows {
             InputRows::Requests(lines) => request::prepare(lines),
+            InputRows::Records(records, _) => request::prepare_records(records),
             InputRows::Delimited(columns, records) => {
                 RequestGroup::of_table(table::csv::build_request(&columns, &records))
             }

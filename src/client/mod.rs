@@ -1,4 +1,5 @@
-//! The client behind `mlserver infer`: sends the requests of a file to a server or a model, and writes the answers in order.
+//! The client behind `mlserver infer`: sends the requests of a file or a topic to a server or a model, and writes the answers in
+//! order.
 //!
 //! An [`InputSource`] reads the file in batches of as many rows as a request has. [`Run`] keeps several batches in flight, as many
 //! as [`Concurrency`] finds useful, and writes the answers to a [`RunOutput`] in the order of the file. Between them, [`exchange`]
@@ -13,6 +14,8 @@ mod endpoint;
 mod exchange;
 mod failure;
 mod grpc;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod latency;
 mod lines;
 mod output;
@@ -26,6 +29,7 @@ mod source;
 mod stats;
 mod status;
 mod table;
+mod topic;
 
 use std::fmt;
 
@@ -44,8 +48,9 @@ pub use output::{AnsweredIds, OutputError, OutputState, OutputTarget, RunOutput,
 pub use pace::RequestSpacing;
 pub use rest::{RestClient, TransportOptions};
 pub use run::{Run, RunError, RunOptions, RunOutcome};
-pub use source::{InputError, InputSource, SourceFormat};
+pub use source::{InputError, InputOrigin, InputSource, SourceFormat};
 pub use stats::{RunStats, StatsSnapshot};
+pub use topic::{PartitionOffsets, TopicAddress, TopicError, TopicOptions};
 
 /// The memory limit for rows that have been read and whose answers have not been written, in bytes.
 pub const MEMORY: usize = 32 << 20;

@@ -9,13 +9,19 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::Deserialize;
+use tokio::sync::Notify;
 
+use super::Observer;
 use super::convert::{self, OutputFormat};
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
+use super::topic::{
+    self, Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions,
+};
 
 /// The suffix of the file until it is complete.
 const PARTIAL_SUFFIX: &str = ".partial";
@@ -27,6 +33,7 @@ const COLUMNS_SUFFIX: &str = ".columns";
 pub enum OutputTarget {
     Stdout,
     File(PathBuf),
+    Topic(TopicAddress),
 }
 
 /// An open output.
@@ -40,6 +47,7 @@ enum OutputHandle {
     /// A pipe, a terminal, `/dev/null`: a file that cannot be renamed.
     Special(File),
     Regular(PartialFile),
+    Topic(Box<dyn RecordWriter>),
     /// The output of an earlier run, which is complete.
     Complete(CompleteFile),
 }
@@ -101,6 +109,11 @@ pub enum OutputError {
          columns: remove it, or choose another output (files of JSON lines can be extended)", path.display()
     )]
     CompleteColumns { path: PathBuf, rows: u64 },
+    #[error(
+        "`{}` is the complete output of an earlier run, whose records are not read again: --resume adds the answers to later \
+         records; or choose another output", path.display()
+    )]
+    CompleteRecords { path: PathBuf },
     #[error("cannot write to {name}; the answers written before are kept")]
     Write { name: String, source: io::Error },
     #[error("cannot convert the answers to columns in `{}`; all of them are in `{}`", to.display(), from.display())]
@@ -112,6 +125,8 @@ pub enum OutputError {
     /// The reader of the answers has closed the pipe.
     #[error("the reader of the answers has closed the pipe")]
     Closed,
+    #[error(transparent)]
+    Topic(#[from] TopicError),
 }
 
 impl fmt::Debug for RunOutput {
@@ -124,6 +139,53 @@ impl RunOutput {
     /// Writes to a stream, `name` in messages.
     pub fn stream(writer: Box<dyn Write + Send>, name: &str) -> Self {
         Self { to: OutputHandle::Stream(writer), name: name.to_owned() }
+    }
+
+    /// Writes to a topic.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the topic cannot be written to.
+    pub fn topic(
+        address: &TopicAddress,
+        options: &TopicOptions,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, OutputError> {
+        let writer = topic::open_writer(address, options, observer)?;
+        Ok(Self { to: OutputHandle::Topic(writer), name: format!("`{address}`") })
+    }
+
+    /// Opens the output for answers to records of a topic. It continues the output of an interrupted run, whose records may not be
+    /// read again, and with `extend` that of a complete run.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunOutput::resume`].
+    pub fn of_records(path: &Path, extend: bool) -> Result<(Self, OutputState), OutputError> {
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+            return Ok((Self::create(path)?.0, OutputState::default()));
+        }
+        if !extend && path.is_file() && !partial_of(path).exists() {
+            return Err(OutputError::CompleteRecords { path: path.to_owned() });
+        }
+        Self::resume(path)
+    }
+
+    /// Returns the offsets of a topic up to which the output has the answers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, or has other answers than those to records of the topic.
+    pub fn answered_offsets(&self, topic: &str) -> Result<PartitionOffsets, OutputError> {
+        match &self.to {
+            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Topic(_) => Ok(PartitionOffsets::new()),
+            OutputHandle::Regular(PartialFile { partial, .. }) => answered_offsets(partial, topic),
+            OutputHandle::Complete(CompleteFile { target, form: OutputFormat::Lines, .. }) => {
+                answered_offsets(target, topic)
+            }
+            // Columns have no offsets, but those of the group are behind them.
+            OutputHandle::Complete(_) => Ok(PartitionOffsets::new()),
+        }
     }
 
     /// Starts a new output. Also returns how many answers of an interrupted run the first answer drops.
@@ -171,7 +233,7 @@ impl RunOutput {
     /// Fails if the file cannot be read.
     pub fn answered_ids(&self) -> Result<AnsweredIds, OutputError> {
         match &self.to {
-            OutputHandle::Stream(_) | OutputHandle::Special(_) => {
+            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Topic(_) => {
                 Ok(AnsweredIds { ids: Box::new(std::iter::empty()), path: PathBuf::from(&self.name) })
             }
             OutputHandle::Regular(PartialFile { partial, .. }) => AnsweredIds::of_lines(partial),
@@ -220,19 +282,40 @@ impl RunOutput {
         Ok(Self { to: OutputHandle::Regular(output), name: self.name })
     }
 
-    /// Writes complete lines.
+    /// Writes complete lines. `records` has what else a record of a topic has, for each line.
     ///
     /// # Errors
     ///
     /// Fails if the disk is full or the reader has closed the pipe. Some of the lines may have been written.
-    pub fn write(&mut self, lines: &[u8]) -> Result<(), OutputError> {
+    pub(super) fn write(&mut self, lines: &[u8], records: &[OutputRecord]) -> Result<Delivery, OutputError> {
         let written = match &mut self.to {
+            OutputHandle::Topic(writer) => return Ok(writer.write(lines, records)?),
             OutputHandle::Stream(stream) => stream.write_all(lines).and_then(|()| stream.flush()),
             OutputHandle::Special(file) => file.write_all(lines),
             OutputHandle::Regular(output) => output.replace_stale().and_then(|()| output.file.write_all(lines)),
             OutputHandle::Complete(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         };
-        written.map_err(|source| self.failed(source))
+        written.map(|()| Delivery::default()).map_err(|source| self.failed(source))
+    }
+
+    /// Returns the failure of a delivery, if there was one.
+    pub(super) fn check(&self) -> Result<(), OutputError> {
+        if let OutputHandle::Topic(writer) = &self.to { Ok(writer.check()?) } else { Ok(()) }
+    }
+
+    /// Notified when a delivery is done or has failed.
+    pub(super) fn delivered(&self) -> Arc<Notify> {
+        if let OutputHandle::Topic(writer) = &self.to { writer.delivered() } else { Arc::default() }
+    }
+
+    /// Returns the limit on a line with its id and key, if lines become records.
+    pub(super) fn record_limit(&self) -> Option<usize> {
+        if let OutputHandle::Topic(writer) = &self.to { Some(writer.limit()) } else { None }
+    }
+
+    /// Reports whether answers are on disk only after [`RunOutput::sync`].
+    pub(super) const fn is_synced(&self) -> bool {
+        matches!(self.to, OutputHandle::Regular(_))
     }
 
     fn failed(&self, source: io::Error) -> OutputError {
@@ -249,8 +332,8 @@ impl RunOutput {
     /// Fails if the disk does.
     pub fn sync(&mut self) -> Result<(), OutputError> {
         let synced = match &mut self.to {
-            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Complete(_) => Ok(()),
             OutputHandle::Regular(output) => output.file.sync_data(),
+            _ => Ok(()),
         };
         synced.map_err(|source| self.failed(source))
     }
@@ -297,7 +380,7 @@ impl RunOutput {
     pub fn partial(&self) -> Option<&Path> {
         match &self.to {
             OutputHandle::Regular(output) => Some(&output.partial),
-            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Complete(_) => None,
+            _ => None,
         }
     }
 }
@@ -470,6 +553,39 @@ impl AnsweredIds {
     }
 }
 
+/// Reads up to which offsets a file has the answers to the records of a topic.
+fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, OutputError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        parameters: RecordParameters,
+    }
+
+    #[derive(Deserialize)]
+    struct RecordParameters {
+        kafka_topic: String,
+        kafka_partition: i32,
+        kafka_offset: i64,
+    }
+
+    let read = |source| OutputError::Read { path: path.to_owned(), source };
+    let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(read)?);
+    let (mut offsets, mut line) = (PartitionOffsets::new(), Vec::new());
+    for row in 1.. {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(read)? == 0 {
+            break;
+        }
+        let answer = serde_json::from_slice(&line).ok().filter(|Answer { parameters }| parameters.kafka_topic == topic);
+        let Some(Answer { parameters }) = answer else {
+            let reason = format!("its line {row} is not the answer to a record of the topic `{topic}`");
+            return Err(OutputError::Foreign { path: path.to_owned(), reason });
+        };
+        let next = offsets.entry(parameters.kafka_partition).or_default();
+        *next = parameters.kafka_offset.saturating_add(1).max(*next);
+    }
+    Ok(offsets)
+}
+
 fn cut(file: &mut File, end: u64) -> io::Result<()> {
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end)).map(drop)
@@ -539,7 +655,7 @@ mod tests {
         let path = folder.path().join("out.jsonl");
         let (mut output, lost) = RunOutput::create(&path).unwrap();
         assert_eq!(lost, 0);
-        output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes()).unwrap();
+        output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes(), &[]).unwrap();
         assert!(
             matches!(RunOutput::resume(&path), Err(OutputError::Busy { .. })),
             "the first run still holds the lock"
@@ -550,7 +666,7 @@ mod tests {
         let (mut output, resumed) = RunOutput::resume(&path).unwrap();
         let expected = OutputState { rows: 3, failed: 1, complete: false };
         assert_eq!(resumed, expected);
-        output.write(line(3, false).as_bytes()).unwrap();
+        output.write(line(3, false).as_bytes(), &[]).unwrap();
         output.finish().unwrap();
         let complete = line(0, false) + &line(1, true) + &line(2, false) + &line(3, false);
         assert_eq!(fs::read_to_string(&path).unwrap(), complete);
@@ -604,7 +720,7 @@ mod tests {
         drop(output);
         assert_eq!(partial(), Some(line(0, false) + &line(1, false)));
         let (mut output, _) = RunOutput::create(&path).unwrap();
-        output.write(line(0, true).as_bytes()).unwrap();
+        output.write(line(0, true).as_bytes(), &[]).unwrap();
         drop(output);
         assert_eq!(partial(), Some(line(0, true)));
         let (output, _) = RunOutput::create(&path).unwrap();
@@ -649,7 +765,7 @@ mod tests {
         let mut output = output.reopen(2).unwrap();
         assert!(!path.exists() && partial_of(&path).exists());
         drop(RunOutput::resume(&path).unwrap_err());
-        output.write(line(2, false).as_bytes()).unwrap();
+        output.write(line(2, false).as_bytes(), &[]).unwrap();
         output.finish().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), complete + &line(2, false));
 
@@ -668,7 +784,7 @@ mod tests {
     #[test]
     fn output_write_full_disk_is_an_error() {
         let (mut output, _) = RunOutput::create(Path::new("/dev/full")).unwrap();
-        let error = output.write(b"x\n").unwrap_err();
+        let error = output.write(b"x\n", &[]).unwrap_err();
         assert_eq!(error.to_string(), "cannot write to `/dev/full`; the answers written before are kept");
     }
 }

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::lines::{InputLine, MAX_LINE};
 use super::table::TableRequest;
+use super::topic::RecordRow;
 use crate::types::json::{JsonRequest, ReadError, read_request_with};
 use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{InferenceRequest, Tensor, TensorRule};
@@ -36,18 +37,27 @@ pub(super) struct InvalidRow {
     pub(super) message: String,
 }
 
-/// Reads requests and groups those that differ only in their rows.
+/// Reads the requests of a file's lines and groups those that differ only in their rows.
 pub(super) fn prepare(lines: Vec<InputLine>) -> (Vec<RequestGroup>, Vec<InvalidRow>) {
+    prepare_rows("line", lines.into_iter().map(|line| RecordRow { id: None, line }))
+}
+
+/// Reads the requests of a topic's records and groups those that differ only in their rows.
+pub(super) fn prepare_records(records: Vec<RecordRow>) -> (Vec<RequestGroup>, Vec<InvalidRow>) {
+    prepare_rows("record", records)
+}
+
+fn prepare_rows(noun: &str, rows: impl IntoIterator<Item = RecordRow>) -> (Vec<RequestGroup>, Vec<InvalidRow>) {
     let (mut forms, mut invalid) = (Vec::<(Option<BatchKey>, Vec<(GroupMember, InferenceRequest)>)>::new(), Vec::new());
-    for (position, line) in lines.into_iter().enumerate() {
-        let incoming = match read(&line) {
+    for (position, RecordRow { id, line }) in rows.into_iter().enumerate() {
+        let incoming = match read(&line, noun) {
             Ok(incoming) => incoming,
             Err(message) => {
-                invalid.push(InvalidRow { position, id: line_id(&line), message });
+                invalid.push(InvalidRow { position, id: id.or_else(|| line_id(&line)), message });
                 continue;
             }
         };
-        let id = incoming.id.filter(|id| !id.is_empty()).unwrap_or_else(new_id);
+        let id = id.or_else(|| incoming.id.filter(|id| !id.is_empty())).unwrap_or_else(new_id);
         let request = incoming.request;
         // Merged parameters become lists, which only some servers split again.
         let is_plain = |input: &Tensor| input.parameters.others.is_empty();
@@ -110,18 +120,18 @@ fn new_id() -> String {
 }
 
 /// Reads a request: an object with `inputs`, a list of inputs, or one input.
-fn read(line: &InputLine) -> Result<JsonRequest, String> {
+fn read(line: &InputLine, noun: &str) -> Result<JsonRequest, String> {
     let text = match line {
         InputLine::Text(text) => text.trim_ascii(),
         InputLine::TooLong(found) => {
-            return Err(format!("the line has {found} bytes, over the limit of {MAX_LINE}"));
+            return Err(format!("the {noun} has {found} bytes, over the limit of {MAX_LINE}"));
         }
     };
     // The model may be in Python.
     let read_request = |text: &[u8]| read_request_with(text, None, TensorRule::AsSent);
     let wrapped = |start: &[u8], end: &[u8]| read_request(&[start, text, end].concat());
     let read = match text.first() {
-        None => return Err("the line is empty".to_owned()),
+        None => return Err(format!("the {noun} is empty")),
         Some(b'[') => wrapped(b"{\"inputs\":", b"}"),
         Some(_) => match read_request(text) {
             Err(missing @ ReadError::Missing { .. }) => wrapped(b"{\"inputs\":[", b"]}").map_err(|_| missing),

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::topic::{RecordOrigin, RecordOrigins};
 use crate::types::json::{NonFinite, WriteOptions, write_response};
 use crate::types::{InferenceResponse, Tensor};
 
@@ -55,12 +56,37 @@ pub(super) struct RowFailure {
     pub(super) code: Option<String>,
 }
 
-/// Writes the line of the row at `index` of the input, or returns why the answer cannot be written.
-fn write_answer(lines: &mut Vec<u8>, index: u64, id: Option<String>, answered: RowAnswer) -> Result<(), String> {
+/// A row's place in the input.
+#[derive(Clone, Copy)]
+struct RowPlace<'a> {
+    index: u64,
+    /// The record of a topic.
+    record: Option<(&'a str, &'a RecordOrigin)>,
+}
+
+impl RowPlace<'_> {
+    fn parameters(&self) -> Map<String, Value> {
+        let mut parameters = Map::new();
+        parameters.insert("batch_index".to_owned(), self.index.into());
+        if let Some((topic, RecordOrigin { partition, offset, .. })) = self.record {
+            parameters.insert("kafka_topic".to_owned(), topic.into());
+            parameters.insert("kafka_partition".to_owned(), (*partition).into());
+            parameters.insert("kafka_offset".to_owned(), (*offset).into());
+        }
+        parameters
+    }
+}
+
+/// Writes the line of a row, or returns why the answer cannot be written.
+fn write_answer(
+    lines: &mut Vec<u8>,
+    place: RowPlace<'_>,
+    id: Option<String>,
+    answered: RowAnswer,
+) -> Result<(), String> {
     let RowAnswer { mut response, inference_id } = answered;
     response.id = id.unwrap_or_default();
-    let mut parameters = Map::with_capacity(2 + response.parameters.others.len());
-    parameters.insert("batch_index".to_owned(), index.into());
+    let mut parameters = place.parameters();
     parameters.insert("inference_id".to_owned(), inference_id.into());
     for (key, value) in std::mem::take(&mut response.parameters.others) {
         // The model's parameters do not override the row's index and request.
@@ -80,8 +106,8 @@ fn has_infinity(tensor: &Tensor) -> bool {
         || tensor.elements::<f64>().is_some_and(|values| values.iter().any(|value| value.is_infinite()))
 }
 
-fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &RowFailure) {
-    let mut line = json!({"parameters": {"batch_index": index}});
+fn write_failure(lines: &mut Vec<u8>, place: RowPlace<'_>, id: Option<String>, failed: &RowFailure) {
+    let mut line = json!({"parameters": place.parameters()});
     let mut error = Map::new();
     error.insert("status".to_owned(), failed.stage.name().into());
     error.insert("msg".to_owned(), failed.message.clone().into());
@@ -94,20 +120,49 @@ fn write_failure(lines: &mut Vec<u8>, index: u64, id: Option<String>, failed: &R
     lines.push(b'\n');
 }
 
-/// Writes the lines of rows, the first of which is at index `first` of the input. Returns them with the failures, by index.
-pub(super) fn write_lines(first: u64, rows: Vec<RowResult>) -> (Vec<u8>, Vec<(u64, RowFailure)>) {
-    let (mut lines, mut failures) = (Vec::with_capacity(rows.len() * 256), Vec::new());
-    for (index, RowResult { id, outcome }) in (first..).zip(rows) {
-        let written = outcome.and_then(|answered| {
+/// The lines of rows.
+#[derive(Debug, Default)]
+pub(super) struct WrittenLines {
+    pub(super) lines: Vec<u8>,
+    /// By index.
+    pub(super) failures: Vec<(u64, RowFailure)>,
+    /// The id of each row, if the lines become records.
+    pub(super) ids: Vec<Option<String>>,
+}
+
+/// Writes the lines of rows, the first of which is at index `first` of the input. `limit` is that on a record with its key and its id,
+/// if the lines become records.
+pub(super) fn write_lines(
+    first: u64,
+    rows: Vec<RowResult>,
+    origins: Option<&RecordOrigins>,
+    limit: Option<usize>,
+) -> WrittenLines {
+    let mut written = WrittenLines { lines: Vec::with_capacity(rows.len() * 256), ..WrittenLines::default() };
+    for (position, (index, RowResult { id, outcome })) in (first..).zip(rows).enumerate() {
+        let record = origins.and_then(|origins| Some((&*origins.topic, origins.records.get(position)?)));
+        let (place, start) = (RowPlace { index, record }, written.lines.len());
+        if limit.is_some() {
+            written.ids.push(id.clone().filter(|id| !id.is_empty()));
+        }
+        let outcome = outcome.and_then(|answered| {
             let wrong = |message| RowFailure { stage: FailureStage::Postprocessing, message, code: None };
-            write_answer(&mut lines, index, id.clone(), answered).map_err(wrong)
+            write_answer(&mut written.lines, place, id.clone(), answered).map_err(wrong)?;
+            let key = record.and_then(|(_, record)| record.key.as_ref()).map_or(0, Vec::len);
+            let size = written.lines.len() - start + key + id.as_ref().map_or(0, String::len);
+            let Some(limit) = limit.filter(|limit| size > *limit) else { return Ok(()) };
+            written.lines.truncate(start);
+            Err(wrong(format!(
+                "the answer has {size} bytes, over the limit of {limit} on a record (--kafka-config message.max.bytes=BYTES raises \
+                 it, if the topic allows that)"
+            )))
         });
-        if let Err(failed) = written {
-            write_failure(&mut lines, index, id, &failed);
-            failures.push((index, failed));
+        if let Err(failed) = outcome {
+            write_failure(&mut written.lines, place, id, &failed);
+            written.failures.push((index, failed));
         }
     }
-    (lines, failures)
+    written
 }
 
 #[cfg(test)]
@@ -139,7 +194,8 @@ mod tests {
             RowResult { id: None, outcome: Err(bad) },
             RowResult { id: None, outcome: Ok(answered(vec![infinite, nan], &json!({}))) },
         ];
-        let (lines, failures) = write_lines(7, rows);
+        let WrittenLines { lines, failures, ids } = write_lines(7, rows, None, None);
+        assert!(ids.is_empty());
         let expected = [
             r#"{"model_name":"m","id":"a","parameters":{"batch_index":7,"inference_id":"r","k":1},"outputs":[{"name":"t","shape":[1],"datatype":"INT64","data":[6]}]}"#,
             r#"{"parameters":{"batch_index":8},"id":"b","error":{"status":"inference error","msg":"no \"x\"","code":"400"}}"#,
@@ -156,9 +212,31 @@ mod tests {
         let data = TensorData::Variable([[0xff_u8]].iter().collect::<BytesElements>());
         let (name, datatype, parameters) = ("t".to_owned(), Datatype::Bytes, Parameters::new());
         let tensor = Tensor { name, datatype, shape: vec![1], parameters, data, nested: false };
-        let (lines, failures) =
-            write_lines(0, vec![RowResult { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }]);
+        let rows = vec![RowResult { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }];
+        let WrittenLines { lines, failures, .. } = write_lines(0, rows, None, None);
         assert!(lines.starts_with(FAILURE_PREFIX) && lines.ends_with(b"}\n"));
         assert_eq!(failures[0].1.stage, FailureStage::Postprocessing);
+    }
+
+    #[test]
+    fn write_lines_of_records_name_them_and_have_a_limit() {
+        let row = |id: &str, count: usize| {
+            let total = Tensor::from_elements("t", vec![count], &vec![6_i64; count]).unwrap();
+            RowResult { id: Some(id.to_owned()), outcome: Ok(answered(vec![total], &json!({}))) }
+        };
+        let origin = |offset| RecordOrigin { partition: 3, offset, key: Some(vec![b'k'; 10]) };
+        let origins = RecordOrigins { topic: "in".into(), records: vec![origin(5), origin(8)] };
+        let WrittenLines { lines, failures, ids } =
+            write_lines(0, vec![row("a", 1), row("b", 500)], Some(&origins), Some(400));
+        let lines: Vec<Value> =
+            String::from_utf8(lines).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let place = |index: u64, offset: i64| json!({"batch_index": index, "kafka_topic": "in", "kafka_partition": 3, "kafka_offset": offset});
+        let mut first = place(0, 5);
+        first["inference_id"] = json!("r");
+        assert_eq!((&lines[0]["parameters"], &lines[1]["parameters"]), (&first, &place(1, 8)));
+        assert_eq!(ids, [Some("a".to_owned()), Some("b".to_owned())]);
+        let message = lines[1]["error"]["msg"].as_str().unwrap();
+        assert!(message.starts_with("the answer has ") && message.contains("over the limit of 400"), "{message}");
+        assert_eq!(failures.len(), 1);
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! A thread reads batches, and a task sends each one when there is a slot and memory for it. The run itself waits for the answers in
 //! the order of the input and writes them. A row is done when its line has been written, so an interrupted run loses nothing and
-//! repeats only the requests that were in flight.
+//! repeats only the requests that were in flight. The offsets of a topic's records are committed when their answers are on disk, or
+//! have been delivered to another topic.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::{ConcurrencyGate, Exchange, ExchangeError, GatePermit};
 use super::output::{OutputError, RunOutput};
 use super::pace::{RateLimiter, RequestSpacing};
-use super::row::{RowFailure, write_lines};
+use super::row::{RowFailure, WrittenLines, write_lines};
 use super::source::{InputBatch, InputError, InputSource};
 use super::stats::CountedTarget;
+use super::topic::{Delivery, OffsetCommits, OutputRecord, PartitionOffsets, RecordOrigins, TopicError};
 use super::{Backoff, Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RunStats};
 
 /// How many batches may have been sent before the first of them is written.
@@ -31,6 +34,8 @@ const WRITE_BLOCK: usize = 256 << 10;
 const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 /// How often written answers are synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// How often offsets are committed if the output need not be synced before.
+const COMMIT_INTERVAL: Duration = FLUSH_INTERVAL;
 /// How many failed rows are reported. All of them have a line in the output.
 const MAX_REPORTED_FAILURES: u64 = 10;
 /// Smaller batches count as this many bytes when the ratio of answer size to request size is learned.
@@ -72,6 +77,8 @@ pub enum RunError {
     Input(#[from] InputError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Commit(#[from] TopicError),
     #[error("a request task panicked; this is a bug in mlserver")]
     Panicked(#[source] JoinError),
     #[error("the input reader panicked; this is a bug in mlserver")]
@@ -95,10 +102,10 @@ type ReadBatch = Result<Option<(InputBatch, OwnedSemaphorePermit)>, InputError>;
 
 /// A batch that was answered.
 struct AnsweredBatch {
-    lines: Vec<u8>,
+    written: WrittenLines,
     rows: u64,
     bytes: u64,
-    failures: Vec<(u64, RowFailure)>,
+    origins: Option<RecordOrigins>,
     memory: OwnedSemaphorePermit,
 }
 
@@ -166,6 +173,7 @@ impl Run {
     ) -> Result<(), RunError> {
         let Self { target, options, stats, observer, stop } = self;
         let memory = MemoryBudget::new();
+        let (commits, record_limit) = (source.commits(), output.record_limit());
         // Cancelled when the run is over, even with requests in flight.
         let over = CancellationToken::new();
         let batches = spawn_reader(source, options.batch_size, memory.clone())?;
@@ -181,12 +189,26 @@ impl Run {
             exchange: Arc::clone(&exchange),
             memory: sender_memory,
             options,
+            record_limit,
             stopped_early: sender_stopped,
         };
         let sending = tokio::spawn(sending.send_all(batches, sender, over.clone()));
-        let written = AnswerWriter { exchange, block: Vec::new(), stopped_early }.write_all(answers, output).await;
+        let mut writer = AnswerWriter {
+            exchange,
+            pending: PendingOutput::default(),
+            in_delivery: VecDeque::new(),
+            commits: commits.clone(),
+            answered: PartitionOffsets::new(),
+            stopped_early,
+        };
+        let written = writer.write_all(answers, output).await;
+        let settled = writer.settle(output).await;
         over.cancel();
         memory.free.close();
+        if let Some(commits) = commits {
+            commits.close();
+        }
+        let written = written.and(settled);
         match (written, sending.await) {
             (Err(error), _) => Err(error),
             (Ok(()), Ok(sent)) => sent,
@@ -228,6 +250,8 @@ struct BatchSender {
     exchange: Arc<Exchange>,
     memory: MemoryBudget,
     options: RunOptions,
+    /// See [`RunOutput::record_limit`].
+    record_limit: Option<usize>,
     /// Cancelled when there may be batches that were not sent.
     stopped_early: CancellationToken,
 }
@@ -274,10 +298,11 @@ impl BatchSender {
         permit: GatePermit,
     ) -> impl Future<Output = BatchResult> + use<> {
         let (exchange, budget, spacing) = (Arc::clone(&self.exchange), self.memory.clone(), self.options.spacing);
+        let record_limit = self.record_limit;
         async move {
             let start = Instant::now();
-            let InputBatch { first, rows, bytes, memory: size } = batch;
-            let count = rows.len();
+            let InputBatch { first, mut rows, bytes, memory: size } = batch;
+            let (count, origins) = (rows.len(), rows.take_origins());
             let rows = exchange.infer_rows(rows).await?;
             exchange.gate.answered(count, &exchange.stats);
             let rest = spacing.rest(start.elapsed());
@@ -289,9 +314,9 @@ impl BatchSender {
                     drop(permit);
                 });
             }
-            let (lines, failures) = write_lines(first, rows);
-            budget.learn(size, lines.len());
-            Ok(AnsweredBatch { lines, rows: count as u64, bytes, failures, memory })
+            let written = write_lines(first, rows, origins.as_ref(), record_limit);
+            budget.learn(size, written.lines.len());
+            Ok(AnsweredBatch { written, rows: count as u64, bytes, origins, memory })
         }
     }
 }
@@ -299,21 +324,27 @@ impl BatchSender {
 /// Writes answers in order.
 struct AnswerWriter {
     exchange: Arc<Exchange>,
-    block: Vec<u8>,
+    pending: PendingOutput,
+    /// Answers that have been handed over, in order.
+    in_delivery: VecDeque<(Delivery, PendingCounts)>,
+    commits: Option<Arc<dyn OffsetCommits>>,
+    /// The offsets of answered records that have not been committed.
+    answered: PartitionOffsets,
     /// Cancelled when there are answers that were not written.
     stopped_early: CancellationToken,
 }
 
 impl AnswerWriter {
     async fn write_all(
-        mut self,
+        &mut self,
         mut answers: mpsc::Receiver<JoinHandle<BatchResult>>,
         output: &mut RunOutput,
     ) -> Result<(), RunError> {
         let mut flush = tokio::time::interval(FLUSH_INTERVAL);
-        let mut sync = tokio::time::interval(SYNC_INTERVAL);
+        let is_committed_alone = self.commits.is_some() && !output.is_synced();
+        let mut sync = tokio::time::interval(if is_committed_alone { COMMIT_INTERVAL } else { SYNC_INTERVAL });
+        let delivered = output.delivered();
         let mut current: Option<JoinHandle<BatchResult>> = None;
-        let mut pending = PendingOutput::default();
         loop {
             let next = async {
                 let Some(handle) = &mut current else { return WriterEvent::Handle(answers.recv().await) };
@@ -331,12 +362,16 @@ impl AnswerWriter {
                         answer
                     }
                 },
+                () = delivered.notified() => {
+                    self.collect(output)?;
+                    continue;
+                }
                 _ = flush.tick() => {
-                    self.flush(&mut pending, output)?;
+                    self.flush(output)?;
                     continue;
                 }
                 _ = sync.tick() => {
-                    block_in_place(|| output.sync())?;
+                    block_in_place(|| self.sync(output, false))?;
                     continue;
                 }
             };
@@ -347,26 +382,38 @@ impl AnswerWriter {
                     break;
                 }
                 Err(ExchangeError::TargetFailed(failure)) => {
-                    self.flush(&mut pending, output)?;
+                    self.flush(output)?;
                     return Err(RunError::Target(failure));
                 }
             };
-            pending.add(&mut self.block, done);
-            if self.block.len() >= WRITE_BLOCK {
-                self.flush(&mut pending, output)?;
+            self.pending.add(done);
+            if self.pending.lines.len() >= WRITE_BLOCK {
+                self.flush(output)?;
             }
         }
-        Ok(self.flush(&mut pending, output)?)
+        Ok(self.flush(output)?)
     }
 
-    /// Writes the pending answers and counts them.
-    fn flush(&mut self, pending: &mut PendingOutput, output: &mut RunOutput) -> Result<(), OutputError> {
-        if self.block.is_empty() {
-            return Ok(());
+    /// Writes the pending answers.
+    fn flush(&mut self, output: &mut RunOutput) -> Result<(), OutputError> {
+        if !self.pending.lines.is_empty() {
+            let PendingOutput { lines, records, counts } = std::mem::take(&mut self.pending);
+            let delivery = block_in_place(|| output.write(&lines, &records))?;
+            self.in_delivery.push_back((delivery, counts));
         }
-        block_in_place(|| output.write(&self.block))?;
-        self.block.clear();
-        let PendingOutput { rows, bytes, failures, memory } = std::mem::take(pending);
+        self.collect(output)
+    }
+
+    /// Counts the answers that have been delivered.
+    fn collect(&mut self, output: &RunOutput) -> Result<(), OutputError> {
+        while let Some((_, counts)) = self.in_delivery.pop_front_if(|(delivery, _)| delivery.is_done()) {
+            self.count(counts);
+        }
+        output.check()
+    }
+
+    fn count(&mut self, counts: PendingCounts) {
+        let PendingCounts { rows, bytes, failures, offsets, memory } = counts;
         let stats = &self.exchange.stats;
         let reported = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
         for (number, (index, failed)) in (reported..=MAX_REPORTED_FAILURES).zip(&failures) {
@@ -380,8 +427,42 @@ impl AnswerWriter {
         }
         stats.rows.fetch_add(rows, Ordering::Relaxed);
         stats.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Rows are written in the order of each partition, so later offsets are larger.
+        self.answered.extend(offsets);
         drop(memory);
+    }
+
+    /// Syncs the answers to disk, and commits the offsets of their records.
+    fn sync(&mut self, output: &mut RunOutput, wait: bool) -> Result<(), RunError> {
+        output.sync()?;
+        if let Some(commits) = &self.commits {
+            if commits.commit(&self.answered, wait)? {
+                self.answered.clear();
+            }
+        }
         Ok(())
+    }
+
+    /// Waits until all answers have been delivered and their records' offsets are committed.
+    async fn settle(&mut self, output: &mut RunOutput) -> Result<(), RunError> {
+        let delivered = output.delivered();
+        while !self.in_delivery.is_empty() {
+            if let Err(error) = self.collect(output) {
+                // What has been delivered is committed nevertheless, if a broker is left.
+                if !matches!(error, OutputError::Topic(TopicError::Unreachable { .. })) {
+                    let _ = block_in_place(|| self.sync(output, true));
+                }
+                return Err(error.into());
+            }
+            tokio::select! {
+                () = delivered.notified() => {}
+                () = tokio::time::sleep(FLUSH_INTERVAL) => {}
+            }
+        }
+        if self.commits.is_none() {
+            return Ok(());
+        }
+        block_in_place(|| self.sync(output, true))
     }
 }
 
@@ -391,22 +472,44 @@ enum WriterEvent {
     Answered(Result<BatchResult, JoinError>),
 }
 
-/// The counts and the memory of answers that have not been written.
+/// Answers that have not been written.
 #[derive(Default)]
 struct PendingOutput {
+    lines: Vec<u8>,
+    /// One for each line, if these become records.
+    records: Vec<OutputRecord>,
+    counts: PendingCounts,
+}
+
+/// What is counted, and the memory that is free, when answers have been delivered.
+#[derive(Default)]
+struct PendingCounts {
     rows: u64,
     bytes: u64,
     failures: Vec<(u64, RowFailure)>,
+    /// The offsets after those of the records.
+    offsets: PartitionOffsets,
     memory: Vec<OwnedSemaphorePermit>,
 }
 
 impl PendingOutput {
-    fn add(&mut self, block: &mut Vec<u8>, done: AnsweredBatch) {
-        block.extend_from_slice(&done.lines);
-        self.rows += done.rows;
-        self.bytes += done.bytes;
-        self.failures.extend(done.failures);
-        self.memory.push(done.memory);
+    fn add(&mut self, done: AnsweredBatch) {
+        let AnsweredBatch { written: WrittenLines { lines, failures, ids }, rows, bytes, origins, memory } = done;
+        self.lines.extend_from_slice(&lines);
+        let mut origins = origins.map(|origins| origins.records).unwrap_or_default();
+        let offsets = origins.iter().map(|record| (record.partition, record.offset.saturating_add(1)));
+        self.counts.offsets.extend(offsets);
+        let mut origins = origins.drain(..);
+        self.records.extend(ids.into_iter().map(|id| match origins.next() {
+            Some(record) => {
+                OutputRecord { partition: record.key.is_none().then_some(record.partition), id, key: record.key }
+            }
+            None => OutputRecord { partition: None, key: id.clone().map(String::into_bytes), id },
+        }));
+        self.counts.rows += rows;
+        self.counts.bytes += bytes;
+        self.counts.failures.extend(failures);
+        self.counts.memory.push(memory);
     }
 }
 

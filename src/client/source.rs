@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use csv::ByteRecord;
 
+use super::Observer;
 use super::lines::{InputBytes, InputLine, LineReader};
 use super::output::{AnsweredIds, OutputError};
 use super::request;
@@ -16,6 +17,10 @@ use super::stats::RunStats;
 use super::table::{CsvTable, NpyTable, ObjectTable, TableColumn, TableRequest};
 #[cfg(feature = "parquet")]
 use super::table::{ParquetRows, ParquetTable};
+use super::topic::{
+    self, OffsetCommits, OpenTopic, PartitionOffsets, RecordBatch, RecordOrigins, RecordReader, RecordRow,
+    TopicAddress, TopicError, TopicOptions,
+};
 use crate::types::Datatype;
 
 /// The limit on the text of a batch, in bytes, not counting its last row. A batch of long rows has fewer of them.
@@ -57,13 +62,21 @@ impl SourceFormat {
     }
 }
 
+/// Where requests come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputOrigin {
+    /// A file, or standard input for `-`.
+    File(PathBuf),
+    Topic(TopicAddress),
+}
+
 /// Rows that are sent together.
 #[derive(Debug)]
 pub(super) struct InputBatch {
     /// The index of the first row in the input.
     pub(super) first: u64,
     pub(super) rows: InputRows,
-    /// How many bytes of the input the rows took.
+    /// How many bytes of the input the rows took; offsets of a topic.
     pub(super) bytes: u64,
     /// How many bytes they take in memory.
     pub(super) memory: u64,
@@ -74,6 +87,8 @@ pub(super) struct InputBatch {
 pub(super) enum InputRows {
     /// One request per line, as text.
     Requests(Vec<InputLine>),
+    /// One request per record of a topic.
+    Records(Vec<RecordRow>, Option<RecordOrigins>),
     Delimited(Arc<[TableColumn]>, Vec<ByteRecord>),
     Objects(Arc<[TableColumn]>, Vec<InputLine>),
     /// Columns that need not be parsed.
@@ -84,9 +99,15 @@ impl InputRows {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Requests(lines) | Self::Objects(_, lines) => lines.len(),
+            Self::Records(records, _) => records.len(),
             Self::Delimited(_, records) => records.len(),
             Self::Table(table) => table.rows(),
         }
+    }
+
+    /// Takes the origins of records.
+    pub(super) fn take_origins(&mut self) -> Option<RecordOrigins> {
+        if let Self::Records(_, origins) = self { origins.take() } else { None }
     }
 
     /// Returns the id of each row, `None` for one that is not known before it has been sent. Rows of tables have an empty one.
@@ -105,14 +126,17 @@ pub struct InputSource {
     rows: u64,
     /// The name of the input in messages.
     name: String,
-    /// In bytes, if it is known.
+    /// In bytes, if it is known; of a topic, in offsets.
     size: Option<u64>,
     /// The next batch, if it has been read ahead.
     ahead: Option<InputBatch>,
+    /// Where the progress is recorded, if it is not in the output alone.
+    commits: Option<Arc<dyn OffsetCommits>>,
 }
 
 enum InputReader {
     Requests(LineReader),
+    Topic(Box<dyn RecordReader>),
     Delimited(CsvTable),
     Objects(ObjectTable),
     Npy(NpyTable),
@@ -137,6 +161,8 @@ pub enum InputError {
     ParquetFromStdin,
     #[error("this executable was built without Parquet support: build it with the feature `parquet`")]
     WithoutParquet,
+    #[error(transparent)]
+    Topic(#[from] TopicError),
 }
 
 impl InputSource {
@@ -172,7 +198,29 @@ impl InputSource {
                 reader.map_err(unreadable)?.ok_or(InputError::WithoutParquet)?
             }
         };
-        Ok(Self { reader, rows: 0, name, size, ahead: None })
+        Ok(Self { reader, rows: 0, name, size, ahead: None, commits: None })
+    }
+
+    /// Opens a topic. `rows` were answered by earlier runs, up to the offsets of `answered`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the topic cannot be read.
+    pub fn open_topic(
+        address: &TopicAddress,
+        options: &TopicOptions,
+        rows: u64,
+        answered: &PartitionOffsets,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, InputError> {
+        let OpenTopic { reader, commits, offsets } = topic::open_reader(address, options, answered, observer)?;
+        let (reader, name) = (InputReader::Topic(reader), format!("`{address}`"));
+        Ok(Self { reader, rows, name, size: Some(offsets), ahead: None, commits: Some(commits) })
+    }
+
+    /// Returns where the progress is recorded, if it is not in the output alone.
+    pub(super) fn commits(&self) -> Option<Arc<dyn OffsetCommits>> {
+        self.commits.clone()
     }
 
     /// Returns what is odd about the datatypes of columns that were inferred.
@@ -260,6 +308,10 @@ impl InputReader {
         let text = |line: &InputLine| if let InputLine::Text(line) = line { line.len() } else { 0 };
         let sized = |(rows, bytes)| (rows, bytes, bytes);
         Ok(match self {
+            Self::Topic(topic) => topic.next(max_rows, MAX_BATCH_TEXT).map_err(io::Error::other)?.map(|batch| {
+                let RecordBatch { rows, origins, offsets, memory } = batch;
+                (InputRows::Records(rows, Some(origins)), offsets, memory)
+            }),
             Self::Requests(lines) => collect(max_rows, text, || lines.next())?
                 .map(|(lines, bytes)| sized((InputRows::Requests(lines), bytes))),
             Self::Objects(objects) => {
@@ -306,7 +358,7 @@ mod tests {
 
     fn source(text: &'static str, format: SourceFormat) -> InputSource {
         let reader = InputReader::open(Box::new(text.as_bytes()), format, &[]).unwrap().unwrap();
-        InputSource { reader, rows: 0, name: "it".to_owned(), size: None, ahead: None }
+        InputSource { reader, rows: 0, name: "it".to_owned(), size: None, ahead: None, commits: None }
     }
 
     #[test]

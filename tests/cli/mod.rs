@@ -4,7 +4,7 @@ mod config;
 mod dockerfile;
 mod doctor;
 mod generated;
-mod infer;
+pub(crate) mod infer;
 mod init;
 mod inspect;
 mod look;

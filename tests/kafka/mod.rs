@@ -1,4 +1,5 @@
 //! The server with a real Kafka broker.
 
 mod harness;
+mod infer;
 mod transport;

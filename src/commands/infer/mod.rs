@@ -1,4 +1,4 @@
-//! `mlserver infer`: runs batch inference over a file.
+//! `mlserver infer`: runs batch inference over a file or a topic.
 
 mod embedded;
 mod options;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILED, TERMINATED};
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
-    FailureKind, GrpcClient, InferenceTarget, InputSource, Observer, OutputError, OutputState, OutputTarget,
-    RestClient, Run, RunError, RunOutcome, RunOutput, RunStats,
+    FailureKind, GrpcClient, InferenceTarget, InputOrigin, InputSource, Observer, OutputError, OutputState,
+    OutputTarget, RestClient, Run, RunError, RunOutcome, RunOutput, RunStats, TopicAddress, TopicOptions,
 };
 use crate::settings::Environment;
 use crate::shutdown::Signals;
@@ -113,13 +113,23 @@ impl InferSession<'_> {
         let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
         let (should_resume, rows) = (args.resume, resolved.run.batch_size.get());
         let (shown, counters) = (Arc::clone(progress), Arc::clone(&stats));
-        let (input, to) = ((resolved.input, resolved.format, resolved.column_types), resolved.output);
-        let prepare = move || {
-            let source = InputSource::open(&input.0, input.1, &input.2)?;
-            for warning in source.warnings() {
-                shown.warn(format_args!("{warning}"));
+        let resumes_by_group = matches!(&resolved.input, InputOrigin::Topic(_));
+        let (format, column_types, kafka, to) =
+            (resolved.format, resolved.column_types, resolved.kafka, resolved.output);
+        let (input, listener) = (resolved.input, Arc::clone(&observer));
+        let prepare = move || match input {
+            InputOrigin::File(path) => {
+                let source = InputSource::open(&path, format, &column_types)?;
+                for warning in source.warnings() {
+                    shown.warn(format_args!("{warning}"));
+                }
+                if let OutputTarget::Topic(address) = &to {
+                    let output = RunOutput::topic(address, &kafka, listener)?;
+                    return Ok(PreparedRun { source, output, resumed: OutputState::default() });
+                }
+                prepare(source, &to, should_resume, rows, &counters, &shown)
             }
-            prepare(source, &to, should_resume, rows, &counters, &shown)
+            InputOrigin::Topic(address) => prepare_topic(&address, &kafka, &to, should_resume, rows, &shown, &listener),
         };
         // The input may be a pipe whose writer is slow, and there may be many rows to skip.
         let mut preparing = tokio::task::spawn_blocking(prepare);
@@ -138,7 +148,14 @@ impl InferSession<'_> {
             return command_result(RunOutcome::Complete, None, report);
         }
 
-        let partial = output.partial().map(|path| path.display().to_string());
+        let resume = if resumes_by_group {
+            Some("hint: repeat the command to continue after the records that have been answered".to_owned())
+        } else {
+            output.partial().map(|path| {
+                let path = path.display();
+                format!("hint: the answers so far are in `{path}`; repeat the command with --resume to continue")
+            })
+        };
         let (stop, mut signal) = (CancellationToken::new(), None);
         let run = Run { target, options: resolved.run, stats, observer, stop: stop.clone() };
         let running = run.run(source, output);
@@ -163,7 +180,7 @@ impl InferSession<'_> {
             RunOutcome::Failed(RunError::Target(failure)) if failure.kind == FailureKind::Unreachable
         );
         let folder = server_model.filter(|model| is_unreachable && Path::new(model).join(SETTINGS).is_file());
-        command_result(ending, signal, report).map_err(|failure| with_hints(failure, partial, folder, report))
+        command_result(ending, signal, report).map_err(|failure| with_hints(failure, resume, folder, report))
     }
 }
 
@@ -176,12 +193,9 @@ fn prepare(
     stats: &RunStats,
     progress: &TerminalProgress,
 ) -> Result<PreparedRun, CommandError> {
-    let path = match to {
-        OutputTarget::Stdout => {
-            let output = RunOutput::stream(standard_output(), "standard output");
-            return Ok(PreparedRun { source, output, resumed: OutputState::default() });
-        }
-        OutputTarget::File(path) => path,
+    let OutputTarget::File(path) = to else {
+        let output = RunOutput::stream(standard_output(), "standard output");
+        return Ok(PreparedRun { source, output, resumed: OutputState::default() });
     };
     if !should_resume {
         let (output, lost) = RunOutput::create(path)?;
@@ -194,6 +208,39 @@ fn prepare(
     }
     let (mut output, mut resumed) = RunOutput::resume(path)?;
     source.skip(resumed.rows, &mut output.answered_ids()?, stats)?;
+    if resumed.complete && source.has_more(batch_size)? {
+        output = output.reopen(resumed.rows)?;
+        resumed.complete = false;
+    }
+    if resumed.rows > 0 && !resumed.complete {
+        progress.say(format_args!("resuming after {} answered rows", resumed.rows));
+    }
+    Ok(PreparedRun { source, output, resumed })
+}
+
+/// Opens a topic as the input, and the output. The offsets of the group, and those of the answers in a file, are where the topic is
+/// read from.
+fn prepare_topic(
+    address: &TopicAddress,
+    options: &TopicOptions,
+    to: &OutputTarget,
+    extend: bool,
+    batch_size: usize,
+    progress: &TerminalProgress,
+    observer: &Arc<dyn Observer>,
+) -> Result<PreparedRun, CommandError> {
+    let (mut output, mut resumed) = match to {
+        OutputTarget::Stdout => (RunOutput::stream(standard_output(), "standard output"), OutputState::default()),
+        OutputTarget::Topic(to) => (RunOutput::topic(to, options, Arc::clone(observer))?, OutputState::default()),
+        OutputTarget::File(path) => RunOutput::of_records(path, extend)?,
+    };
+    let answered = output.answered_offsets(&address.topic)?;
+    let mut source = InputSource::open_topic(address, options, resumed.rows, &answered, Arc::clone(observer))?;
+    let (group, count) = (&options.group, source.size().unwrap_or_default());
+    progress.say(format_args!(
+        "input: {count} records of `{}`, after the committed offsets of group `{group}`",
+        address.topic
+    ));
     if resumed.complete && source.has_more(batch_size)? {
         output = output.reopen(resumed.rows)?;
         resumed.complete = false;
@@ -236,20 +283,12 @@ fn command_result(ending: RunOutcome, signal: Option<&str>, report: &RunReport) 
 }
 
 /// Adds hints on how to continue: with the answers that the run has left, or with the model in a folder instead of a server.
-fn with_hints(
-    failure: CommandError,
-    partial: Option<String>,
-    folder: Option<&str>,
-    report: &RunReport,
-) -> CommandError {
-    let partial = partial.filter(|_| failure.code != SOME_FAILED && report.rows() > 0);
-    let partial = partial.map(|partial| {
-        format!("hint: the answers so far are in `{partial}`; repeat the command with --resume to continue")
-    });
+fn with_hints(failure: CommandError, resume: Option<String>, folder: Option<&str>, report: &RunReport) -> CommandError {
+    let resume = resume.filter(|_| failure.code != SOME_FAILED && report.rows() > 0);
     let folder = folder.map(|folder| {
         format!("hint: `{folder}` is also a folder with a model; `--embedded {folder}` loads it without a server")
     });
-    let hints: Vec<String> = partial.into_iter().chain(folder).collect();
+    let hints: Vec<String> = resume.into_iter().chain(folder).collect();
     if hints.is_empty() {
         return failure;
     }

@@ -14,16 +14,18 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::ValueEnum;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
 
 use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport};
 use crate::client::{
-    Backoff, Concurrency, Endpoint, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TransportOptions,
-    Verbosity, output_files,
+    Backoff, Concurrency, Endpoint, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TopicAddress,
+    TopicOptions, TransportOptions, Verbosity, output_files,
 };
 use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
 use crate::types::Datatype;
 
+const KAFKA_GROUP: &str = "mlserver-infer";
 const URL: &str = "localhost:8080";
 const GRPC_URL: &str = "localhost:8081";
 const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
@@ -39,11 +41,12 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(super) struct ResolvedArgs {
     pub(super) target: RunTarget,
-    pub(super) input: PathBuf,
+    pub(super) input: InputOrigin,
     pub(super) format: SourceFormat,
     /// Datatypes of columns, by name.
     pub(super) column_types: Vec<(String, Datatype)>,
     pub(super) output: OutputTarget,
+    pub(super) kafka: TopicOptions,
     pub(super) run: RunOptions,
     pub(super) verbosity: Verbosity,
     /// Problems that do not stop the command.
@@ -76,18 +79,34 @@ struct ArgumentReader {
 pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result<ResolvedArgs, CommandError> {
     let variables = environment.variables().into_iter().collect();
     let mut reader = ArgumentReader { variables, problems: Vec::new() };
-    let (target, warnings) = target(args, &mut reader);
+    let (target, mut warnings) = target(args, &mut reader);
     let input = reader.value(args.input_data_path.clone(), &InferVariable::INPUT_DATA_PATH, parse);
     let input = reader.required(input, "--input-data-path", &InferVariable::INPUT_DATA_PATH);
     let output = reader.value(args.output_data_path.clone(), &InferVariable::OUTPUT_DATA_PATH, parse);
     let output = reader.required(output, "--output-data-path", &InferVariable::OUTPUT_DATA_PATH);
+    let (input, output) = (reader.input(input), reader.output(output));
+    let has_topics = matches!(&input, Some(InputOrigin::Topic(_))) || matches!(&output, Some(OutputTarget::Topic(_)));
+    let kafka = reader.kafka(args);
+    if !has_topics && (args.kafka_group.is_some() || !args.kafka_config.is_empty()) {
+        warnings
+            .push("--kafka-group and --kafka-config have no effect without an input or output at kafka://".to_owned());
+    }
+    if args.embedded.is_some() && args.timeout.is_some() && !has_topics {
+        warnings.push("--timeout has no effect with --embedded".to_owned());
+    }
     let workers = reader.value(args.workers, &InferVariable::WORKERS, parse);
     let max_workers = reader.value(args.max_workers, &InferVariable::MAX_WORKERS, parse);
     let attempts = reader.value(args.retries, &InferVariable::RETRIES, parse).unwrap_or(RETRIES);
     let format =
         reader.value(args.input_format, &InferVariable::INPUT_FORMAT, |text| InputFormat::from_str(text, true));
-    let format =
-        format.map_or_else(|| input.as_deref().map_or(SourceFormat::Requests, SourceFormat::of), SourceFormat::from);
+    let format = match (format, &input) {
+        (None, Some(InputOrigin::File(path))) => SourceFormat::of(path),
+        (None, _) => SourceFormat::Requests,
+        (Some(format), _) => SourceFormat::from(format),
+    };
+    if matches!(&input, Some(InputOrigin::Topic(_))) && format.is_table() {
+        reader.problems.push("--input-format: the records of a topic are requests".to_owned());
+    }
     let column_types = reader.column_types(&args.column_types, format);
     let batch_size = reader.value(args.batch_size, &InferVariable::BATCH_SIZE, parse);
     let batch_size = batch_size.unwrap_or(match (format.is_table(), &target) {
@@ -113,12 +132,24 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     {
         reader.problems.push(format!("--max-workers ({max}) is less than --workers ({workers})"));
     }
-    if args.resume && output.as_deref() == Some(Path::new("-")) {
-        reader.problems.push(
-            "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file".to_owned(),
-        );
+    if args.resume && matches!(&input, None | Some(InputOrigin::File(_))) {
+        let output = match &output {
+            Some(OutputTarget::Stdout) => "standard output",
+            Some(OutputTarget::Topic(_)) => "a topic",
+            _ => "",
+        };
+        if !output.is_empty() {
+            let problem = "cannot resume a run that reads a file and writes to";
+            reader.problems.push(format!("--resume: {problem} {output}; set --output-data-path to a file"));
+        }
     }
-    if let (Some(input), Some(output)) = (&input, &output)
+    if let (Some(InputOrigin::Topic(input)), Some(OutputTarget::Topic(output))) = (&input, &output)
+        && input.is_same(output)
+    {
+        let problem = "is both input and output; choose another topic for the answers";
+        reader.problems.push(format!("`{input}` {problem}"));
+    }
+    if let (Some(InputOrigin::File(input)), Some(output)) = (&input, &output)
         && let Some(file) = same_file(input, output)
     {
         let input =
@@ -150,7 +181,8 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         input,
         format,
         column_types,
-        output: if output == Path::new("-") { OutputTarget::Stdout } else { OutputTarget::File(output) },
+        output,
+        kafka,
         run: RunOptions {
             batch_size,
             backoff: Backoff { attempts },
@@ -185,8 +217,7 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     let model: Option<String> = reader.value(args.model_name.clone(), &InferVariable::MODEL_NAME, parse);
     let version = reader.value(args.model_version.clone(), &InferVariable::MODEL_VERSION, parse);
     if let Some(folder) = args.embedded.clone() {
-        let warnings = args.timeout.map(|_| "--timeout has no effect with --embedded".to_owned()).into_iter().collect();
-        return (Some(RunTarget::Embedded { folder, model, version }), warnings);
+        return (Some(RunTarget::Embedded { folder, model, version }), Vec::new());
     }
     let transport = reader.value(args.transport, &InferVariable::TRANSPORT, |text| Transport::from_str(text, true));
     let transport = transport.unwrap_or_default();
@@ -260,7 +291,7 @@ impl fmt::Display for RunTarget {
 }
 
 /// Returns the file of the output that is the input, too, under whatever names.
-fn same_file(input: &Path, output: &Path) -> Option<String> {
+fn same_file(input: &Path, output: &OutputTarget) -> Option<String> {
     let identity = |file: &Metadata| file.is_file().then(|| (file.dev(), file.ino()));
     let of_path = |path: &Path| fs::metadata(path).ok().and_then(|file| identity(&file));
     let of_stream = |stream: BorrowedFd<'_>| {
@@ -269,9 +300,13 @@ fn same_file(input: &Path, output: &Path) -> Option<String> {
     };
     let stream = Path::new("-");
     let input = if input == stream { of_stream(io::stdin().as_fd()) } else { of_path(input) }?;
-    if output == stream {
-        return (of_stream(io::stdout().as_fd()) == Some(input)).then(|| "(standard output)".to_owned());
-    }
+    let output = match output {
+        OutputTarget::Stdout => {
+            return (of_stream(io::stdout().as_fd()) == Some(input)).then(|| "(standard output)".to_owned());
+        }
+        OutputTarget::Topic(_) => return None,
+        OutputTarget::File(output) => output,
+    };
     let mut files = output_files(output).into_iter();
     files.find(|file| of_path(file) == Some(input)).map(|file| format!("`{}`", file.display()))
 }
@@ -326,6 +361,48 @@ impl ArgumentReader {
         self.checked(time.map_err(|_| format!("{flag}: invalid duration `{seconds}`: expected seconds, 0 or more")))
     }
 
+    fn input(&mut self, path: Option<PathBuf>) -> Option<InputOrigin> {
+        let path = path?;
+        match TopicAddress::of_path(&path) {
+            Some(address) => self.topic(address, "--input-data-path").map(InputOrigin::Topic),
+            None => Some(InputOrigin::File(path)),
+        }
+    }
+
+    fn output(&mut self, path: Option<PathBuf>) -> Option<OutputTarget> {
+        let path = path?;
+        match TopicAddress::of_path(&path) {
+            Some(address) => self.topic(address, "--output-data-path").map(OutputTarget::Topic),
+            None if path == Path::new("-") => Some(OutputTarget::Stdout),
+            None => Some(OutputTarget::File(path)),
+        }
+    }
+
+    fn topic(&mut self, address: Result<TopicAddress, String>, flag: &str) -> Option<TopicAddress> {
+        self.checked(address.map_err(|problem| format!("{flag}: {problem}")))
+    }
+
+    /// Reads how to connect to topics. No message has the value of a property, which may be secret.
+    fn kafka(&mut self, args: &InferArgs) -> TopicOptions {
+        let group = self.value(args.kafka_group.clone(), &InferVariable::KAFKA_GROUP, parse);
+        let mut properties = BTreeMap::new();
+        if let Some(text) = self.variable(&InferVariable::KAFKA_CONFIG) {
+            let read =
+                read_properties(text).map_err(|problem| format!("{}: {problem}", InferVariable::KAFKA_CONFIG.name));
+            properties.extend(self.checked(read).unwrap_or_default());
+        }
+        for entry in &args.kafka_config {
+            let pair = entry.split_once('=').filter(|(name, _)| !name.trim().is_empty());
+            match pair {
+                Some((name, value)) => drop(properties.insert(name.trim().to_owned(), value.to_owned())),
+                None => self.problems.push("--kafka-config: expected NAME=VALUE".to_owned()),
+            }
+        }
+        // A wrong time has been reported with the target, if that is a server.
+        let timeout = args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
+        TopicOptions { group: group.unwrap_or_else(|| KAFKA_GROUP.to_owned()), properties, timeout }
+    }
+
     fn column_types(&mut self, given: &[String], format: SourceFormat) -> Vec<(String, Datatype)> {
         if !(given.is_empty() || matches!(format, SourceFormat::Delimited(_) | SourceFormat::Objects)) {
             let message = "--column-type applies only to the input formats csv, tsv and rows";
@@ -370,6 +447,21 @@ impl ArgumentReader {
         }
         (headers, warnings)
     }
+}
+
+/// Reads properties, whose values are strings, numbers or booleans.
+fn read_properties(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let expected = "expected a JSON object of properties, such as {\"security.protocol\": \"sasl_ssl\"}";
+    let object: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| expected.to_owned())?;
+    let read = |(name, value): (String, Value)| {
+        let value = match value {
+            Value::String(value) => value,
+            value @ (Value::Number(_) | Value::Bool(_)) => value.to_string(),
+            _ => return Err(format!("`{name}`: expected a string, a number, true or false")),
+        };
+        Ok((name, value))
+    };
+    object.into_iter().map(read).collect()
 }
 
 #[cfg(test)]
@@ -437,8 +529,8 @@ mod tests {
         let all = resolve(&InferArgs::default(), &environment(&variables)).unwrap();
         assert_eq!(server(&all).endpoint, Endpoint::parse("h:1", true).unwrap());
         assert_eq!(
-            (server(&all).model.as_str(), all.input.to_str(), &all.output),
-            ("other", Some("-"), &OutputTarget::Stdout)
+            (server(&all).model.as_str(), &all.input, &all.output),
+            ("other", &InputOrigin::File("-".into()), &OutputTarget::Stdout)
         );
         assert_eq!((all.run.backoff.attempts.get(), all.run.batch_size.get(), all.run.concurrency.limit()), (7, 9, 4));
         assert!(server(&all).binary && server(&all).insecure && all.verbosity == Verbosity::Extra);
@@ -464,7 +556,7 @@ mod tests {
             "--input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required",
             "MLSERVER_INFER_WORKERS: `0`: number would be zero for non-zero type",
             "--rate: expected a positive number of rows per second",
-            "--resume: cannot resume a run that writes to standard output; set --output-data-path to a file",
+            "--resume: cannot resume a run that reads a file and writes to standard output; set --output-data-path to a file",
         ];
         assert_eq!(problems(&wrong, &variables), expected);
     }
@@ -515,6 +607,7 @@ mod tests {
                 "INPUT_DATA_PATH" | "OUTPUT_DATA_PATH" | "MODEL_NAME" | "MODEL_VERSION" | "CA" | "CERT" | "KEY" => {
                     "other"
                 }
+                "KAFKA_CONFIG" => r#"{"client.id":"mine"}"#,
                 "BINARY_DATA" | "USE_SSL" | "INSECURE" | "HTTP2" | "VERBOSE" | "EXTRA_VERBOSE" => "yes",
                 _ => "7",
             };
@@ -535,6 +628,7 @@ mod tests {
             assert!(!argument.is_hide_set(), "{name}");
         }
         for (id, default) in [
+            ("kafka_group", format!("{KAFKA_GROUP}]")),
             ("url", format!("{URL}, or {GRPC_URL} with")),
             ("timeout", format!("{}]", TIMEOUT.as_secs())),
             ("workers", format!("{WORKERS};")),
@@ -601,5 +695,52 @@ mod tests {
         let expected = "ignoring invalid header `nothing`: expected `NAME: VALUE`";
         assert_eq!((resolved.warnings.len(), resolved.warnings[0].as_str()), (2, expected));
         assert!(!resolved.warnings[1].contains("s3cret"), "{}", resolved.warnings[1]);
+    }
+
+    #[test]
+    fn infer_kafka_properties_are_merged_and_never_shown() {
+        let kafka_config = vec!["sasl.password=hush=1".to_owned(), "client.id=flag".to_owned()];
+        let path = |name: &str| Some(PathBuf::from(name));
+        let args = InferArgs { kafka_config, input_data_path: path("kafka://h/in"), ..args() };
+        let variable = r#"{"client.id": "variable", "fetch.max.bytes": 5000, "enable.x": true}"#;
+        let resolved = resolve(&args, &environment(&[("KAFKA_CONFIG", variable), ("KAFKA_GROUP", "g")])).unwrap();
+        let address = TopicAddress { servers: "h:9092".to_owned(), topic: "in".to_owned() };
+        assert_eq!((&resolved.input, resolved.format), (&InputOrigin::Topic(address), SourceFormat::Requests));
+        let properties: Vec<_> =
+            resolved.kafka.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let expected =
+            [("client.id", "flag"), ("enable.x", "true"), ("fetch.max.bytes", "5000"), ("sasl.password", "hush=1")];
+        assert_eq!((properties, resolved.kafka.group.as_str()), (expected.to_vec(), "g"));
+        let shown = format!("{resolved:?}");
+        assert!(shown.contains("sasl.password") && !shown.contains("hush"), "{shown}");
+        for (flag, variable) in [("hush", "{}"), ("=hush", "{}"), ("a=b", "hush"), ("a=b", r#"{"a": ["hush"]}"#)] {
+            let args = InferArgs { kafka_config: vec![flag.to_owned()], ..args_of_topic() };
+            let found = problems(&args, &[("KAFKA_CONFIG", variable)]);
+            assert!(found.len() == 1 && !found[0].contains("hush"), "{found:?}");
+        }
+    }
+
+    fn args_of_topic() -> InferArgs {
+        InferArgs { input_data_path: Some(PathBuf::from("kafka://h/in")), ..args() }
+    }
+
+    #[test]
+    fn infer_topics_reject_what_does_not_fit() {
+        let path = |name: &str| Some(PathBuf::from(name));
+        let same = InferArgs { output_data_path: path("kafka://g,h:9092/in"), ..args_of_topic() };
+        let problem = "`kafka://h:9092/in` is both input and output; choose another topic for the answers";
+        assert_eq!(problems(&same, &[]), [problem]);
+        let format = "--input-format: the records of a topic are requests";
+        assert_eq!(problems(&args_of_topic(), &[("INPUT_FORMAT", "csv")]), [format]);
+        let wrong = InferArgs { input_data_path: path("kafka://h"), ..args() };
+        assert_eq!(problems(&wrong, &[]), ["--input-data-path: `kafka://h`: expected kafka://HOST:PORT/TOPIC"]);
+        let resumed = InferArgs { resume: true, output_data_path: path("kafka://h/out"), ..args() };
+        let problem =
+            "--resume: cannot resume a run that reads a file and writes to a topic; set --output-data-path to a file";
+        assert_eq!(problems(&resumed, &[]), [problem]);
+        let resumed = InferArgs { resume: true, ..args_of_topic() };
+        assert!(resolve(&resumed, &environment(&[])).unwrap().warnings.is_empty());
+        let unused = InferArgs { kafka_group: Some("g".to_owned()), ..args() };
+        assert_eq!(resolve(&unused, &environment(&[])).unwrap().warnings.len(), 1);
     }
 }

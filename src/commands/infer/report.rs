@@ -58,6 +58,7 @@ impl RunReport {
         let output = output.map(|output| match output {
             OutputTarget::Stdout => "-".to_owned(),
             OutputTarget::File(path) => path.display().to_string(),
+            OutputTarget::Topic(address) => address.to_string(),
         });
         let resumed = OutputState::default();
         Self { stats, resumed, prepared: false, size: None, output, start: Instant::now(), recent: VecDeque::new() }
