@@ -178,13 +178,14 @@ impl RunOutput {
     /// Fails if the file cannot be read, or has other answers than those to records of the topic.
     pub fn answered_offsets(&self, topic: &str) -> Result<PartitionOffsets, OutputError> {
         match &self.to {
-            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Topic(_) => Ok(PartitionOffsets::new()),
             OutputHandle::Regular(PartialFile { partial, .. }) => answered_offsets(partial, topic),
             OutputHandle::Complete(CompleteFile { target, form: OutputFormat::Lines, .. }) => {
                 answered_offsets(target, topic)
             }
             // Columns have no offsets, but those of the group are behind them.
-            OutputHandle::Complete(_) => Ok(PartitionOffsets::new()),
+            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Topic(_) | OutputHandle::Complete(_) => {
+                Ok(PartitionOffsets::new())
+            }
         }
     }
 
@@ -562,9 +563,12 @@ fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, Output
 
     #[derive(Deserialize)]
     struct RecordParameters {
-        kafka_topic: String,
-        kafka_partition: i32,
-        kafka_offset: i64,
+        #[serde(rename = "kafka_topic")]
+        topic: String,
+        #[serde(rename = "kafka_partition")]
+        partition: i32,
+        #[serde(rename = "kafka_offset")]
+        offset: i64,
     }
 
     let read = |source| OutputError::Read { path: path.to_owned(), source };
@@ -575,13 +579,13 @@ fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, Output
         if reader.read_until(b'\n', &mut line).map_err(read)? == 0 {
             break;
         }
-        let answer = serde_json::from_slice(&line).ok().filter(|Answer { parameters }| parameters.kafka_topic == topic);
+        let answer = serde_json::from_slice(&line).ok().filter(|Answer { parameters }| parameters.topic == topic);
         let Some(Answer { parameters }) = answer else {
             let reason = format!("its line {row} is not the answer to a record of the topic `{topic}`");
             return Err(OutputError::Foreign { path: path.to_owned(), reason });
         };
-        let next = offsets.entry(parameters.kafka_partition).or_default();
-        *next = parameters.kafka_offset.saturating_add(1).max(*next);
+        let next = offsets.entry(parameters.partition).or_default();
+        *next = parameters.offset.saturating_add(1).max(*next);
     }
     Ok(offsets)
 }

@@ -435,10 +435,10 @@ impl AnswerWriter {
     /// Syncs the answers to disk, and commits the offsets of their records.
     fn sync(&mut self, output: &mut RunOutput, wait: bool) -> Result<(), RunError> {
         output.sync()?;
-        if let Some(commits) = &self.commits {
-            if commits.commit(&self.answered, wait)? {
-                self.answered.clear();
-            }
+        if let Some(commits) = &self.commits
+            && commits.commit(&self.answered, wait)?
+        {
+            self.answered.clear();
         }
         Ok(())
     }

@@ -211,7 +211,7 @@ impl InputSource {
         options: &TopicOptions,
         rows: u64,
         answered: &PartitionOffsets,
-        observer: Arc<dyn Observer>,
+        observer: &Arc<dyn Observer>,
     ) -> Result<Self, InputError> {
         let OpenTopic { reader, commits, offsets } = topic::open_reader(address, options, answered, observer)?;
         let (reader, name) = (InputReader::Topic(reader), format!("`{address}`"));

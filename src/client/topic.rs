@@ -253,7 +253,7 @@ pub(super) fn open_reader(
     address: &TopicAddress,
     options: &TopicOptions,
     answered: &PartitionOffsets,
-    observer: Arc<dyn Observer>,
+    observer: &Arc<dyn Observer>,
 ) -> Result<OpenTopic, TopicError> {
     super::kafka::TopicReader::open(address, options, answered, observer)
 }
@@ -263,7 +263,7 @@ pub(super) fn open_reader(
     _: &TopicAddress,
     _: &TopicOptions,
     _: &PartitionOffsets,
-    _: Arc<dyn Observer>,
+    _: &Arc<dyn Observer>,
 ) -> Result<OpenTopic, TopicError> {
     Err(TopicError::WithoutKafka)
 }

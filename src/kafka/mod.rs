@@ -6,4 +6,12 @@
 
 mod connection;
 
+use std::time::Duration;
+
 pub use connection::{ConnectionError, KafkaConnection};
+
+/// Waits on a thread that only serves librdkafka.
+#[expect(clippy::disallowed_methods, reason = "the thread serves nothing else")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -119,8 +119,7 @@ fn infer_topic_to_topic_keeps_keys_ids_and_order() {
             assert_eq!((answer.header("mlserver-request-id"), &value["id"]), (Some(id), &json!(id)));
         }
         let expected = match number {
-            10 => json!("preprocessing error"),
-            20 => json!("preprocessing error"),
+            10 | 20 => json!("preprocessing error"),
             7 => json!("inference error"),
             _ => {
                 assert_eq!(value["outputs"][0]["data"][0], number);

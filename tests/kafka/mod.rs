@@ -2,4 +2,5 @@
 
 mod harness;
 mod infer;
+mod security;
 mod transport;

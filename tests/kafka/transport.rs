@@ -538,3 +538,29 @@ fn kafka_requests_wait_at_most_for_half_of_the_servers_slots() {
     std::fs::write(server.folder.path("go"), "").unwrap();
     assert_eq!(topics.answers(20).len(), 20);
 }
+
+#[test]
+#[ignore = "two brokers with replication; run by hand, see tests/README.md"]
+fn kafka_failover_to_another_broker_loses_nothing() {
+    let Some((first, mut second)) = Broker::cluster() else { return };
+    let input = Broker::unique("input");
+    let topics = Topics {
+        broker: &first,
+        output: format!("{input}-output"),
+        dead_letters: format!("{input}-dead-letters"),
+        group: format!("{input}-group"),
+        input,
+    };
+    for topic in [&topics.input, &topics.output] {
+        first.create_topic(topic, 4, 2);
+    }
+    let servers = [first.address(), second.address()].join(",");
+    let _server = topics.iris(&json!({"kafka_servers": servers})).start();
+    topics.produce(&numbered(0..2000));
+    second.kill();
+    topics.produce(&numbered(2000..4000));
+    let answers = first.consume_at_least(&topics.output, 4000, "read_committed");
+    kafka_wait_until("all are answered", || first.end_offsets(&topics.output).iter().sum::<i64>() >= 4000);
+    assert_eq!(unique_keys(&answers), expected_keys(4000));
+    topics.wait_until_committed();
+}

@@ -163,11 +163,6 @@ impl Broker {
         &self.addresses[listener as usize]
     }
 
-    /// Returns what the broker has logged.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.data.path().join("log")).unwrap()
-    }
-
     /// Stops the broker as an operator does.
     pub(crate) fn stop(&mut self) {
         self.end(Signal::TERM);

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::{MetadataPartition, MetadataTopic};
 
 use super::topic::{TopicAddress, TopicError, TopicOptions};
 use super::{Observer, Verbosity};
@@ -136,7 +137,7 @@ impl BrokerWatch {
                 return Err(self.unreachable(timeout));
             }
             self.waiting(start, timeout);
-            std::thread::sleep(PAUSE);
+            crate::kafka::pause(PAUSE);
         }
     }
 
@@ -152,9 +153,9 @@ impl BrokerWatch {
         loop {
             let metadata = self.retry(timeout, &action, &serve, || client.fetch_metadata(Some(topic), ATTEMPT))?;
             let found = metadata.topics().iter().find(|found| found.name() == topic);
-            let error = found.and_then(|found| found.error()).map(RDKafkaErrorCode::from);
+            let error = found.and_then(MetadataTopic::error).map(RDKafkaErrorCode::from);
             let partitions: Vec<i32> =
-                found.map(|found| found.partitions().iter().map(|found| found.id()).collect()).unwrap_or_default();
+                found.map(|found| found.partitions().iter().map(MetadataPartition::id).collect()).unwrap_or_default();
             match error {
                 None if !partitions.is_empty() => return Ok(partitions),
                 None | Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
@@ -170,7 +171,7 @@ impl BrokerWatch {
                 }
                 Some(code) => return Err(failed(&action, &KafkaError::MetadataFetch(code))),
             }
-            std::thread::sleep(PAUSE);
+            crate::kafka::pause(PAUSE);
         }
     }
 }

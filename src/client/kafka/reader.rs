@@ -14,7 +14,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{Headers, Message};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use super::{ATTEMPT, BROKER_TIMEOUT, BrokerWatch, client_config, failed, is_transient, not_created};
 use crate::client::Observer;
@@ -93,9 +93,9 @@ impl TopicReader {
         address: &TopicAddress,
         options: &TopicOptions,
         answered: &PartitionOffsets,
-        observer: Arc<dyn Observer>,
+        observer: &Arc<dyn Observer>,
     ) -> Result<OpenTopic, TopicError> {
-        let input = OpenInput::connect(address, options, Arc::clone(&observer))?;
+        let input = OpenInput::connect(address, options, Arc::clone(observer))?;
         let unfinished = input.ranges(address, options, answered, observer.as_ref())?;
         let starts = unfinished.iter().map(|(partition, range)| (*partition, range.next)).collect();
         // This fails at once if the group has members, or the user no permission.
@@ -164,7 +164,7 @@ impl RecordReader for TopicReader {
                     };
                     text += message.payload_len();
                     batch.memory += (message.payload_len() + 2 * message.key_len()) as u64;
-                    let header = message.headers().and_then(|headers| id_header(headers));
+                    let header = message.headers().and_then(id_header);
                     let id = header.or_else(|| String::from_utf8(key.clone()?).ok()).filter(|id| !id.is_empty());
                     batch.rows.push(RecordRow { id, line });
                     batch.origins.records.push(RecordOrigin { partition, offset, key });
@@ -249,7 +249,7 @@ impl OpenInput {
         }
         let committed = watch.retry(timeout, &self.action(), serve, || {
             let found = self.consumer.committed_offsets(list.clone(), ATTEMPT)?;
-            found.elements().iter().try_for_each(|element| element.error())?;
+            found.elements().iter().try_for_each(TopicPartitionListElem::error)?;
             Ok(found)
         })?;
         let mut ranges = BTreeMap::new();
@@ -342,7 +342,7 @@ impl OffsetCommits for OpenInput {
                 return Err(context.watch.unreachable(BROKER_TIMEOUT));
             }
             context.watch.waiting(start, BROKER_TIMEOUT);
-            std::thread::sleep(super::PAUSE);
+            crate::kafka::pause(super::PAUSE);
         }
     }
 

@@ -153,7 +153,7 @@ impl RecordWriter for TopicWriter {
                     return Err(context.explain(&error));
                 }
                 self.check()?;
-                std::thread::sleep(QUEUE_PAUSE);
+                crate::kafka::pause(QUEUE_PAUSE);
                 record = rejected;
             }
         }

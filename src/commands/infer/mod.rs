@@ -235,7 +235,7 @@ fn prepare_topic(
         OutputTarget::File(path) => RunOutput::of_records(path, extend)?,
     };
     let answered = output.answered_offsets(&address.topic)?;
-    let mut source = InputSource::open_topic(address, options, resumed.rows, &answered, Arc::clone(observer))?;
+    let mut source = InputSource::open_topic(address, options, resumed.rows, &answered, observer)?;
     let (group, count) = (&options.group, source.size().unwrap_or_default());
     progress.say(format_args!(
         "input: {count} records of `{}`, after the committed offsets of group `{group}`",

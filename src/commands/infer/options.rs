@@ -132,31 +132,8 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     {
         reader.problems.push(format!("--max-workers ({max}) is less than --workers ({workers})"));
     }
-    if args.resume && matches!(&input, None | Some(InputOrigin::File(_))) {
-        let output = match &output {
-            Some(OutputTarget::Stdout) => "standard output",
-            Some(OutputTarget::Topic(_)) => "a topic",
-            _ => "",
-        };
-        if !output.is_empty() {
-            let problem = "cannot resume a run that reads a file and writes to";
-            reader.problems.push(format!("--resume: {problem} {output}; set --output-data-path to a file"));
-        }
-    }
-    if let (Some(InputOrigin::Topic(input)), Some(OutputTarget::Topic(output))) = (&input, &output)
-        && input.is_same(output)
-    {
-        let problem = "is both input and output; choose another topic for the answers";
-        reader.problems.push(format!("`{input}` {problem}"));
-    }
-    if let (Some(InputOrigin::File(input)), Some(output)) = (&input, &output)
-        && let Some(file) = same_file(input, output)
-    {
-        let input =
-            if input == Path::new("-") { "standard input".to_owned() } else { format!("`{}`", input.display()) };
-        reader.problems.push(format!(
-            "{input} is the same file as the output {file}: it is both input and output; choose another file for the answers"
-        ));
+    if let (Some(input), Some(output)) = (&input, &output) {
+        reader.problems.extend(conflicts(args.resume, input, output));
     }
     // Each of them is present, or a problem has been recorded.
     let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
@@ -193,6 +170,38 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         verbosity,
         warnings,
     })
+}
+
+/// Returns what is wrong with an input and an output together.
+fn conflicts(resume: bool, input: &InputOrigin, output: &OutputTarget) -> Vec<String> {
+    let mut problems = Vec::new();
+    if resume && matches!(input, InputOrigin::File(_)) {
+        let output = match output {
+            OutputTarget::Stdout => "standard output",
+            OutputTarget::Topic(_) => "a topic",
+            OutputTarget::File(_) => "",
+        };
+        if !output.is_empty() {
+            let problem = "cannot resume a run that reads a file and writes to";
+            problems.push(format!("--resume: {problem} {output}; set --output-data-path to a file"));
+        }
+    }
+    if let (InputOrigin::Topic(input), OutputTarget::Topic(output)) = (input, output)
+        && input.is_same(output)
+    {
+        let problem = "is both input and output; choose another topic for the answers";
+        problems.push(format!("`{input}` {problem}"));
+    }
+    if let InputOrigin::File(input) = input
+        && let Some(file) = same_file(input, output)
+    {
+        let input =
+            if input == Path::new("-") { "standard input".to_owned() } else { format!("`{}`", input.display()) };
+        problems.push(format!(
+            "{input} is the same file as the output {file}: it is both input and output; choose another file for the answers"
+        ));
+    }
+    problems
 }
 
 impl From<InputFormat> for SourceFormat {

@@ -21,6 +21,7 @@ use crate::telemetry::metrics::Registry;
 ///
 /// Never fails.
 #[cfg(not(feature = "kafka"))]
+#[expect(clippy::unnecessary_wraps, reason = "it may fail with the feature")]
 pub(super) fn listener(
     _: &Settings,
     _: &ServerParts,

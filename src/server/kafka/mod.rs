@@ -42,7 +42,7 @@ pub use metrics::KafkaMetrics;
 use super::cloud_events::CloudEvents;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
-use crate::kafka::{ConnectionError, KafkaConnection};
+use crate::kafka::{ConnectionError, KafkaConnection, pause};
 use crate::settings::{KafkaDelivery, KafkaOffsetReset, KafkaOrdering};
 use crate::telemetry::limit::LogLimiter;
 use crate::types::json::NonFinite;
@@ -291,10 +291,4 @@ fn is_too_large(error: &KafkaError) -> bool {
         error.rdkafka_error_code(),
         Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize)
     )
-}
-
-/// Waits on a thread of this transport.
-#[expect(clippy::disallowed_methods, reason = "the thread serves nothing else")]
-fn pause(time: Duration) {
-    std::thread::sleep(time);
 }
