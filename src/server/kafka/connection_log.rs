@@ -54,7 +54,9 @@ impl ConnectionLog {
                 reason.clone_into(&mut faults.last_reason);
             }
             RDKafkaErrorCode::AllBrokersDown => {
-                if faults.is_new(code) {
+                // If the brokers reject the connection, that has been said.
+                let is_explained = !faults.logged.is_empty();
+                if faults.is_new(code) && !is_explained {
                     let reason = if faults.last_reason.is_empty() { reason } else { &faults.last_reason };
                     warn!(target: TARGET, "Kafka cannot be reached at {servers}: {reason}. Trying again until it can.");
                 }

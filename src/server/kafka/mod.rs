@@ -46,6 +46,7 @@ use crate::kafka::{ConnectionError, KafkaConnection, pause};
 use crate::settings::{KafkaDelivery, KafkaOffsetReset, KafkaOrdering};
 use crate::telemetry::limit::LogLimiter;
 use crate::types::json::NonFinite;
+use connection_log::ConnectionLog;
 use session::Clients;
 
 /// The target of the log lines: the original's logger.
@@ -138,6 +139,7 @@ struct Shared {
     topic_output: Arc<str>,
     metrics: KafkaMetrics,
     log: LogLimiter,
+    connection: ConnectionLog,
     joined: Arc<AtomicBool>,
     /// The requests that records may have in flight, so that a backlog does not take all slots of the server.
     slots: Arc<Semaphore>,
@@ -178,6 +180,7 @@ impl KafkaServer {
         let (consumer, producer) = (consumer_config(&options)?, producer_config(&options)?);
         let slots = options.max_requests.get().div_ceil(2).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
+            connection: ConnectionLog::new(&options.connection.servers),
             slots: Arc::new(Semaphore::new(slots)),
             suspects: Arc::default(),
             inference,

@@ -1,5 +1,6 @@
 //! A session: one consumer with one producer, from joining the group until it is left or something fails for good.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -10,7 +11,6 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::assignment::Assignment;
-use super::connection_log::ConnectionLog;
 use super::consumer::{self, RecordConsumer};
 use super::in_flight::InFlight;
 use super::lanes::Lanes;
@@ -81,8 +81,10 @@ impl Clients {
         consumer: &ClientConfig,
         producer: &ClientConfig,
     ) -> Result<Self, KafkaServerError> {
-        let invalid = |error: KafkaError| KafkaServerError::Invalid { reason: reason(&error) };
-        let connection = ConnectionLog::new(&shared.options.connection.servers);
+        let invalid = |error: KafkaError| KafkaServerError::Invalid {
+            reason: reason(&error, &shared.options.connection.properties),
+        };
+        let connection = shared.connection.clone();
         let in_flight = InFlight::new(shared.options.max_in_flight.get());
         let stop = CancellationToken::new();
         let assignment = Assignment::new(in_flight.clone(), stop.clone(), shared.metrics.clone());
@@ -164,13 +166,20 @@ fn run_threads(
 }
 
 /// Returns why librdkafka rejects a configuration.
-fn reason(error: &KafkaError) -> String {
-    match error {
+fn reason(error: &KafkaError, properties: &BTreeMap<String, String>) -> String {
+    let text = match error {
         KafkaError::ClientConfig(_, description, property, value) => {
             let value = if is_secret_property(property) { HIDDEN } else { value };
             format!("`{property}` is `{value}`: {description}")
         }
         KafkaError::ClientCreation(description) => description.clone(),
         error => error.to_string(),
-    }
+    };
+    // Some of librdkafka's texts have several lines, and name a property but not its value.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let named = properties.iter().find(|(name, value)| text.contains(*name) && !text.contains(*value));
+    named.map_or_else(
+        || text.clone(),
+        |(name, value)| format!("{text} (`{name}` is `{}`)", if is_secret_property(name) { HIDDEN } else { value }),
+    )
 }
