@@ -132,8 +132,8 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     {
         reader.problems.push(format!("--max-workers ({max}) is less than --workers ({workers})"));
     }
-    if let (Some(input), Some(output)) = (&input, &output) {
-        reader.problems.extend(conflicts(args.resume, input, output));
+    if let Some(output) = &output {
+        reader.problems.extend(conflicts(args.resume, input.as_ref(), output));
     }
     // Each of them is present, or a problem has been recorded.
     let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
@@ -173,9 +173,9 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
 }
 
 /// Returns what is wrong with an input and an output together.
-fn conflicts(resume: bool, input: &InputOrigin, output: &OutputTarget) -> Vec<String> {
+fn conflicts(resume: bool, input: Option<&InputOrigin>, output: &OutputTarget) -> Vec<String> {
     let mut problems = Vec::new();
-    if resume && matches!(input, InputOrigin::File(_)) {
+    if resume && matches!(input, None | Some(InputOrigin::File(_))) {
         let output = match output {
             OutputTarget::Stdout => "standard output",
             OutputTarget::Topic(_) => "a topic",
@@ -186,13 +186,13 @@ fn conflicts(resume: bool, input: &InputOrigin, output: &OutputTarget) -> Vec<St
             problems.push(format!("--resume: {problem} {output}; set --output-data-path to a file"));
         }
     }
-    if let (InputOrigin::Topic(input), OutputTarget::Topic(output)) = (input, output)
+    if let (Some(InputOrigin::Topic(input)), OutputTarget::Topic(output)) = (input, output)
         && input.is_same(output)
     {
         let problem = "is both input and output; choose another topic for the answers";
         problems.push(format!("`{input}` {problem}"));
     }
-    if let InputOrigin::File(input) = input
+    if let Some(InputOrigin::File(input)) = input
         && let Some(file) = same_file(input, output)
     {
         let input =

@@ -1,7 +1,7 @@
 //! The thread that reads records, and what the consumer group says.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -10,7 +10,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionListElem;
-use rdkafka::types::RDKafkaRespErr;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,8 @@ const PAUSE_AFTER: Duration = Duration::from_secs(1);
 /// How long one request for committed offsets may take, and the wait before the next one.
 const COMMITTED_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMITTED_PAUSE: Duration = Duration::from_millis(100);
+/// How often to look for a topic that does not exist.
+const MISSING_PAUSE: Duration = Duration::from_secs(2);
 /// How often to look whether everything in flight has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
@@ -153,13 +155,16 @@ pub(super) fn run(
     runtime: &Handle,
     stop: &CancellationToken,
 ) -> Result<(), SessionFailure> {
-    let client = consumer.client();
     let topics: Vec<&str> = session.shared.options.topics.iter().map(String::as_str).collect();
-    client.subscribe(&topics).map_err(|error| SessionFailure::new("cannot subscribe", &error))?;
-    let mut reader = Reader { session, consumer, last: None, paused: false };
+    consumer.client().subscribe(&topics).map_err(|error| SessionFailure::new("cannot subscribe", &error))?;
+    let mut reader = Reader { session, consumer, last: None, paused: false, missing_since: None };
     while !stop.is_cancelled() {
         if session.has_ended() {
             return Ok(());
+        }
+        if reader.has_found_missing_topics() {
+            drain(session, consumer)?;
+            return Err(SessionFailure::topics_found());
         }
         let chunk = reader.read()?;
         if !chunk.is_empty() {
@@ -205,9 +210,25 @@ struct Reader<'a> {
     last: Option<Arc<AssignedPartition>>,
     /// Whether partitions are paused because there is no room.
     paused: bool,
+    /// When a topic did not exist. librdkafka 2.12.1 does not find it when it is created later, so
+    /// another session does.
+    missing_since: Option<Instant>,
 }
 
 impl Reader<'_> {
+    /// Reports whether a topic was missing, and all exist now. Asking for one creates it, if the brokers allow that.
+    fn has_found_missing_topics(&mut self) -> bool {
+        if self.missing_since.is_none_or(|since| since.elapsed() < MISSING_PAUSE) {
+            return false;
+        }
+        self.missing_since = Some(Instant::now());
+        let exists = |topic: &String| {
+            let metadata = self.consumer.client().fetch_metadata(Some(topic), COMMITTED_TIMEOUT);
+            metadata.is_ok_and(|metadata| metadata.topics().iter().any(|topic| !topic.partitions().is_empty()))
+        };
+        self.session.shared.options.topics.iter().filter(|topic| !topic.starts_with('^')).all(exists)
+    }
+
     /// Returns the next records, or none if there are none for a while.
     fn read(&mut self) -> Result<Vec<Record>, SessionFailure> {
         let in_flight = &self.session.in_flight;
@@ -228,6 +249,9 @@ impl Reader<'_> {
                 Ok(message) => records.extend(self.begin(&message)),
                 Err(KafkaError::MessageConsumptionFatal(code)) => {
                     return Err(SessionFailure::new("the consumer failed", &KafkaError::MessageConsumptionFatal(code)));
+                }
+                Err(KafkaError::MessageConsumption(RDKafkaErrorCode::UnknownTopicOrPartition)) => {
+                    self.missing_since.get_or_insert_with(Instant::now);
                 }
                 // The context has seen it, and the client recovers from it.
                 Err(error) => debug!(target: TARGET, reason = %error, "Reading from Kafka failed."),

@@ -210,6 +210,10 @@ impl KafkaServer {
             let failure = match session {
                 Ok(clients) => match clients.run(&stop).await {
                     Ok(()) => continue,
+                    Err(failure) if failure.is_expected() => {
+                        info!(target: TARGET, "All Kafka topics exist now.");
+                        continue;
+                    }
                     Err(failure) => failure.to_string(),
                 },
                 Err(error) => error.to_string(),

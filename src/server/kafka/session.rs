@@ -20,12 +20,24 @@ use super::record::Record;
 use super::{KafkaServerError, Shared, committer, transactions};
 use crate::types::{HIDDEN, is_secret_property};
 
+const TOPICS_FOUND: &str = "all topics exist now";
+
 /// Why a session cannot go on. Another one takes its place.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct SessionFailure(String);
 
 impl SessionFailure {
+    /// Ends a session because a topic that was missing exists now.
+    pub(super) fn topics_found() -> Self {
+        Self(TOPICS_FOUND.to_owned())
+    }
+
+    /// Reports whether the next session is expected to go on at once.
+    pub(super) fn is_expected(&self) -> bool {
+        self.0 == TOPICS_FOUND
+    }
+
     pub(super) fn new(what: &str, error: &KafkaError) -> Self {
         Self(format!("{what}: {error}"))
     }
