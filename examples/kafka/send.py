@@ -1,5 +1,6 @@
 """Writes requests to the topic that the server reads, and prints the answers and the dead letters.
 
+    python send.py --create-topics
     python send.py --servers localhost:9092
 
 Needs the package confluent-kafka.
@@ -11,6 +12,7 @@ import time
 import uuid
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 REQUESTS, ANSWERS, DEAD_LETTERS = "iris-requests", "iris-answers", "iris-requests-dead-letters"
 FLOWERS = {"setosa": [5.1, 3.5, 1.4, 0.2], "versicolor": [6.1, 2.8, 4.7, 1.2], "virginica": [6.7, 3.0, 5.2, 2.3]}
@@ -21,7 +23,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--servers", default="localhost:9092")
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for the answers")
+    parser.add_argument("--create-topics", action="store_true", help="create the topics, and do nothing else")
     arguments = parser.parse_args()
+    if arguments.create_topics:
+        admin = AdminClient({"bootstrap.servers": arguments.servers})
+        for created in admin.create_topics([NewTopic(name, 1) for name in (REQUESTS, ANSWERS, DEAD_LETTERS)]).values():
+            created.result(arguments.timeout)
+        return
     run = uuid.uuid4().hex[:8]
     producer = Producer({"bootstrap.servers": arguments.servers})
     for name, row in FLOWERS.items():

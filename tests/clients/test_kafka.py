@@ -49,10 +49,11 @@ def test_example_answers_what_is_sent(broker, tmp_path):
     shutil.copytree(ROOT / "examples" / "quickstart" / "iris-xgboost", folder / "iris-xgboost")
     settings = json.loads((folder / "settings.json").read_text())
     (folder / "settings.json").write_text(json.dumps({**settings, "kafka_servers": broker}))
+    command = [sys.executable, folder / "send.py", "--servers", broker, "--timeout", "120"]
+    subprocess.run([*command, "--create-topics"], check=True, timeout=200)
     server = Server(folder)
     try:
         server.wait_until_ready(120)
-        command = [sys.executable, folder / "send.py", "--servers", broker, "--timeout", "120"]
         run = subprocess.run(command, capture_output=True, text=True, timeout=200)
         assert run.returncode == 0, run.stdout + run.stderr + server.log.read_text()
     finally:
