@@ -22,6 +22,12 @@ use super::{dotenv, field::SettingGroup};
 pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
 /// The folder of the models, as KServe's runtimes set it.
 pub const KSERVE_MODELS_DIR: &str = "MODELS_DIR";
+/// The source of the CloudEvents that answer others, as KServe's containers set it.
+const CE_SOURCE: &str = "CE_SOURCE";
+/// Their type.
+const CE_TYPE: &str = "CE_TYPE";
+/// Whether they keep the attributes of the request.
+const CE_MERGE: &str = "CE_MERGE";
 /// The packed environment to activate, in the start command of a container.
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
 /// The folder with the settings that were baked into an image, as `mlserver dockerfile` and `mlserver build` set it.
@@ -40,6 +46,27 @@ const FOREIGN: [&str; 8] = [
     "MLSERVER_MODEL_ALIBI_DETECT_",
     "MLSERVER_MODEL_ALIBI_EXPLAIN_",
 ];
+
+/// The attributes of the CloudEvents that answer others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudEventVariables {
+    pub source: Option<String>,
+    pub kind: Option<String>,
+    pub merge: bool,
+}
+
+impl CloudEventVariables {
+    /// Reads `CE_SOURCE`, `CE_TYPE` and `CE_MERGE`; empty ones count as absent.
+    pub fn read(environment: &dyn Environment) -> Self {
+        let variables = environment.variables();
+        let value = |wanted: &str| {
+            let found = variables.iter().find(|(name, value)| name == wanted && !value.is_empty());
+            found.map(|(_, value)| value.clone())
+        };
+        let merge = value(CE_MERGE).is_some_and(|text| text.eq_ignore_ascii_case("true"));
+        Self { source: value(CE_SOURCE), kind: value(CE_TYPE), merge }
+    }
+}
 
 /// The environment in which a process is started.
 pub trait Environment {

@@ -26,7 +26,7 @@ mod table;
 
 pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
-pub use env::{Environment, SettingsSources, SystemEnvironment};
+pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment};
 pub use field::{
     Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };

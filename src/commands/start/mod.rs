@@ -24,8 +24,8 @@ use crate::registry::chain;
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::runtimes::python::Python;
 use crate::settings::{
-    Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources,
-    SettingsWarning,
+    CloudEventVariables, Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings,
+    SettingsSources, SettingsWarning,
 };
 use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
@@ -85,7 +85,8 @@ async fn serve(
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     orphans::reap_if_first();
     let limits = ShutdownLimits::of(&settings);
-    let server = assembly::start(&settings, &models, repository, python, metrics).await?;
+    let events = CloudEventVariables::read(environment);
+    let server = assembly::start(&settings, &models, repository, python, events, metrics).await?;
 
     let (readable, unreadable_count) = (models.len(), unreadable.len());
     for UnreadableModel { settings, reason } in unreadable {
