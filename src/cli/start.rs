@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::settings::SettingArgs;
 
@@ -25,6 +26,11 @@ pub struct StartArgs {
     /// Write the server's addresses to FILE as JSON, once the models are loaded
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
+
+    /// Name of a model without `model-settings.json`: of the model file, or of the only model in the folder
+    /// [default: the value of `MLSERVER_MODEL_NAME`]
+    #[arg(long, alias = "model_name", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub model_name: Option<String>,
 
     #[command(flatten)]
     pub settings: SettingArgs,

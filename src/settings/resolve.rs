@@ -125,7 +125,7 @@ impl<'a> Resolver<'a> {
         let variables = name.iter().flat_map(|name| self.sources.lookup(name));
         let variables = variables.map(|(text, source)| Candidate { raw: Raw::Text(text.to_owned()), source });
         let (environment, dotenv): (Vec<_>, Vec<_>) =
-            variables.partition(|candidate| matches!(candidate.source, SettingSource::Environment(_)));
+            variables.partition(|candidate| !matches!(candidate.source, SettingSource::Dotenv { .. }));
         let mut candidates: Vec<Candidate> =
             layers.iter().filter(|layer| !is_of_image(layer)).filter_map(in_layer).collect();
         candidates.extend(environment);

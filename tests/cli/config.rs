@@ -453,6 +453,7 @@ fn help_of_start_snapshot() {
     Examples:
       mlserver start .
       mlserver start churn.joblib  # serve one file as model `churn`
+      mlserver start /mnt/models --model-name churn  # serve the only model file of a folder
       mlserver start . --http-port 9000 --set max_in_flight=64
       mlserver start . --http-port 0 --port-file ports.json  # choose a free port
 
@@ -464,12 +465,15 @@ fn help_of_start_snapshot() {
                 `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
 
     Options:
-          --strict            Reject unknown keys in settings files
-          --allow-empty       Start even if the folder has no models
-          --port-file <FILE>  Write the server's addresses to FILE as JSON, once the models are loaded
-          --color <WHEN>      When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
-                              [default: auto] [possible values: auto, always, never]
-      -h, --help              Print help
+          --strict             Reject unknown keys in settings files
+          --allow-empty        Start even if the folder has no models
+          --port-file <FILE>   Write the server's addresses to FILE as JSON, once the models are loaded
+          --model-name <NAME>  Name of a model without `model-settings.json`: of the model file, or of
+                               the only model in the folder [default: the value of
+                               `MLSERVER_MODEL_NAME`]
+          --color <WHEN>       When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
+                               [default: auto] [possible values: auto, always, never]
+      -h, --help               Print help
 
     Settings:
           --set <KEY=VALUE>       Change a setting; may be repeated, and the last one counts. Keys of

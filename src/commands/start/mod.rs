@@ -47,7 +47,10 @@ struct StartOptions {
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
     let target = ServeTarget::new(args.target.as_deref(), environment)?;
-    let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
+    let sources = SettingsSources::read(environment)?
+        .with_arguments(setting_arguments(&args.settings))
+        .with_model_name(args.model_name.as_deref());
+    let target = target.with_model_name(&sources);
     let loaded = Settings::load(&target.folder, &sources, args.strict)?;
     kafka::check(&loaded.settings)?;
     let port_file = args.port_file.as_deref().map(PortFile::create).transpose()?;
@@ -211,6 +214,11 @@ async fn discover(
             warn!("{message}");
             reported.push(message);
         }
+    }
+    let mut discovery = discovery;
+    let ambiguous = discovery.errors.iter().position(|problem| matches!(problem, DiscoveryError::Unconfigured(_)));
+    if let Some(index) = ambiguous.filter(|_| !options.allow_empty) {
+        return Err(discovery.errors.swap_remove(index).into());
     }
     for problem in &discovery.errors {
         error!("{}", chain(problem));

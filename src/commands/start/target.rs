@@ -1,6 +1,5 @@
 //! What a command serves: a folder of models, or one model file.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,21 +8,10 @@ use futures_util::future::{self, BoxFuture, FutureExt};
 use serde_json::{Map, Value, json};
 
 use crate::commands::{CommandError, USAGE};
-use crate::families::ModelFamily;
-use crate::repository::{CustomError, CustomRepository, Listed, Repository};
-use crate::runtimes::FileDescription;
+use crate::families::{MLMODEL, ModelFamily};
+use crate::repository::{CustomError, CustomRepository, Listed, Repository, UnconfiguredModel};
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingsSources};
-
-/// The file that makes a folder an MLflow model.
-const MLMODEL: &str = "MLmodel";
-
-/// The extensions that many other files have, too: such a file is read to find out whether it is a model.
-const COMMON_EXTENSIONS: [&str; 2] = ["json", "txt"];
-/// The limit on the size of a file that is read for that, in bytes.
-const MAX_EXAMINED_SIZE: u64 = 64 << 20;
-/// The limit on the number of entries of a folder that are examined.
-const MAX_EXAMINED_ENTRIES: usize = 100;
 
 /// What is served.
 #[derive(Debug, Clone)]
@@ -87,14 +75,16 @@ impl ServeTarget {
 
     /// Returns a model file in the folder, as a path to pass instead of a folder that has no settings.
     pub(in crate::commands) fn suggested_file(&self) -> Option<PathBuf> {
-        let mlmodel = self.folder.join(MLMODEL);
-        if mlmodel.is_file() {
-            return Some(mlmodel);
+        UnconfiguredModel::suggestion(&self.folder)
+    }
+
+    /// Names the model of a model file as the command line or the environment does, if one of them does.
+    #[must_use]
+    pub(in crate::commands) fn with_model_name(mut self, sources: &SettingsSources) -> Self {
+        if let (Some(file), Some(name)) = (&mut self.file, sources.model_name()) {
+            name.clone_into(&mut file.name);
         }
-        let entries = fs::read_dir(&self.folder).ok()?.flatten().take(MAX_EXAMINED_ENTRIES);
-        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
-        files.sort();
-        files.into_iter().find(|path| is_model_file(path))
+        self
     }
 
     /// Returns the repository of the folder, or of the model file.
@@ -105,19 +95,6 @@ impl ServeTarget {
             None => repository,
         }
     }
-}
-
-/// Reports whether a file looks like one of a model.
-fn is_model_file(path: &Path) -> bool {
-    let Ok(family) = ModelFamily::of_file(path) else { return false };
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    if !COMMON_EXTENSIONS.contains(&extension.as_str()) {
-        return true;
-    }
-    let is_small = path.metadata().is_ok_and(|metadata| metadata.len() <= MAX_EXAMINED_SIZE);
-    is_small
-        && family.native.is_some()
-        && FileDescription::read(family, path).is_ok_and(|description| description.not_native.is_none())
 }
 
 impl ModelFile {
