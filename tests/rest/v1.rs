@@ -125,8 +125,9 @@ fn v1_mistakes_are_4xx_with_kserves_words() {
     assert!(refused("{}", 400).contains("\"instances\" or \"inputs\""));
     assert!(refused("[1]", 400).starts_with("Unrecognized request format: "));
     assert!(refused(r#"{"instances":[[1],[2,3]]}"#, 400).contains("ragged"));
-    let mixed = server.post_with("/v1/models/id:predict", &[("content-type", "text/plain")], "{}");
-    mixed.error(422);
+    server.post_with("/v1/models/id:predict", &[("content-type", "text/plain")], "{}").error(422);
+    let from_curl = [("content-type", "application/x-www-form-urlencoded")];
+    server.post_with("/v1/models/id:predict", &from_curl, r#"{"instances":[1]}"#).ok();
     let iris = TestServer::start(Folder::iris());
     let wrong = iris.post("/v1/models/iris-xgboost:predict", r#"{"instances":[[1,2]]}"#).error(400);
     assert!(wrong.contains('4') && wrong.contains('2'), "{wrong}");

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
@@ -112,7 +113,7 @@ async fn try_answer<B: RequestBody>(
     let target = target.with_deadline(until);
     let mut event = Event::of(&parts.headers)?;
     let handlers = target.model.v1_handlers();
-    if handlers.is_none() {
+    if handlers.is_none() && !is_from_curl(&parts.headers) {
         payload::check_content_type(&parts.headers).map_err(body::BodyError::from)?;
     }
     let received = body::read_any(&parts.headers, body, app.max_body_bytes, &app.compute, &mut admission.reservation);
@@ -132,6 +133,11 @@ async fn try_answer<B: RequestBody>(
         Some(event) => event.answer(&app.events, &target.model.name, response),
         None => response,
     })
+}
+
+/// Reports whether a request has the content type that curl sends unless it is told otherwise. No model takes forms.
+fn is_from_curl(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value == "application/x-www-form-urlencoded")
 }
 
 /// A request whose body has been read.
