@@ -1,0 +1,1 @@
+"""KServe's `kserve.protocol`."""

@@ -1,0 +1,79 @@
+"""Makes `mlserver._kserve` importable as `kserve` where the real package is not installed."""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any, Optional, Sequence
+
+__all__ = ["install"]
+
+_NAME = "kserve"
+_OURS = "mlserver._kserve"
+
+
+class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `kserve.*` in `mlserver._kserve`, as the same modules, once `kserve` itself is that package.
+
+    It comes first, because otherwise the files would be found again below the path of the package, and be loaded twice.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        ours = sys.modules.get(_OURS)
+        if not fullname.startswith(f"{_NAME}.") or ours is None or sys.modules.get(_NAME) is not ours:
+            return None
+        return self._spec(fullname)
+
+    def _spec(self, fullname: str) -> Optional[importlib.machinery.ModuleSpec]:
+        try:
+            spec = importlib.util.find_spec(_ours(fullname))
+        except ModuleNotFoundError:
+            return None
+        if spec is None:
+            return None
+        is_package = spec.submodule_search_locations is not None
+        return importlib.machinery.ModuleSpec(fullname, self, origin=spec.origin, is_package=is_package)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(_ours(spec.name))
+        spec.loader_state = module.__spec__  # which the import of `kserve` replaces
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec: Any = module.__spec__
+        module.__spec__ = spec.loader_state
+
+
+class _Package(_Modules):
+    """Finds `kserve` in `mlserver._kserve`."""
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        return self._spec(fullname) if fullname == _NAME else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        if _modules not in sys.meta_path:
+            sys.meta_path.insert(0, _modules)
+        # `kserve.utils` and others are attributes that a later import of the modules must not replace.
+        for name in [name for name in sys.modules if name.startswith(f"{_OURS}.")]:
+            sys.modules.setdefault(_NAME + name[len(_OURS) :], sys.modules[name])
+
+
+def _ours(name: str) -> str:
+    return _OURS + name[len(_NAME) :]
+
+
+_modules = _Modules()
+_package = _Package()
+
+
+def install() -> None:
+    """Makes `kserve` importable. It comes last, so that a real package of the name is imported instead."""
+    if _package not in sys.meta_path:
+        sys.meta_path.append(_package)

@@ -1,0 +1,136 @@
+"""The `kserve` module for environments without the package."""
+
+import importlib
+import pathlib
+import subprocess
+import sys
+from typing import Iterator
+
+import pytest
+from mlserver import _kserve_imports
+
+HERE = pathlib.Path(__file__).resolve()
+PACKAGE = HERE.parents[1]
+
+#: The modules that models and scripts of KServe import.
+MODULES = [
+    "",
+    ".constants",
+    ".constants.constants",
+    ".context",
+    ".errors",
+    ".logging",
+    ".metrics",
+    ".model",
+    ".model_repository",
+    ".model_server",
+    ".predictor_config",
+    ".protocol",
+    ".protocol.grpc",
+    ".protocol.grpc.grpc_predict_v2_pb2",
+    ".protocol.grpc.grpc_predict_v2_pb2_grpc",
+    ".protocol.infer_type",
+    ".protocol.rest",
+    ".utils",
+    ".utils.numpy_codec",
+    ".utils.utils",
+]
+
+
+@pytest.fixture(autouse=True)
+def _importable() -> Iterator[None]:
+    before = list(sys.meta_path)
+    _kserve_imports.install()
+    yield
+    sys.meta_path[:] = before
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kserve"]:
+        del sys.modules[name]
+
+
+def python(code: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs code in an interpreter of its own."""
+    path = environment.pop("path", "")
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        env={"PYTHONPATH": f"{path}:{PACKAGE}", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_same_under_both_names(name: str) -> None:
+    importlib.import_module("kserve")
+    theirs = importlib.import_module("kserve" + name)
+
+    ours = importlib.import_module("mlserver._kserve" + name)
+
+    assert theirs is ours
+    assert ours.__spec__ is not None
+    assert ours.__spec__.name == "mlserver._kserve" + name
+
+
+def test_attributes_are_modules_that_package_exports() -> None:
+    kserve = importlib.import_module("kserve")
+    importlib.import_module("kserve.utils.utils")
+    importlib.import_module("kserve.constants.constants")
+
+    # As in the original, the attribute hides the package of the same name.
+    assert kserve.utils.generate_uuid() != kserve.utils.generate_uuid()
+    assert kserve.constants.PredictorProtocol.REST_V1.value == "v1"
+
+
+def test_unknown_module_is_missing() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'kserve\.api_client'"):
+        importlib.import_module("kserve.api_client")
+
+
+def test_real_package_comes_first(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "kserve").mkdir()
+    (tmp_path / "kserve" / "__init__.py").write_text("Model = 'real'\n")
+    code = """
+import mlserver._kserve_imports, mlserver._kserve
+mlserver._kserve_imports.install()
+import kserve
+assert kserve.Model == "real", kserve
+try:
+    import kserve.model
+except ModuleNotFoundError:
+    print("missing")
+"""
+
+    done = python(code, path=str(tmp_path))
+
+    assert (done.returncode, done.stdout) == (0, "missing\n"), done.stderr
+
+
+def test_package_needs_standard_library_only() -> None:
+    code = """
+import sys
+before = set(sys.modules)
+import mlserver._kserve_imports
+mlserver._kserve_imports.install()
+import kserve, kserve.errors, kserve.utils.utils, kserve.protocol.infer_type
+print(sorted({"numpy", "pandas", "google", "grpc", "pydantic"} & set(sys.modules)))
+"""
+
+    done = python(code)
+
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_script_outside_of_server_says_how_to_run_it() -> None:
+    code = """
+import mlserver._kserve_imports
+mlserver._kserve_imports.install()
+import kserve
+model = kserve.Model("m")
+model.load()
+kserve.ModelServer().start([model])
+"""
+
+    done = python(code)
+
+    assert done.returncode == 1
+    assert "mlserver start SCRIPT.py" in done.stderr
