@@ -7,9 +7,11 @@ import random
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.error
 import urllib.request
+import venv
 from pathlib import Path
 
 import joblib
@@ -60,9 +62,24 @@ def start(command, folder, base, log, names, **variables):
     raise AssertionError(f"the server did not start:\n{log.read_text()}")
 
 
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory):
-    """Returns the base URL and the gRPC address of this server, and of KServe's."""
+def python_without_kserve(folder):
+    """Makes an environment that has all packages of this one but KServe's, and returns its interpreter."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not path.name.startswith("kserve"):
+            (packages / path.name).symlink_to(path)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="session", params=["kserve", "without_kserve"])
+def servers(request, tmp_path_factory):
+    """Returns URL and gRPC address of this server, whose models have KServe's package or not, and of KServe's server."""
+    python = sys.executable
+    if request.param == "without_kserve":
+        python = str(python_without_kserve(tmp_path_factory.mktemp("environment") / "venv"))
+        missing = subprocess.run([python, "-c", "import sklearn, kserve"], capture_output=True, text=True)
+        assert "No module named 'kserve'" in missing.stderr, missing.stderr
     folder = tmp_path_factory.mktemp("kserve")
     features, classes = load_iris(return_X_y=True)
     joblib.dump(LogisticRegression(max_iter=1000).fit(features, classes), folder / "iris.joblib")
@@ -94,7 +111,7 @@ def servers(tmp_path_factory):
                     "MLSERVER_HTTP_PORT": str(http),
                     "MLSERVER_GRPC_PORT": str(grpc),
                     "MLSERVER_METRICS_PORT": "0",
-                    "MLSERVER_PYTHON_EXECUTABLE": sys.executable,
+                    "MLSERVER_PYTHON_EXECUTABLE": python,
                 }
             else:
                 command, variables = [sys.executable, "reference.py", str(http), str(grpc)], {}

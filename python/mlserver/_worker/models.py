@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
+from .. import _kserve_imports
 from .._blocking import completed, is_async
 from ..context import model_context
 from ..errors import MLServerError
@@ -151,6 +152,8 @@ def import_class(settings: ModelSettings) -> Any:
 
     If the class or a module that it needs does not exist, raises `MLServerError` with what to do.
     """
+    # For models of KServe in environments without its package.
+    _kserve_imports.install()
     name = settings.implementation_
     interpreter = f"{sys.executable} (Python {sys.version.split()[0]})"
     try:
