@@ -19,6 +19,8 @@ MODULES = [
     ".constants.constants",
     ".context",
     ".errors",
+    ".inference_client",
+    ".utils.inference_client_factory",
     ".logging",
     ".metrics",
     ".model",

@@ -6,6 +6,7 @@ scripts use, needs the standard library only, and NumPy or pandas where values a
 
 from . import errors, logging
 from .constants import constants
+from .inference_client import InferenceGRPCClient, InferenceRESTClient, RESTConfig
 from .model import Model
 from .model_repository import ModelRepository
 from .model_server import ModelServer
@@ -18,10 +19,13 @@ __all__ = [
     "InferOutput",
     "InferRequest",
     "InferResponse",
+    "InferenceGRPCClient",
+    "InferenceRESTClient",
     "Model",
     "ModelRepository",
     "ModelServer",
     "PredictorConfig",
+    "RESTConfig",
     "constants",
     "errors",
     "logging",

@@ -9,9 +9,11 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 from .constants.constants import EXPLAINER_BASE_URL_FORMAT, PredictorProtocol
 from .context import get_predictor_config
 from .errors import InvalidInput
+from .inference_client import InferenceGRPCClient, InferenceRESTClient, RESTConfig
 from .logging import trace_logger
 from .predictor_config import PredictorConfig
 from .protocol.infer_type import InferRequest, InferResponse
+from .utils.inference_client_factory import InferenceClientFactory
 
 __all__ = [
     "EXPLAINER_BASE_URL_FORMAT",
@@ -216,8 +218,66 @@ class Model(InferenceModel):
         response_headers: Optional[Dict[str, str]] = None,
     ) -> Union[Dict[str, Any], InferResponse, AsyncIterator[Any]]:
         """Returns the prediction: by default, that of the predictor. For subclasses."""
-        raise NotImplementedError("Could not find PredictorConfig.")
+        config = self.predictor_config
+        if config is None or not config.predictor_host:
+            raise NotImplementedError("Could not find PredictorConfig.")
+        if config.predictor_protocol == PredictorProtocol.GRPC_V2.value:
+            return await self._grpc_predict(payload, headers)
+        return await self._http_predict(payload, headers, response_headers)
 
     async def explain(self, payload: Any, headers: Optional[Dict[str, str]] = None) -> Dict[str, Any]:
         """Returns the explanation: by default, that of the host in `explainer_host`. For subclasses."""
-        raise NotImplementedError("Could not find explainer_host.")
+        if self.explainer_host is None:
+            raise NotImplementedError("Could not find explainer_host.")
+        config = self.predictor_config
+        use_ssl = getattr(self, "use_ssl", config is not None and config.use_ssl)
+        answer: Dict[str, Any] = await self._http_client.explain(
+            EXPLAINER_BASE_URL_FORMAT.format("https" if use_ssl else "http", self.explainer_host),
+            model_name=self.name,
+            data=payload.to_rest()[0] if isinstance(payload, InferRequest) else payload,
+            headers=append_forwardable_headers(headers),
+        )
+        return answer
+
+    @property
+    def _http_client(self) -> InferenceRESTClient:
+        if self._http_client_instance is None:
+            config = self.predictor_config
+            rest = RESTConfig(retries=0, timeout=600)
+            if config is not None:
+                rest = RESTConfig(protocol=config.protocol, timeout=config.timeout, retries=config.retries)
+            self._http_client_instance = InferenceClientFactory().get_rest_client(rest)
+        client: InferenceRESTClient = self._http_client_instance
+        return client
+
+    @property
+    def _grpc_client(self) -> InferenceGRPCClient:
+        if self._grpc_client_stub is None:
+            config = self.predictor_config
+            if config is None:
+                raise NotImplementedError("Could not find PredictorConfig.")
+            self._grpc_client_stub = InferenceClientFactory().get_grpc_client(
+                config.predictor_host, use_ssl=config.use_ssl, timeout=config.timeout, retries=config.retries
+            )
+        client: InferenceGRPCClient = self._grpc_client_stub
+        return client
+
+    async def _http_predict(
+        self,
+        payload: Any,
+        headers: Optional[Dict[str, str]] = None,
+        response_headers: Optional[Dict[str, str]] = None,
+    ) -> Union[Dict[str, Any], InferResponse]:
+        config = self.predictor_config
+        assert config is not None, "`predict` checks it"
+        return await self._http_client.infer(
+            config.predictor_base_url,
+            model_name=self.name,
+            data=payload,
+            headers=append_forwardable_headers(headers),
+            response_headers=response_headers,
+        )
+
+    async def _grpc_predict(self, payload: Any, headers: Optional[Dict[str, str]] = None) -> InferResponse:
+        metadata = list(append_forwardable_headers(headers).items())
+        return await self._grpc_client.infer(payload, headers=metadata)
