@@ -143,6 +143,9 @@ STATUSES: Tuple[Tuple[Type[BaseException], HTTPStatus], ...] = (
 
 def status_and_message(error: BaseException) -> Tuple[int, str]:
     """Returns the HTTP status and the `error` of the body with which KServe answers an exception."""
+    passed_on = getattr(error, "http_status", None)  # of a predictor
+    if passed_on is not None:
+        return int(passed_on), str(getattr(error, "reason", error))
     for kind, status in STATUSES:
         if isinstance(error, kind):
             # The status inside of an `InferenceError` is no part of the answer.

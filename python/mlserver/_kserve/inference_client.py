@@ -52,6 +52,8 @@ class HTTPStatusError(InferenceError):
         self.response = response
         status = f"'{response.status_code} {response.reason}' for url '{response.url}'"
         super().__init__(f"{_error_of(response)}, {status}", status=response.status_code)
+        #: What the transformer answers: the predictor's error, or that it did not answer at all.
+        self.http_status = response.status_code if 400 <= response.status_code < 600 else 502
 
 
 def _error_of(response: Response) -> str:
