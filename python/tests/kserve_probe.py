@@ -8,6 +8,7 @@ import enum
 import importlib
 import inspect
 import json
+import pkgutil
 import re
 import sys
 import types
@@ -46,11 +47,18 @@ def main() -> None:
         cases = json.load(file)
     report = {
         "file": kserve.__file__,
+        "names": module_names(kserve),
         "modules": {name: members_of(importlib.import_module(name)) for name in MODULES},
         "options": options(),
         "results": [results(case) for case in cases],
     }
     json.dump(report, sys.stdout)
+
+
+def module_names(package):
+    """The modules of the package, without generated ones of Kubernetes' API."""
+    names = [found.name for found in pkgutil.walk_packages(package.__path__, "kserve.", onerror=lambda name: None)]
+    return [name for name in names if not name.startswith(("kserve.models", "kserve.api"))]
 
 
 def home(value):
