@@ -26,7 +26,14 @@ class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         ours = sys.modules.get(_OURS)
         if not fullname.startswith(f"{_NAME}.") or ours is None or sys.modules.get(_NAME) is not ours:
             return None
-        return self._spec(fullname)
+        spec = self._spec(fullname)
+        if spec is None:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: this `kserve` is that of mlserver, for models and scripts"
+                " (install the `kserve` package in the model's environment)",
+                name=fullname,
+            )
+        return spec
 
     def _spec(self, fullname: str) -> Optional[importlib.machinery.ModuleSpec]:
         try:

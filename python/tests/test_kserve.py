@@ -29,8 +29,6 @@ MODULES = [
     ".predictor_config",
     ".protocol",
     ".protocol.grpc",
-    ".protocol.grpc.grpc_predict_v2_pb2",
-    ".protocol.grpc.grpc_predict_v2_pb2_grpc",
     ".protocol.infer_type",
     ".protocol.rest",
     ".utils",
@@ -73,6 +71,18 @@ def test_modules_are_same_under_both_names(name: str) -> None:
     assert ours.__spec__.name == "mlserver._kserve" + name
 
 
+@pytest.mark.needs("grpc")
+@pytest.mark.parametrize("name", ["grpc_predict_v2_pb2", "grpc_predict_v2_pb2_grpc"])
+def test_messages_are_those_of_sdk(name: str) -> None:
+    from mlserver.grpc import dataplane_pb2
+
+    module = importlib.import_module(f"kserve.protocol.grpc.{name}")
+
+    assert module is importlib.import_module(f"mlserver._kserve.protocol.grpc.{name}")
+    if name == "grpc_predict_v2_pb2":
+        assert module.ModelInferRequest is dataplane_pb2.ModelInferRequest
+
+
 def test_attributes_are_modules_that_package_exports() -> None:
     kserve = importlib.import_module("kserve")
     importlib.import_module("kserve.utils.utils")
@@ -84,8 +94,14 @@ def test_attributes_are_modules_that_package_exports() -> None:
 
 
 def test_unknown_module_is_missing() -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"No module named 'kserve\.api_client'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"No module named 'kserve\.api_client': .*install the `kserve` package"
+    ):
         importlib.import_module("kserve.api_client")
+    kserve = importlib.import_module("kserve")
+    assert not hasattr(kserve, "KServeClient")
+    with pytest.raises(ImportError, match="cannot import name 'KServeClient'"):
+        exec("from kserve import KServeClient", {})
 
 
 def test_real_package_comes_first(tmp_path: pathlib.Path) -> None:

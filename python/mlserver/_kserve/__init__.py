@@ -4,7 +4,7 @@
 scripts use, needs the standard library only, and NumPy or pandas where values are of their types.
 """
 
-from . import errors, logging
+from . import errors, logging, metrics
 from .constants import constants
 from .inference_client import InferenceGRPCClient, InferenceRESTClient, RESTConfig
 from .model import Model
@@ -29,5 +29,6 @@ __all__ = [
     "constants",
     "errors",
     "logging",
+    "metrics",
     "utils",
 ]

@@ -3,6 +3,8 @@
 from http import HTTPStatus
 from typing import Any, List, Optional, Tuple, Type
 
+from .logging import logger
+
 __all__ = [
     "InferenceError",
     "InvalidInput",
@@ -14,6 +16,7 @@ __all__ = [
     "ServerNotReady",
     "UnsupportedProtocol",
     "WorkersShouldBeLessThanMaxWorkersError",
+    "logger",
 ]
 
 
@@ -143,9 +146,10 @@ STATUSES: Tuple[Tuple[Type[BaseException], HTTPStatus], ...] = (
 
 def status_and_message(error: BaseException) -> Tuple[int, str]:
     """Returns the HTTP status and the `error` of the body with which KServe answers an exception."""
+    passed_on = getattr(error, "http_status", None)  # of a predictor
+    if passed_on is not None:
+        return int(passed_on), str(getattr(error, "reason", error))
     for kind, status in STATUSES:
         if isinstance(error, kind):
-            # The status inside of an `InferenceError` is no part of the answer.
-            message = str(error.reason) if isinstance(error, InferenceError) else str(error)
-            return int(status), message
+            return int(status), str(error)
     return int(HTTPStatus.INTERNAL_SERVER_ERROR), f"{type(error).__name__} : {error}"

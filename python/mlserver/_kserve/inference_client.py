@@ -10,6 +10,7 @@ from .constants.constants import INFERENCE_CONTENT_LENGTH_HEADER, MAX_GRPC_MESSA
 from .errors import InferenceError, InvalidInput, UnsupportedProtocol
 from .logging import trace_logger as logger
 from .protocol.infer_type import InferRequest, InferResponse, _json
+from .utils.utils import is_v1, is_v2
 
 __all__ = [
     "USE_CLIENT_DEFAULT",
@@ -52,6 +53,8 @@ class HTTPStatusError(InferenceError):
         self.response = response
         status = f"'{response.status_code} {response.reason}' for url '{response.url}'"
         super().__init__(f"{_error_of(response)}, {status}", status=response.status_code)
+        #: What the transformer answers: the predictor's error, or that it did not answer at all.
+        self.http_status = response.status_code if 400 <= response.status_code < 600 else 502
 
 
 def _error_of(response: Response) -> str:
@@ -132,7 +135,7 @@ class InferenceRESTClient:
         if response_headers is not None:
             passed = {name: value for name, value in response.headers.items() if name not in _OWN_HEADERS}
             response_headers.update(passed)
-        if is_graph_endpoint or self._is(PredictorProtocol.REST_V1):
+        if is_graph_endpoint or is_v1(self._config.protocol):
             answer = _parsed(response)
             if not isinstance(answer, dict):
                 raise InferenceError(f"{response.url} answered with a JSON {type(answer).__name__}, not an object")
@@ -148,7 +151,7 @@ class InferenceRESTClient:
         timeout: Any = USE_CLIENT_DEFAULT,
     ) -> Dict[str, Any]:
         """Asks for an explanation, which only V1 has."""
-        if not self._is(PredictorProtocol.REST_V1):
+        if not is_v1(self._config.protocol):
             raise UnsupportedProtocol(self._config.protocol)
         sent = {"content-type": "application/json", **_lower(headers)}
         url = _join(base_url, self._path(model_name, ":explain", ""))
@@ -159,7 +162,7 @@ class InferenceRESTClient:
         self, base_url: Any, headers: Optional[Mapping[str, str]] = None, timeout: Any = USE_CLIENT_DEFAULT
     ) -> bool:
         """Whether a V2 server is ready."""
-        if not self._is(PredictorProtocol.REST_V2):
+        if not is_v2(self._config.protocol):
             raise UnsupportedProtocol(self._config.protocol)
         return await self._flag(_join(base_url, "/v2/health/ready"), "ready", headers, timeout)
 
@@ -167,9 +170,9 @@ class InferenceRESTClient:
         self, base_url: Any, headers: Optional[Mapping[str, str]] = None, timeout: Any = USE_CLIENT_DEFAULT
     ) -> bool:
         """Whether a server is alive."""
-        if self._is(PredictorProtocol.REST_V2):
+        if is_v2(self._config.protocol):
             return await self._flag(_join(base_url, "/v2/health/live"), "live", headers, timeout)
-        if not self._is(PredictorProtocol.REST_V1):
+        if not is_v1(self._config.protocol):
             raise UnsupportedProtocol(self._config.protocol)
         answer = _parsed(await self._send("GET", _join(base_url, "/"), _lower(headers), None, timeout))
         return isinstance(answer, dict) and str(answer.get("status")).lower() == "alive"
@@ -186,10 +189,10 @@ class InferenceRESTClient:
         try:
             response = await self._send("GET", url, _lower(headers), None, timeout)
         except HTTPStatusError as error:
-            if self._is(PredictorProtocol.REST_V2) or error.response.status_code == 503:
+            if is_v2(self._config.protocol) or error.response.status_code == 503:
                 return False
             raise
-        if self._is(PredictorProtocol.REST_V2):
+        if is_v2(self._config.protocol):
             return True
         answer = _parsed(response)
         # KServe 0.21 answers with true, earlier versions with its name.
@@ -205,15 +208,12 @@ class InferenceRESTClient:
     async def __aexit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         await self.close()
 
-    def _is(self, protocol: PredictorProtocol) -> bool:
-        return str(self._config.protocol).lower() == protocol.value
-
     def _path(self, model_name: Optional[str], v1: str, v2: str) -> str:
         if model_name is None:
             raise ValueError("model_name should not be 'None'")
-        if self._is(PredictorProtocol.REST_V1):
+        if is_v1(self._config.protocol):
             return f"/v1/models/{model_name}{v1}"
-        if self._is(PredictorProtocol.REST_V2):
+        if is_v2(self._config.protocol):
             return f"/v2/models/{model_name}{v2}"
         raise UnsupportedProtocol(self._config.protocol)
 

@@ -11,6 +11,7 @@ from .context import get_predictor_config
 from .errors import InvalidInput
 from .inference_client import InferenceGRPCClient, InferenceRESTClient, RESTConfig
 from .logging import trace_logger
+from .metrics import get_labels
 from .predictor_config import PredictorConfig
 from .protocol.infer_type import InferRequest, InferResponse
 from .utils.inference_client_factory import InferenceClientFactory
@@ -26,6 +27,7 @@ __all__ = [
     "PredictorConfig",
     "PredictorProtocol",
     "append_forwardable_headers",
+    "get_labels",
     "get_latency_ms",
     "is_v2",
 ]

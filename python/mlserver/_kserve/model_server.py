@@ -21,6 +21,7 @@ from .logging import logger
 from .model import BaseKServeModel
 from .model_repository import ModelRepository
 from .predictor_config import PredictorConfig
+from .utils.inference_client_factory import InferenceClientFactory
 from .utils.utils import strtobool
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT_HTTPS_PORT",
     "DEFAULT_HTTP_PORT",
     "FASTAPI_APP_IMPORT_STRING",
+    "InferenceClientFactory",
     "ModelServer",
     "args",
     "parser",
@@ -124,10 +126,11 @@ class ModelServer:
         self.enable_latency_logging = enable_latency_logging
         self.grace_period = grace_period
         self.access_log_format = access_log_format
-        self.predictor_config = predictor_config if predictor_config is not None else _predictor_of_command_line()
         self._custom_exception_handler: Optional[Callable[..., None]] = None
-        if self.predictor_config is not None:
-            set_predictor_config(self.predictor_config)
+        if predictor_config is None:
+            predictor_config = _predictor_of_command_line()
+        if predictor_config is not None:
+            set_predictor_config(predictor_config)
 
     def start(self, models: List[BaseKServeModel]) -> None:
         """Registers the models, and serves them. One of them, at least, must be ready."""

@@ -699,7 +699,7 @@ class InferResponse:
         raw: List[bytes] = []
         outputs = []
         for tensor in self.outputs:
-            if all_raw and tensor._raw_data is None:
+            if all_raw and tensor._raw_data is None and tensor._data is not None:
                 array = tensor._data if tensor._has_array() else tensor.as_numpy()
                 tensor.set_data_from_numpy(array, binary_data=True)
             outputs.append(_grpc_tensor(tensor, raw, "to_grpc: invalid output datatype", "output data is not a List"))
@@ -773,7 +773,7 @@ def _field(message: Dict[str, Any], name: str, kind: type) -> Any:
 
 def _parse(text: bytes) -> Dict[str, Any]:
     try:
-        message = json.loads(text)
+        message = json.loads(bytes(text).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"Unrecognized request format: {error}") from None
     if not isinstance(message, dict):
@@ -796,9 +796,11 @@ def _read_tensor(
     name = _field(tensor, "name", str)
     shape, datatype = _field(tensor, "shape", list), _field(tensor, "datatype", str)
     data, parameters = tensor.get("data"), tensor.get("parameters")
-    if data is not None:
-        return (name, shape, datatype, data, parameters), None, position
     size = parameters.get(_BINARY_SIZE) if isinstance(parameters, dict) else None
+    if data is not None and (what == "input" or size is None or not body):
+        return (name, shape, datatype, data, parameters), None, position
+    if size is None and parameters and _BINARY_SIZE in parameters:
+        raise InvalidInput(f"'binary_data_size' is not specified for {what} '{name}' for model '{model_name}'")
     if size is None:
         raise InvalidInput(f"'data' field is missing for {what} '{name}' for model '{model_name}'")
     if isinstance(size, bool) or not isinstance(size, int) or size < 0 or position + size > len(body):
@@ -856,11 +858,11 @@ def _grpc_tensor(tensor: Any, raw: List[bytes], invalid: str, no_list: str) -> D
     if tensor._raw_data is not None:
         raw.append(tensor._raw_data)
     else:
+        if not isinstance(tensor._data, list):
+            raise InvalidInput(no_list)
         field = GRPC_CONTENT_DATATYPE_MAPPINGS.get(tensor.datatype)
         if field is None:
             raise InvalidInput(invalid)
-        if not isinstance(tensor._data, list):
-            raise InvalidInput(no_list)
         elements = _flat(tensor._data)
         if tensor.datatype == "BYTES":
             elements = [element if isinstance(element, bytes) else str(element).encode() for element in elements]

@@ -4,8 +4,9 @@ import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..inference_client import InferenceGRPCClient, InferenceRESTClient, RESTConfig
+from .utils import is_v2
 
-__all__ = ["InferenceClientFactory"]
+__all__ = ["InferenceClientFactory", "is_v2"]
 
 
 class InferenceClientFactory:

@@ -91,7 +91,7 @@ def create_response_cloudevent(
     """
     attributes: Dict[str, Any] = {"specversion": "1.0"}
     if os.environ.get("CE_MERGE", "false").lower() == "true":
-        dropped = {"specversion", "id", "time"} | ({"datacontenttype"} if binary_event else set())
+        dropped = {"id", "time"} | ({"datacontenttype"} if binary_event else set())
         attributes.update({name: value for name, value in req_attributes.items() if name not in dropped})
     attributes["id"] = generate_uuid()
     attributes["source"] = os.environ.get("CE_SOURCE", f"io.kserve.inference.{model_name}")
@@ -186,7 +186,7 @@ def _output(name: str, values: Any, binary: bool) -> InferOutput:
         array = np.array(values, dtype=np.object_)
     else:
         array = np.asarray(values)
-    if array.dtype.kind not in "biufSUO":
+    if array.dtype.kind not in "biufcSUO":  # dates, for instance
         array = array.astype(np.object_)
     datatype = from_np_dtype(array.dtype)
     if datatype is None:

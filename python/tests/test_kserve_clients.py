@@ -1,0 +1,534 @@
+"""Transformers and explainers, and the clients of the `kserve` module."""
+
+import asyncio
+import http.server
+import json
+import pathlib
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import pytest
+from executable import needs_executable, serving
+from mlserver._kserve import context, errors
+from mlserver._kserve import inference_client as clients
+from mlserver._kserve._http import HttpPool
+from mlserver._kserve.inference_client import HTTPStatusError, InferenceRESTClient, RESTConfig, Unreachable
+from mlserver._kserve.model import InferenceVerb, Model
+from mlserver._kserve.predictor_config import PredictorConfig
+from mlserver._kserve.protocol.infer_type import InferInput, InferRequest, InferResponse, RequestedOutput
+from mlserver._kserve.utils.inference_client_factory import InferenceClientFactory
+
+Answer = Tuple[int, str, bytes]
+
+V2_ANSWER = b'{"model_name":"m","id":"1","outputs":[{"name":"n","shape":[1],"datatype":"FP32","data":[1.5]}]}'
+
+
+class Predictor:
+    """A server that records requests."""
+
+    def __init__(self, context: Any = None) -> None:
+        self.requests: List[Tuple[str, str, Dict[str, str], bytes]] = []
+        self.connections = 0
+        self.answer: Callable[[str], Answer] = lambda path: (200, "application/json", b'{"predictions":[1]}')
+        #: Requests wait for it, and then tell that they have arrived.
+        self.proceed = threading.Event()
+        self.proceed.set()
+        self.arrived = threading.Event()
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                owner.connections += 1
+
+            def do_POST(self) -> None:
+                size = int(self.headers.get("content-length", 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                owner.requests.append((self.command, self.path, headers, self.rfile.read(size)))
+                owner.arrived.set()
+                owner.proceed.wait(60)
+                status, kind, body = owner.answer(self.path)
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(body)))
+                self.send_header("X-Seen", "yes")
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            def handle_error(self, *_: Any) -> None:
+                pass  # clients that leave are part of the tests
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        if context is not None:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+        self.host = f"127.0.0.1:{self.server.server_address[1]}"
+
+    def close(self) -> None:
+        self.proceed.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(60)
+
+
+@pytest.fixture
+def predictor() -> Iterator[Predictor]:
+    server = Predictor()
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_predictor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    token = context._predictor_config_var.set(None)
+    monkeypatch.setattr(context, "_process_config", None)
+    yield
+    context._predictor_config_var.reset(token)
+    asyncio.run(InferenceClientFactory().close())
+
+
+def predict(payload: Any, headers: Any = None, response_headers: Any = None, name: str = "m") -> Any:
+    return asyncio.run(Model(name).predict(payload, headers, response_headers))
+
+
+def test_transformer_calls_predictor_over_v1(predictor: Predictor) -> None:
+    context.set_predictor_config(PredictorConfig(predictor.host))
+    headers = {
+        "Authorization": "Bearer x",
+        "x-request-id": "7",
+        "X-B3-TraceId": "3",
+        "cookie": "secret",
+        "content-type": "text/plain",
+    }
+    received: Dict[str, str] = {}
+
+    answer = predict({"instances": [1, 2]}, headers, received)
+
+    assert answer == {"predictions": [1]}
+    ((method, path, sent, body),) = predictor.requests
+    assert (method, path, body) == ("POST", "/v1/models/m:predict", b'{"instances":[1,2]}')
+    assert sent["content-type"] == "application/json"
+    assert (sent["authorization"], sent["x-request-id"], sent["x-b3-traceid"]) == ("Bearer x", "7", "3")
+    assert "cookie" not in sent
+    assert received == {"content-type": "application/json", "x-seen": "yes"}
+
+
+def test_transformer_calls_predictor_over_v2(predictor: Predictor) -> None:
+    predictor.answer = lambda path: (200, "application/json", V2_ANSWER)
+    context.set_predictor_config(PredictorConfig(predictor.host, "v2"))
+
+    answer = predict(InferRequest("other", [InferInput("n", [1], "FP32", [1.5])], request_id="5"))
+
+    assert isinstance(answer, InferResponse)
+    assert answer.outputs[0].data == [1.5]
+    ((_, path, _, body),) = predictor.requests
+    assert path == "/v2/models/m/infer"
+    assert json.loads(body) == {
+        "id": "5",
+        "model_name": "other",
+        "inputs": [{"name": "n", "shape": [1], "datatype": "FP32", "data": [1.5]}],
+    }
+
+
+@pytest.mark.needs("numpy")
+def test_transformer_sends_raw_data(predictor: Predictor) -> None:
+    import numpy as np
+
+    predictor.answer = lambda path: (200, "application/json", V2_ANSWER)
+    context.set_predictor_config(PredictorConfig(predictor.host, "v2"))
+    tensor = InferInput("n", [2], "FP16")
+    tensor.set_data_from_numpy(np.array([1, 2], dtype=np.float16))
+
+    predict(InferRequest("m", [tensor]))
+
+    ((_, _, sent, body),) = predictor.requests
+    length = int(sent["inference-header-content-length"])
+    assert sent["content-type"] == "application/octet-stream"
+    assert json.loads(body[:length])["inputs"][0]["parameters"] == {"binary_data_size": 4}
+    assert body[length:] == np.array([1, 2], dtype=np.float16).tobytes()
+
+
+def test_all_steps_of_transformer_run(predictor: Predictor) -> None:
+    class Transformer(Model):
+        def preprocess(self, payload: Any, headers: Any = None) -> Any:
+            return {"instances": [2 * value for value in payload["instances"]]}
+
+        def postprocess(self, result: Any, headers: Any = None, response_headers: Any = None) -> Any:
+            return {**result, "by": self.name}
+
+    context.set_predictor_config(PredictorConfig(predictor.host))
+
+    answer, _ = asyncio.run(Transformer("t")({"instances": [1]}, {}))  # type: ignore[misc]
+
+    assert answer == {"predictions": [1], "by": "t"}
+    assert predictor.requests[0][3] == b'{"instances":[2]}'
+
+
+def test_predictor_is_found_in_other_threads(predictor: Predictor) -> None:
+    context.set_predictor_config(PredictorConfig(predictor.host))
+    answers: List[Any] = []
+
+    thread = threading.Thread(target=lambda: answers.append(predict({"instances": []})))
+    thread.start()
+    thread.join(60)
+
+    assert answers == [{"predictions": [1]}]
+
+
+def test_explainer_is_called(predictor: Predictor) -> None:
+    model = Model("m")
+    model.explainer_host = predictor.host
+
+    asyncio.run(model({"instances": [1]}, {"x-request-id": "7"}, InferenceVerb.EXPLAIN))
+
+    ((_, path, sent, body),) = predictor.requests
+    assert (path, sent["x-request-id"], body) == ("/v1/models/m:explain", "7", b'{"instances":[1]}')
+
+
+@pytest.mark.parametrize("method", ["predict", "explain"])
+def test_missing_host_is_not_implemented(method: str) -> None:
+    with pytest.raises(NotImplementedError, match="Could not find"):
+        asyncio.run(getattr(Model("m"), method)({}))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "message"),
+    [
+        (400, "application/json", b'{"error":"because"}', "because, '400 Bad Request' for url 'http://"),
+        (404, "application/json; charset=utf-8", b'{"error":"none"}', "none, '404 Not Found'"),
+        (503, "text/plain", b"busy", ", '503 Service Unavailable'"),
+        (500, "application/json", b"{", ", '500 Internal Server Error'"),
+    ],
+)
+def test_status_of_predictor_is_kept(predictor: Predictor, status: int, kind: str, body: bytes, message: str) -> None:
+    predictor.answer = lambda path: (status, kind, body)
+    context.set_predictor_config(PredictorConfig(predictor.host, predictor_request_retries=3))
+
+    with pytest.raises(HTTPStatusError) as caught:
+        predict({"instances": []})
+
+    assert errors.status_and_message(caught.value)[0] == status
+    assert message in errors.status_and_message(caught.value)[1]
+    assert len(predictor.requests) == 1  # what was sent is never sent again
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body"),
+    [("v1", b"{"), ("v1", b"[1]"), ("v2", b"{}"), ("v2", b"[]"), ("v2", b'{"outputs":[{}]}'), ("v2", b"[" * 100000)],
+)
+def test_wrong_answer_is_no_fault_of_client(predictor: Predictor, protocol: str, body: bytes) -> None:
+    predictor.answer = lambda path: (200, "application/json", body)
+    context.set_predictor_config(PredictorConfig(predictor.host, protocol))
+
+    with pytest.raises(errors.InferenceError, match="answered with"):
+        predict({"instances": []})
+
+
+def test_redirect_is_bad_gateway(predictor: Predictor) -> None:
+    predictor.answer = lambda path: (302, "text/plain", b"")
+    context.set_predictor_config(PredictorConfig(predictor.host))
+
+    with pytest.raises(HTTPStatusError) as caught:
+        predict({"instances": []})
+
+    assert errors.status_and_message(caught.value)[0] == 502
+
+
+def test_connections_are_reused_and_bounded(predictor: Predictor) -> None:
+    pool = HttpPool(connections=3)
+
+    async def many() -> None:
+        url = f"http://{predictor.host}/x"
+        await asyncio.gather(*(pool.request("POST", url, {}, b"{}", 60) for _ in range(50)))
+
+    asyncio.run(many())
+    pool.close()
+
+    assert len(predictor.requests) == 50
+    assert 1 <= predictor.connections <= 3
+
+
+def test_connection_that_server_closed_is_replaced(predictor: Predictor) -> None:
+    pool = HttpPool()
+    url = f"http://{predictor.host}/x"
+    asyncio.run(pool.request("GET", url, {}, None, 60))
+    (connection,) = next(iter(pool._idle.values()))
+    connection.sock.shutdown(socket.SHUT_RDWR)
+
+    response = asyncio.run(pool.request("GET", url, {}, None, 60))
+    pool.close()
+
+    assert response.status_code == 200
+    assert predictor.connections == 2
+
+
+def test_timeout_ends_request(predictor: Predictor) -> None:
+    predictor.proceed.clear()
+    context.set_predictor_config(PredictorConfig(predictor.host, predictor_request_timeout_seconds=1))
+
+    with pytest.raises(TimeoutError, match="did not answer within 1"):
+        predict({"instances": []})
+
+
+def test_cancelled_call_closes_its_connection(predictor: Predictor) -> None:
+    predictor.proceed.clear()
+    pool = HttpPool(connections=1)
+    url = f"http://{predictor.host}/x"
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(pool.request("GET", url, {}, None, None))
+        await asyncio.get_running_loop().run_in_executor(None, predictor.arrived.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # The only thread is free again, although the server has not answered.
+        predictor.proceed.set()
+        await pool.request("GET", url, {}, None, 60)
+
+    asyncio.run(leave())
+    pool.close()
+
+    assert predictor.connections == 2
+
+
+def refusing_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+def test_unreachable_predictor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: List[float] = []
+    monkeypatch.setattr("mlserver._kserve._http.time.sleep", pauses.append)
+    context.set_predictor_config(PredictorConfig(f"127.0.0.1:{refusing_port()}", predictor_request_retries=2))
+
+    with pytest.raises(Unreachable, match="in 3 attempts"):
+        predict({"instances": []})
+
+    assert pauses == [0.1, 0.2]
+
+
+def test_retries_end_with_time() -> None:
+    context.set_predictor_config(PredictorConfig(f"127.0.0.1:{refusing_port()}", "v1", False, 1, 10**9))
+    start = time.monotonic()
+
+    with pytest.raises((Unreachable, TimeoutError)):
+        predict({"instances": []})
+
+    assert time.monotonic() - start < 30
+
+
+@pytest.fixture
+def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    )
+    done = subprocess.run(
+        [*command.split(), "-keyout", str(key), "-out", str(certificate)], capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(certificate, key)
+    server = Predictor(server_context)
+    yield server, str(certificate)
+    server.close()
+
+
+def test_tls_verifies_certificates(tls: Tuple[Predictor, str]) -> None:
+    server, certificate = tls
+
+    async def infer(verify: Any) -> Any:
+        async with InferenceRESTClient(RESTConfig(verify=verify, retries=0)) as client:
+            return await client.infer(f"https://{server.host}", {"instances": []}, "m")
+
+    assert asyncio.run(infer(certificate)) == {"predictions": [1]}
+    assert asyncio.run(infer(False)) == {"predictions": [1]}
+    with pytest.raises(ssl.SSLCertVerificationError):
+        asyncio.run(infer(True))
+
+
+def test_predictor_use_ssl(tls: Tuple[Predictor, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    server, certificate = tls
+    monkeypatch.setenv("SSL_CERT_FILE", certificate)
+    context.set_predictor_config(PredictorConfig(server.host, predictor_use_ssl=True))
+
+    assert predict({"instances": []}) == {"predictions": [1]}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "call", "path"),
+    [
+        ("v1", lambda c, u: c.infer(u, {"instances": []}, "m"), "/v1/models/m:predict"),
+        ("v1", lambda c, u: c.infer(u + "/base/", {"instances": []}, "m"), "/base/v1/models/m:predict"),
+        ("v1", lambda c, u: c.infer(u, {"instances": []}, is_graph_endpoint=True), "/"),
+        ("v1", lambda c, u: c.explain(u, "m", {"instances": []}), "/v1/models/m:explain"),
+        ("v1", lambda c, u: c.is_server_live(u), "/"),
+        ("v1", lambda c, u: c.is_model_ready(u, "m"), "/v1/models/m"),
+        ("v2", lambda c, u: c.infer(u, {"inputs": []}, "m"), "/v2/models/m/infer"),
+        ("v2", lambda c, u: c.is_server_live(u), "/v2/health/live"),
+        ("v2", lambda c, u: c.is_server_ready(u), "/v2/health/ready"),
+        ("v2", lambda c, u: c.is_model_ready(u, "m"), "/v2/models/m/ready"),
+    ],
+)
+def test_rest_client_calls_path(predictor: Predictor, protocol: str, call: Any, path: str) -> None:
+    body = V2_ANSWER[:-1] + b',"live":true,"ready":true,"status":"alive"}'
+    predictor.answer = lambda path: (200, "application/json", body)
+
+    async def run() -> Any:
+        async with InferenceRESTClient(RESTConfig(protocol=protocol)) as client:
+            return await call(client, f"http://{predictor.host}")
+
+    assert asyncio.run(run())
+    assert [request[1] for request in predictor.requests] == [path]
+
+
+def test_rest_client_rejects_what_protocol_lacks() -> None:
+    v1, v2 = InferenceRESTClient(RESTConfig(protocol="v1")), InferenceRESTClient(RESTConfig(protocol="v2"))
+
+    with pytest.raises(errors.UnsupportedProtocol):
+        asyncio.run(v1.is_server_ready("http://x"))
+    with pytest.raises(errors.UnsupportedProtocol):
+        asyncio.run(v2.explain("http://x", "m", {}))
+    with pytest.raises(ValueError, match="model_name"):
+        asyncio.run(v1.infer("http://x", {}))
+    with pytest.raises(ValueError, match="http2"):
+        RESTConfig(http2=True)
+
+
+ECHO = """
+from mlserver import MLModel
+from mlserver.types import InferenceResponse, ResponseOutput
+
+class Echo(MLModel):
+    async def predict(self, request):
+        outputs = [
+            ResponseOutput(name=i.name, shape=i.shape, datatype=i.datatype, parameters=i.parameters, data=i.data)
+            for i in request.inputs
+        ]
+        return InferenceResponse(model_name=self.name, id=request.id, outputs=outputs)
+"""
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dict[str, str]]:
+    """The addresses of our server, with a model that returns its inputs."""
+    folder = tmp_path_factory.mktemp("server") / "models"
+    folder.mkdir()
+    (folder / "echo_model.py").write_text(ECHO)
+    settings = {"name": "echo", "implementation": "echo_model.Echo"}
+    (folder / "model-settings.json").write_text(json.dumps(settings))
+    with serving(folder):
+        yield json.loads((folder.parent / "addresses.json").read_text())
+
+
+@needs_executable
+@pytest.mark.needs("numpy")
+@pytest.mark.parametrize("raw", [False, True])
+def test_our_server_is_predictor_over_rest(echo: Dict[str, str], raw: bool) -> None:
+    import numpy as np
+
+    context.set_predictor_config(PredictorConfig(echo["http"], "v2"))
+    values = np.array([[1.5, 2], [3, 4]], dtype=np.float32)
+    tensor = InferInput("x", [2, 2], "FP32")
+    tensor.set_data_from_numpy(values, binary_data=raw)
+    outputs = [RequestedOutput("x", {"binary_data": raw})]
+
+    answer = predict(InferRequest("echo", [tensor], request_id="7", request_outputs=outputs), name="echo")
+
+    assert (answer.id, answer.model_name) == ("7", "echo")
+    assert np.array_equal(answer.outputs[0].as_numpy(), values)
+    assert answer.outputs[0].as_numpy().dtype == np.float32
+
+
+@needs_executable
+@pytest.mark.needs("numpy", "grpc")
+@pytest.mark.parametrize("datatype", ["FP32", "FP16", "INT64", "BYTES"])
+def test_our_server_is_predictor_over_grpc(echo: Dict[str, str], datatype: str) -> None:
+    import numpy as np
+
+    context.set_predictor_config(PredictorConfig(echo["grpc"], "grpc-v2"))
+    kinds = {"FP32": np.float32, "FP16": np.float16, "INT64": np.int64}
+    values = np.array([b"a", b"\xff"], object) if datatype == "BYTES" else np.array([1, 2], dtype=kinds[datatype])
+    tensor = InferInput("x", [2], datatype)
+    tensor.set_data_from_numpy(values)
+
+    answer = predict(InferRequest("echo", [tensor], request_id="7"), {"x-request-id": "9"}, name="echo")
+
+    assert isinstance(answer, InferResponse)
+    assert answer.id == "7"
+    assert answer.outputs[0].as_numpy().tolist() == values.tolist()
+
+
+@needs_executable
+def test_clients_ask_our_server_for_its_state(echo: Dict[str, str]) -> None:
+    async def state() -> List[bool]:
+        url = f"http://{echo['http']}"
+        async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
+            return [
+                await client.is_server_live(url),
+                await client.is_server_ready(url),
+                await client.is_model_ready(url, "echo"),
+                await client.is_model_ready(url, "nope"),
+            ]
+
+    assert asyncio.run(state()) == [True, True, True, False]
+
+
+@needs_executable
+@pytest.mark.needs("grpc")
+def test_grpc_client_asks_our_server_for_its_state(echo: Dict[str, str]) -> None:
+    async def state() -> List[bool]:
+        async with clients.InferenceGRPCClient(echo["grpc"]) as client:
+            return [
+                await client.is_server_live(),
+                await client.is_server_ready(),
+                await client.is_model_ready("echo"),
+                await client.is_model_ready("nope"),
+            ]
+
+    assert asyncio.run(state()) == [True, True, True, False]
+
+
+@needs_executable
+def test_unknown_model_of_predictor(echo: Dict[str, str]) -> None:
+    context.set_predictor_config(PredictorConfig(echo["http"], "v2"))
+
+    with pytest.raises(HTTPStatusError) as caught:
+        predict(InferRequest("nope", [InferInput("x", [1], "INT8", [1])]), name="nope")
+
+    assert caught.value.response.status_code == 404
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_without_predictor_fails() -> None:
+    import grpc
+
+    context.set_predictor_config(PredictorConfig(f"127.0.0.1:{refusing_port()}", "grpc-v2", False, 30))
+
+    with pytest.raises(grpc.RpcError) as caught:
+        predict(InferRequest("m", [InferInput("x", [1], "INT8", [1])]))
+
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_grpc_needs_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "grpc", None)
+    context.set_predictor_config(PredictorConfig("x", "grpc-v2"))
+
+    with pytest.raises(ImportError, match="install `grpcio`"):
+        predict(InferRequest("m", []))
