@@ -26,7 +26,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
-            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
+            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder or a KServe script, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
@@ -272,7 +272,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help' {
-            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
+            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder or a KServe script, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')

@@ -23,7 +23,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help'
             cand -V 'Print version'
             cand --version 'Print version'
-            cand start 'Serve the models of a folder, or a model file'
+            cand start 'Serve the models of a folder or a KServe script, or a model file'
             cand infer 'Run batch inference over a file or a Kafka topic'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'
@@ -249,7 +249,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help'
         }
         &'mlserver;help'= {
-            cand start 'Serve the models of a folder, or a model file'
+            cand start 'Serve the models of a folder or a KServe script, or a model file'
             cand infer 'Run batch inference over a file or a Kafka topic'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'

@@ -29,7 +29,7 @@ always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_needs_command" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_needs_command" -s V -l version -d 'Print version'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder, or a model file'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create a project that is ready to serve, test and build'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
@@ -239,7 +239,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand man" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "start" -d 'Serve the models of a folder, or a model file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'

@@ -9,11 +9,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::arguments::SettingArgument;
 use super::field::SettingField;
 use super::file;
 use super::nearest::nearest;
 use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+use super::resolve::Layer;
 use super::source::SettingSource;
 use super::table::{GROUPS, MODEL_PREFIX, SERVER_PREFIX};
 use super::{dotenv, field::SettingGroup};
@@ -153,6 +156,7 @@ pub struct SettingsSources {
     snapshot: Arc<Snapshot>,
     arguments: Arc<[SettingArgument]>,
     model_name: Option<Arc<str>>,
+    script: Option<(Arc<Path>, Map<String, Value>)>,
 }
 
 #[derive(Debug)]
@@ -200,7 +204,7 @@ impl SettingsSources {
     }
 
     fn of(snapshot: Snapshot) -> Self {
-        Self { snapshot: Arc::new(snapshot), arguments: Arc::default(), model_name: None }
+        Self { snapshot: Arc::new(snapshot), arguments: Arc::default(), model_name: None, script: None }
     }
 
     /// Adds settings of the server from the command line, which take precedence over all other sources.
@@ -213,6 +217,18 @@ impl SettingsSources {
     #[must_use]
     pub fn with_model_name(self, name: Option<&str>) -> Self {
         Self { model_name: name.map(Arc::from), ..self }
+    }
+
+    /// Adds settings of the server that a script sets, below all other sources.
+    #[must_use]
+    pub fn with_script(self, script: &Path, settings: Map<String, Value>) -> Self {
+        Self { script: Some((script.into(), settings)), ..self }
+    }
+
+    /// Returns the settings that the script sets.
+    pub(super) fn script_layer(&self) -> Option<Layer> {
+        let (path, object) = self.script.as_ref()?;
+        Some(Layer { object: object.clone(), source: SettingSource::Script(Arc::clone(path)) })
     }
 
     /// Returns the name of a model that has none in its settings file.

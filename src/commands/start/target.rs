@@ -7,6 +7,8 @@ use anyhow::anyhow;
 use futures_util::future::{self, BoxFuture, FutureExt};
 use serde_json::{Map, Value, json};
 
+use super::script::Script;
+use crate::cli::is_script;
 use crate::commands::{CommandError, USAGE};
 use crate::families::{MLMODEL, ModelFamily};
 use crate::repository::{CustomError, CustomRepository, Listed, Repository, UnconfiguredModel};
@@ -20,6 +22,8 @@ pub(in crate::commands) struct ServeTarget {
     pub(in crate::commands) folder: PathBuf,
     /// The only model, if the target is a file.
     pub(in crate::commands) file: Option<ModelFile>,
+    /// The script that starts the models, if the target is one.
+    pub(super) script: Option<Script>,
 }
 
 /// A model without settings, which is served from its file.
@@ -59,11 +63,10 @@ impl ServeTarget {
         };
         let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
         match absolute.metadata() {
-            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None }),
+            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None, script: None }),
             Ok(_) => {
                 let file = ModelFile::new(path.clone(), absolute)?;
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                Ok(Self { folder: folder.unwrap_or(Path::new(".")).to_owned(), file: Some(file) })
+                Ok(Self { folder: parent(&path), file: Some(file), script: None })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let shown = path.display();
@@ -71,6 +74,27 @@ impl ServeTarget {
             }
             Err(error) => Err(anyhow!("cannot open `{}`{origin}: {error}", path.display()).into()),
         }
+    }
+
+    /// Takes a script, and its arguments.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such file.
+    pub(super) fn of_script(
+        path: &Path,
+        arguments: Vec<String>,
+        environment: &dyn Environment,
+    ) -> Result<Self, CommandError> {
+        let absolute: PathBuf = environment.working_directory().join(path).components().collect();
+        let shown = path.display();
+        match absolute.metadata() {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => return Err(anyhow!("`{shown}` is not a file: pass a script").into()),
+            Err(error) => return Err(anyhow!("cannot open the script `{shown}`: {error}").into()),
+        }
+        let script = Script { path: path.to_owned(), absolute, arguments };
+        Ok(Self { folder: parent(path), file: None, script: Some(script) })
     }
 
     /// Returns a model file in the folder, as a path to pass instead of a folder that has no settings.
@@ -97,12 +121,21 @@ impl ServeTarget {
     }
 }
 
+/// Returns the folder of a file, which is relative if its path is.
+fn parent(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new(".")).to_owned()
+}
+
 impl ModelFile {
     fn new(path: PathBuf, absolute: PathBuf) -> Result<Self, CommandError> {
         let shown = path.display();
         let file_name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if file_name == MODEL_SETTINGS_FILE || file_name == SETTINGS_FILE {
             return Err(anyhow!("`{shown}` holds settings, not a model: pass its folder").into());
+        }
+        if is_script(absolute.as_os_str()) {
+            return Err(anyhow!("`{shown}` is a script, whose models only `mlserver start` can find").into());
         }
         let family = ModelFamily::of_file(&absolute).map_err(|error| anyhow!("cannot serve `{shown}`: {error}"))?;
         let (artifact, name) = if file_name == MLMODEL {
