@@ -93,9 +93,8 @@ def predictor() -> Iterator[Predictor]:
 
 
 @pytest.fixture(autouse=True)
-def _no_predictor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_predictor() -> Iterator[None]:
     token = context._predictor_config_var.set(None)
-    monkeypatch.setattr(context, "_process_config", None)
     yield
     context._predictor_config_var.reset(token)
     asyncio.run(InferenceClientFactory().close())
@@ -178,17 +177,6 @@ def test_all_steps_of_transformer_run(predictor: Predictor) -> None:
     assert predictor.requests[0][3] == b'{"instances":[2]}'
 
 
-def test_predictor_is_found_in_other_threads(predictor: Predictor) -> None:
-    context.set_predictor_config(PredictorConfig(predictor.host))
-    answers: List[Any] = []
-
-    thread = threading.Thread(target=lambda: answers.append(predict({"instances": []})))
-    thread.start()
-    thread.join(60)
-
-    assert answers == [{"predictions": [1]}]
-
-
 def test_explainer_is_called(predictor: Predictor) -> None:
     model = Model("m")
     model.explainer_host = predictor.host
@@ -248,6 +236,15 @@ def test_redirect_is_bad_gateway(predictor: Predictor) -> None:
     assert errors.status_and_message(caught.value)[0] == 502
 
 
+def test_unreachable_predictor_is_unavailable() -> None:
+    context.set_predictor_config(PredictorConfig(f"127.0.0.1:{refusing_port()}"))
+
+    with pytest.raises(Unreachable) as caught:
+        predict({"instances": []})
+
+    assert errors.status_and_message(caught.value)[0] == 503
+
+
 def test_connections_are_reused_and_bounded(predictor: Predictor) -> None:
     pool = HttpPool(connections=3)
 
@@ -280,8 +277,10 @@ def test_timeout_ends_request(predictor: Predictor) -> None:
     predictor.proceed.clear()
     context.set_predictor_config(PredictorConfig(predictor.host, predictor_request_timeout_seconds=1))
 
-    with pytest.raises(TimeoutError, match="did not answer within 1"):
+    with pytest.raises(TimeoutError, match="did not answer within 1") as caught:
         predict({"instances": []})
+
+    assert errors.status_and_message(caught.value)[0] == 504
 
 
 def test_cancelled_call_closes_its_connection(predictor: Predictor) -> None:
@@ -436,6 +435,26 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dict[str, str]]:
         yield json.loads((folder.parent / "addresses.json").read_text())
 
 
+@pytest.mark.parametrize(("ready", "status"), [(b"true", 200), (b"false", 200), (b"", 503)])
+def test_transformer_waits_for_its_predictor(predictor: Predictor, ready: bytes, status: int) -> None:
+    predictor.answer = lambda path: (status, "application/json", b'{"name":"m","ready":' + ready + b"}")
+    model = Model("m")
+    model.ready = True
+    for check in (False, True):
+        context.set_predictor_config(PredictorConfig(predictor.host, predictor_health_check=check))
+        expected = not check or ready == b"true"
+
+        assert asyncio.run(model._predictor_is_ready()) is expected
+
+    assert [request[:2] for request in predictor.requests] == [("GET", "/v1/models/m")]
+
+
+def test_unreachable_predictor_is_not_ready() -> None:
+    context.set_predictor_config(PredictorConfig(f"127.0.0.1:{refusing_port()}", predictor_health_check=True))
+
+    assert not asyncio.run(Model("m")._predictor_is_ready())
+
+
 @needs_executable
 @pytest.mark.needs("numpy")
 @pytest.mark.parametrize("raw", [False, True])
@@ -524,6 +543,7 @@ def test_grpc_without_predictor_fails() -> None:
         predict(InferRequest("m", [InferInput("x", [1], "INT8", [1])]))
 
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert errors.status_and_message(caught.value)[0] == 503
 
 
 def test_grpc_needs_package(monkeypatch: pytest.MonkeyPatch) -> None:

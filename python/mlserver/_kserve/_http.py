@@ -18,7 +18,7 @@ import time
 import urllib.parse
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-__all__ = ["HttpPool", "Response", "Unreachable"]
+__all__ = ["HttpPool", "RequestTimeout", "Response", "Unreachable"]
 
 #: Calls at a time, and idle connections kept, of one pool.
 _CONNECTIONS = 32
@@ -33,6 +33,16 @@ _Origin = Tuple[str, str, int]
 
 class Unreachable(ConnectionError):
     """No connection could be opened: nothing has been sent."""
+
+    #: What a transformer answers.
+    http_status = 503
+
+
+class RequestTimeout(TimeoutError):
+    """The response was not complete in time."""
+
+    #: What a transformer answers.
+    http_status = 504
 
 
 class Response:
@@ -103,7 +113,7 @@ class HttpPool:
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: Optional[bytes], timeout: Optional[float]
     ) -> Response:
-        """Sends a request, and returns the response. Raises `TimeoutError` if it takes longer than `timeout` seconds."""
+        """Sends a request, and returns the response. Raises `RequestTimeout` if it takes longer than `timeout` seconds."""
         call = _Call()
         end = None if timeout is None else time.monotonic() + timeout
         future = self._executor().submit(self._run, call, method, url, dict(headers), body, end)
@@ -111,7 +121,7 @@ class HttpPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), timeout)
         except (asyncio.TimeoutError, TimeoutError, socket.timeout) as error:  # three types before Python 3.11
             call.abort()
-            raise TimeoutError(f"{url} did not answer within {timeout} s") from error
+            raise RequestTimeout(f"{url} did not answer within {timeout} s") from error
         except asyncio.CancelledError:
             call.abort()
             raise

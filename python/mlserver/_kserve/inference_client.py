@@ -56,6 +56,9 @@ class HTTPStatusError(InferenceError):
         #: What the transformer answers: the predictor's error, or that it did not answer at all.
         self.http_status = response.status_code if 400 <= response.status_code < 600 else 502
 
+    def __str__(self) -> str:
+        return str(self.reason)
+
 
 def _error_of(response: Response) -> str:
     """Returns the `error` of a JSON body, or what there is of one."""

@@ -264,6 +264,19 @@ class Model(InferenceModel):
         client: InferenceGRPCClient = self._grpc_client_stub
         return client
 
+    async def _predictor_is_ready(self) -> bool:
+        """Whether the predictor is ready, if it is to be asked. A transformer is ready only when it is."""
+        config = self.predictor_config
+        if config is None or not config.predictor_host or not config.predictor_health_check:
+            return True
+        try:
+            if config.predictor_protocol == PredictorProtocol.GRPC_V2.value:
+                return await self._grpc_client.is_model_ready(self.name)
+            return await self._http_client.is_model_ready(config.predictor_base_url, self.name)
+        except Exception as error:
+            trace_logger.warning("The predictor of %s at %s is not ready: %s", self.name, config.predictor_host, error)
+            return False
+
     async def _http_predict(
         self,
         payload: Any,

@@ -192,7 +192,7 @@ def _predictor_of_command_line() -> Optional[PredictorConfig]:
         return None
     return PredictorConfig(
         predictor_host=args.predictor_host,
-        predictor_protocol=args.protocol if args.protocol != "v1" else args.predictor_protocol,
+        predictor_protocol=args.predictor_protocol if args.predictor_protocol != "v1" else args.protocol,
         predictor_use_ssl=args.predictor_use_ssl,
         predictor_request_timeout_seconds=args.predictor_request_timeout_seconds,
         predictor_request_retries=args.predictor_request_retries,

@@ -216,9 +216,9 @@ class _Tensor:
         if dtype is None:
             raise InvalidInput(self._invalid_datatype)
         if self._raw_data is None:
-            if self._data is None:
+            if self.data is None:
                 raise InvalidInput(f"tensor {self._name!r} has no data")
-            return np.array(self._data, dtype=dtype).reshape(self._shape)
+            return np.array(self.data, dtype=dtype).reshape(self._shape)
         if self._datatype == "BYTES":
             return deserialize_bytes_tensor(self._raw_data).reshape(self._shape)
         return np.frombuffer(self._raw_data, dtype=dtype).reshape(self._shape)
@@ -260,7 +260,7 @@ class _Tensor:
         return tensor
 
     def _has_array(self) -> bool:
-        return hasattr(self._data, "__array__")
+        return hasattr(self.data, "__array__")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Tensor) or type(other) is not type(self):
@@ -270,7 +270,7 @@ class _Tensor:
             and list(self._shape) == list(other._shape)
             and self._datatype == other._datatype
             and self._parameters == other._parameters
-            and _same_data(self._data, other._data)
+            and _same_data(self.data, other.data)
             and self._raw_data == other._raw_data
         )
 
@@ -282,14 +282,14 @@ class _Tensor:
             "name": self._name,
             "shape": self._shape,
             "datatype": self._datatype,
-            "data": self._data,
+            "data": self.data,
             "parameters": to_http_parameters(self._parameters) if self._parameters is not None else None,
         }
 
     def __repr__(self) -> str:
         return (
             f'"name": "{self._name}","shape": {self._shape},"datatype": "{self._datatype}",'
-            f'"data": {self._data},"parameters": {self._parameters}'
+            f'"data": {self.data},"parameters": {self._parameters}'
         )
 
     __str__ = __repr__
@@ -334,7 +334,7 @@ class InferInput(_Tensor):
         """Returns the elements of a BYTES tensor as strings, in a list of one dimension."""
         if self._datatype != "BYTES":
             raise InvalidInput(f"invalid datatype {self._datatype} in the input")
-        data = self._data if self._raw_data is None else _split(self._raw_data)
+        data = self.data if self._raw_data is None else _split(self._raw_data)
         if data is None:
             raise InvalidInput(f"tensor {self._name!r} has no data")
         return _strings(data)
@@ -482,13 +482,13 @@ class InferRequest:
                         "Sending FP16 data via JSON is not supported. Please use the binary data format for input "
                         f"{tensor.name}"
                     )
-                if tensor._data is None:
+                if tensor.data is None:
                     raise InvalidInput(
                         f"'data' field is missing for input '{tensor.name}' for model '{self.model_name}'"
                     )
                 if tensor._has_array():
-                    tensor.set_data_from_numpy(tensor._data, binary_data=False)
-                inputs.append(tensor._as_rest(tensor._data))
+                    tensor.set_data_from_numpy(tensor.data, binary_data=False)
+                inputs.append(tensor._as_rest(tensor.data))
             else:
                 inputs.append(tensor._as_rest(None))
                 raw.append(tensor._raw_data)
@@ -530,7 +530,7 @@ class InferRequest:
             if tensor.datatype == "BYTES":
                 columns[tensor.name] = pd.Series(tensor.as_string(), dtype=object)
             elif tensor._raw_data is None:
-                columns[tensor.name] = pd.Series(tensor._data)
+                columns[tensor.name] = pd.Series(tensor.data)
             else:
                 columns[tensor.name] = pd.Series(tensor.as_numpy().ravel())
         return pd.DataFrame(columns)
@@ -669,7 +669,7 @@ class InferResponse:
             wanted = [(output, bool(self._use_binary_outputs)) for output in self.outputs]
         outputs, raw = [], []
         for output, binary in wanted:
-            if output._data is None and output._raw_data is None:
+            if output.data is None and output._raw_data is None:
                 raise InvalidInput(f"'data' field is missing for output '{output.name}' for model '{self.model_name}'")
             if output.datatype == "FP16" and not binary:
                 raise InvalidInput(
@@ -677,9 +677,9 @@ class InferResponse:
                     f"{output.name}"
                 )
             if binary != (output._raw_data is not None) or not binary:
-                array = output._data if output._has_array() and output._raw_data is None else output.as_numpy()
+                array = output.data if output._has_array() and output._raw_data is None else output.as_numpy()
                 output.set_data_from_numpy(array, binary_data=binary)
-            outputs.append(output._as_rest(None if binary else output._data))
+            outputs.append(output._as_rest(None if binary else output.data))
             if output._raw_data is not None:
                 raw.append(output._raw_data)
         body: Dict[str, Any] = {
@@ -699,8 +699,8 @@ class InferResponse:
         raw: List[bytes] = []
         outputs = []
         for tensor in self.outputs:
-            if all_raw and tensor._raw_data is None and tensor._data is not None:
-                array = tensor._data if tensor._has_array() else tensor.as_numpy()
+            if all_raw and tensor._raw_data is None and tensor.data is not None:
+                array = tensor.data if tensor._has_array() else tensor.as_numpy()
                 tensor.set_data_from_numpy(array, binary_data=True)
             outputs.append(_grpc_tensor(tensor, raw, "to_grpc: invalid output datatype", "output data is not a List"))
         return _message("ModelInferResponse")(
@@ -853,17 +853,17 @@ def _finite(value: Any) -> Any:
 def _grpc_tensor(tensor: Any, raw: List[bytes], invalid: str, no_list: str) -> Dict[str, Any]:
     """Returns the fields of a message, and appends the tensor's raw data, if any."""
     if tensor._raw_data is None and tensor._has_array():
-        tensor.set_data_from_numpy(tensor._data, binary_data=True)
+        tensor.set_data_from_numpy(tensor.data, binary_data=True)
     message = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
     if tensor._raw_data is not None:
         raw.append(tensor._raw_data)
     else:
-        if not isinstance(tensor._data, list):
+        if not isinstance(tensor.data, list):
             raise InvalidInput(no_list)
         field = GRPC_CONTENT_DATATYPE_MAPPINGS.get(tensor.datatype)
         if field is None:
             raise InvalidInput(invalid)
-        elements = _flat(tensor._data)
+        elements = _flat(tensor.data)
         if tensor.datatype == "BYTES":
             elements = [element if isinstance(element, bytes) else str(element).encode() for element in elements]
         message["contents"] = {field: elements}
