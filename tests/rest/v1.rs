@@ -177,7 +177,10 @@ fn v1_reaches_models_in_python() {
     assert_eq!(explained.text(), r#"{"meta":{"name":"made"},"data":[1]}"#);
     let late = server.get("/v1/models/late");
     assert_eq!((late.error(503).as_str(), late.header("retry-after")), ("Model with name late is not ready.", "1"));
-    assert_eq!(server.post("/v1/models/late:predict", r#"{"instances":[1]}"#).error(503), "Model with name late is not ready.");
+    assert_eq!(
+        server.post("/v1/models/late:predict", r#"{"instances":[1]}"#).error(503),
+        "Model with name late is not ready."
+    );
     assert_eq!(server.get("/v1/models").ok(), json!({"models": ["explainer", "seen"]}));
 }
 
