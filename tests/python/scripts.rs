@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::python::python;
-use crate::support::{Folder, ServerBuilder, ServerExit, TestServer, run_mlserver};
+use crate::support::{Folder, ServerBuilder, ServerExit, TestServer, repository_path, run_mlserver, wait_until};
 
 /// The beginning of scripts: a model that multiplies by `factor`.
 const MODEL: &str = "
@@ -172,7 +175,7 @@ with Resource() as resource:
     assert_eq!(answer(&server, "a"), json!([15.0, 40.0, 1.0]));
     assert_eq!(server.post("/v2/repository/models/nope/load", "").status, 404);
     let closed = server.folder.path("closed");
-    crate::support::wait_until("the first run ends", || fs::read_to_string(&closed).is_ok_and(|text| text == "x"));
+    wait_until("the first run ends", || fs::read_to_string(&closed).is_ok_and(|text| text == "x"));
 }
 
 #[test]
@@ -261,6 +264,61 @@ fn script_with_children_and_threads_is_served() {
 }
 
 #[test]
+fn script_process_ends_with_the_server() {
+    let Some(python) = python() else { return };
+    let script =
+        "import os, time\nopen('pid.new', 'w').write(str(os.getpid()))\nos.rename('pid.new', 'pid')\ntime.sleep(1000)";
+    let folder = Folder::new().file("model.py", script);
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mlserver"));
+        command.args(["start", "model.py"]).current_dir(folder.root()).env_clear();
+        command.env("MLSERVER_PYTHON_EXECUTABLE", &python).env("XDG_CACHE_HOME", repository_path("target/test-cache"));
+        let mut server = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut process = None;
+        wait_until("the script runs", || {
+            process = fs::read_to_string(folder.path("pid")).ok();
+            process.is_some()
+        });
+        kill_process(Pid::from_child(&server), signal).unwrap();
+        assert_eq!(server.wait().unwrap().signal(), Some(signal.as_raw()));
+        let process = format!("/proc/{}", process.unwrap());
+        wait_until("the script ends", || !std::path::Path::new(&process).exists());
+        fs::remove_file(folder.path("pid")).unwrap();
+    }
+}
+
+#[test]
+fn script_models_answer_v1_and_call_the_predictor_of_the_command_line() {
+    let script = "
+class Plus(kserve.Model):
+    def load(self):
+        self.ready = True
+
+    def preprocess(self, payload, headers=None):
+        return {'instances': [[value + 1 for value in row] for row in payload['instances']]}
+
+    def postprocess(self, result, headers=None, response_headers=None):
+        return {'of': self.name, **result}
+
+class Direct(Plus):
+    def predict(self, payload, headers=None, response_headers=None):
+        return {'predictions': payload['instances']}
+
+args, _ = kserve.model_server.parser.parse_known_args()
+kserve.ModelServer().start([Plus('iris-xgboost'), Direct('direct')])
+";
+    let predictor = TestServer::quickstart();
+    let arguments = format!("--predictor_host={}", predictor.http);
+    let Some(starting) = starting(script) else { return };
+    let server = starting.flags(&[&*arguments.leak()]).start();
+    let request = r#"{"instances": [[5.2, 1.8, 3.8, 0.8], [4.1, 2.5, 0.4, -0.8]]}"#;
+    let answer = server.post("/v1/models/iris-xgboost:predict", request).ok();
+    assert_eq!(answer, json!({"of": "iris-xgboost", "predictions": [2, 0]}));
+    let answer = server.post("/v1/models/direct:predict", r#"{"instances": [[1, 2]]}"#).ok();
+    assert_eq!(answer, json!({"of": "direct", "predictions": [[2, 3]]}));
+}
+
+#[test]
 fn script_that_fails_in_the_worker_is_a_failed_load() {
     // Only the first run, which finds the models, succeeds.
     let cases = [
@@ -300,6 +358,29 @@ fn script_arguments_and_paths_are_checked() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn script_is_examined_by_doctor_without_running_it() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new().file("model.py", "open('ran', 'w')").settings(&json!({
+        "http_port": 0, "grpc_port": 0, "metrics_port": 0, "python_executable": python,
+    }));
     let output = run_mlserver(folder.root(), &["doctor", "model.py"]);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("`model.py` is a script"), "{output:?}");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    let interpreter = python.display();
+    for expected in [
+        format!("ok       script `model.py` runs in Python: `{interpreter}`"),
+        "warning  only `mlserver start model.py` finds the models of the script, by running it".to_owned(),
+    ] {
+        assert!(shown.contains(&expected), "{expected}: {shown}");
+    }
+    assert!(!folder.path("ran").exists());
+    let folder =
+        folder.settings(&json!({"http_port": 0, "grpc_port": 0, "metrics_port": 0, "python_executable": "none"}));
+    let output = run_mlserver(folder.root(), &["doctor", "model.py"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("problem  script `model.py` runs in Python: cannot run `"), "{shown}");
 }

@@ -76,6 +76,24 @@ impl ServeTarget {
         }
     }
 
+    /// Takes a folder, a model file, or a script.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path does not exist, or if it is a file that cannot be served.
+    pub(in crate::commands) fn of_any(path: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
+        if is_script(path.as_os_str()) && !path.is_dir() {
+            Self::of_script(path, Vec::new(), environment)
+        } else {
+            Self::new(Some(path), environment)
+        }
+    }
+
+    /// Returns the path of the script as it was typed, if the target is one.
+    pub(in crate::commands) fn script(&self) -> Option<&Path> {
+        self.script.as_ref().map(|script| script.path.as_path())
+    }
+
     /// Takes a script, and its arguments.
     ///
     /// # Errors
