@@ -52,6 +52,7 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
             example("mlserver infer -m churn -i rows.csv -o predictions.csv", ""),
             example("mlserver infer -u host:8080 -m churn -i requests.jsonl -o answers.jsonl --resume", ""),
             example("mlserver infer --embedded models/churn -i rows.csv -o predictions.parquet", "without a server"),
+            example("mlserver infer -m churn -i kafka://broker:9092/rows -o kafka://broker:9092/answers", "topics"),
         ],
     ),
     (

@@ -304,6 +304,28 @@ fn infer_answer_over_the_limit_fails_its_row() {
 }
 
 #[test]
+fn infer_survives_a_broker_that_restarts() {
+    let Some(mut broker) = Broker::own() else { return };
+    let (server, input, output) = (slow(), broker.topic("in", 2), broker.topic("out", 2));
+    let group = Broker::unique("infer");
+    produce_numbers(&broker, &input, 2, 0, 600);
+    let run = infer(&server, &url(&broker, &input), &url(&broker, &output), &group).flags(&["-w", "4"]);
+    let child = run.spawn();
+    kafka_wait_until("there is no answer", || end_sum(&broker, &output) >= 50);
+    broker.stop();
+    broker.start_again();
+    let ran = run.ended(child);
+    assert_eq!(counts(&ran, 0), [600, 0, 0]);
+    let answers = broker.consume_at_least(&output, 600, "read_committed");
+    let mut numbers = sorted_numbers(answers.iter().map(KafkaRecord::value_json));
+    numbers.dedup();
+    assert_eq!(numbers, all(600));
+    assert_eq!(committed_sum(&broker, &group, &input), 600);
+    // The next run has nothing to do.
+    assert_eq!(counts(&run.run(), 0), [0, 0, 0]);
+}
+
+#[test]
 fn infer_topic_that_cannot_be_used_is_an_error() {
     let Some(broker) = Broker::shared() else { return };
     let server = ScriptedServer::serve(Received::echo);
@@ -315,6 +337,12 @@ fn infer_topic_that_cannot_be_used_is_an_error() {
     let message =
         format!("the topic `{unknown}` does not exist at `{}`: create it, or check its name", broker.address());
     assert!(ran.stderr.contains(&message), "{}", ran.stderr);
+
+    let run = infer(&server, &url(broker, &input), "out.jsonl", &group);
+    let ran = run.flags(&["--kafka-config", "group.id=other"]).run();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let message = "the Kafka property `group.id` cannot be set: use `--kafka-group`";
+    assert!(ran.stderr.contains(message), "{}", ran.stderr);
 
     // A server of the same group.
     let member: BaseConsumer = broker.client().set("group.id", &group).create().unwrap();

@@ -581,7 +581,10 @@ fn kafka_failover_to_another_broker_loses_nothing() {
     let servers = [first.address(), second.address()].join(",");
     let _server = topics.iris(&json!({"kafka_servers": servers})).start();
     topics.produce(&numbered(0..2000));
+    let answered = || first.end_offsets(&topics.output).iter().sum::<i64>();
+    kafka_wait_until("there is no answer", || answered() > 0);
     second.kill();
+    assert!(answered() < 2000, "the broker ended too late for this test");
     topics.produce(&numbered(2000..4000));
     let answers = first.consume_at_least(&topics.output, 4000, "read_committed");
     kafka_wait_until("all are answered", || first.end_offsets(&topics.output).iter().sum::<i64>() >= 4000);

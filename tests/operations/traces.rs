@@ -279,3 +279,56 @@ fn trace_tls_collector_fails_the_start() {
     let message = "cannot send traces to `https://collector:4317` (`tracing_server`): TLS is not supported";
     assert!(ended.stderr.contains(message), "{}", ended.stderr);
 }
+
+/// Records of Kafka are requests with a span each, and are batched like others.
+#[cfg(feature = "kafka")]
+#[test]
+fn trace_of_a_kafka_record_has_its_parent_and_its_batch() {
+    use crate::support::kafka::{Broker, KafkaRecord};
+
+    let Some(broker) = Broker::shared() else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let collector = Collector::default();
+    let address = runtime.block_on(collector.listen());
+    let (input, output) = (broker.topic("traced", 1), broker.topic("traced-output", 1));
+    let settings = json!({
+        "tracing_server": address,
+        "kafka_enabled": true,
+        "kafka_servers": broker.address(),
+        "kafka_topic_input": input,
+        "kafka_topic_output": output,
+        "kafka_group_id": Broker::unique("traced"),
+    });
+    let Some(starting) = with_python(traced(folder(&[("m", "Traced")]), &address).settings(&settings)) else { return };
+    let server = starting.start();
+    let record = |number: u8| {
+        KafkaRecord::json(&json!({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "INT64", "data": [number]}]}))
+            .with_header("mlserver-model", "m")
+            .with_header("traceparent", client_span(number, true))
+    };
+    // The first one runs alone, because the model is idle. The others wait for it, and run together.
+    broker.produce(&input, &[record(0)]);
+    server.wait_for_log("running [0]");
+    broker.produce(&input, &(1..5).map(record).collect::<Vec<_>>());
+    crate::support::wait_until("four records wait", || waiting(&server) == 4);
+    fs::write(server.folder.path("go"), "").unwrap();
+    let answers = broker.consume(&output, 5);
+    assert_eq!(answers.len(), 5);
+    assert_eq!(server.terminate().code, Some(0));
+
+    let spans = collector.spans.lock().unwrap().clone();
+    let mut batched = Vec::new();
+    for number in 0..5_u8 {
+        let trace = (0xaaaa_0000_u128 + u128::from(number)).to_be_bytes();
+        let parent = (0xbb00_u64 + u64::from(number)).to_be_bytes();
+        let of_record: Vec<&Span> = spans.iter().filter(|span| span.trace == trace).collect();
+        let process = of_record.iter().find(|span| span.name == format!("{input} process"));
+        let process = process.unwrap_or_else(|| unreachable!("{spans:#?}"));
+        assert_eq!(process.parent, parent);
+        assert!(of_record.iter().any(|span| span.name == "predict" && span.parent == process.span), "{of_record:#?}");
+        let batches = of_record.iter().filter(|span| span.name == "batch");
+        batched.extend(batches.map(|span| span.number("mlserver.batch.requests")));
+    }
+    // A batch is a child of its first request.
+    assert_eq!(batched, [1, 4]);
+}

@@ -192,7 +192,20 @@ fn client_config(
 }
 
 fn configuration(error: &ConnectionError) -> TopicError {
-    TopicError::Configuration { reason: error.to_string() }
+    let reason = match error {
+        ConnectionError::Reserved { property, .. } => {
+            let instead = match *property {
+                "bootstrap.servers" | "metadata.broker.list" => {
+                    "the address names the brokers: `kafka://HOST:PORT/TOPIC`"
+                }
+                "group.id" => "use `--kafka-group`",
+                _ => "runs read from the offsets that their group has committed, and commit what is answered",
+            };
+            format!("the Kafka property `{property}` cannot be set: {instead}")
+        }
+        ConnectionError::Invalid { .. } => error.to_string(),
+    };
+    TopicError::Configuration { reason }
 }
 
 /// Returns the error of a client that cannot be created.

@@ -341,3 +341,14 @@ fn infer_byte_order_mark_is_ignored() {
     let infer = infer.flags(&["-u", &http, "-m", IRIS, "-i", "in.jsonl", "-o", "out.jsonl"]);
     assert_eq!(values(&infer.run().lines(0)), [Some(0), Some(2)]);
 }
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn infer_topics_without_the_feature_are_an_error() {
+    let server = ["-u", "127.0.0.1:1", "-m", "m"];
+    for (input, output) in [("kafka://127.0.0.1:1/in", "out.jsonl"), ("in.jsonl", "kafka://127.0.0.1:1/out")] {
+        let ran = InferCommand::new("").flags(&server).flags(&["-i", input, "-o", output, "--kafka-group", "g"]).run();
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("without the feature `kafka`"), "{}", ran.stderr);
+    }
+}
