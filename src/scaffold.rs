@@ -35,7 +35,7 @@ pub struct ProjectTemplate {
 }
 
 /// The templates that are embedded in the executable; the first is the default.
-pub const TEMPLATES: [ProjectTemplate; 7] = [
+pub const TEMPLATES: [ProjectTemplate; 8] = [
     ProjectTemplate { name: "custom", about: "a custom Python model" },
     ProjectTemplate { name: "sklearn", about: "a scikit-learn model, served without Python" },
     ProjectTemplate { name: "xgboost", about: "an XGBoost model, served without Python" },
@@ -43,6 +43,7 @@ pub const TEMPLATES: [ProjectTemplate; 7] = [
     ProjectTemplate { name: "mlflow", about: "an MLflow model" },
     ProjectTemplate { name: "streaming", about: "a text model with streaming responses" },
     ProjectTemplate { name: "pipeline", about: "several Python steps, served as one model" },
+    ProjectTemplate { name: "kserve", about: "a model class of KServe, served without its package" },
 ];
 
 /// The variables of templates.

@@ -12,6 +12,7 @@ import faulthandler
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -238,6 +239,10 @@ class _Run:
 
     def _main(self) -> None:
         script, arguments = self.key
+        # What a script finds on the main thread of `python SCRIPT`.
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        signal.signal = _set_handler  # type: ignore[assignment]
         try:
             # KServe's package reads the arguments when it is imported.
             sys.argv = [script, *arguments]
@@ -251,6 +256,7 @@ class _Run:
             failure = f"it raised {_shown(error)} before it called `ModelServer.start`"
             if self._decided.is_set():
                 _print_exception(error)
+        loop.close()
         if os.getpid() != self._process:
             os._exit(0)
         if not self._decided.is_set():
@@ -261,6 +267,16 @@ class _Run:
         """Lets `ModelServer.start` return, and gives the script some time to clean up."""
         self._unloaded.set()
         self._thread.join(_CLEANUP_TIMEOUT)
+
+
+_signal = signal.signal
+
+
+def _set_handler(number: Any, handler: Any) -> Any:
+    """Sets the handler of a signal, which only the main thread may. That of a script is ignored: the server handles signals."""
+    if threading.current_thread() is threading.main_thread():
+        return _signal(number, handler)
+    return signal.getsignal(number)
 
 
 _lock = threading.Lock()

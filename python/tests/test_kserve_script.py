@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     import kserve.model_server  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     monkeypatch.setattr(kserve.model_server.ModelServer, "start", kserve.model_server.ModelServer.start)
+    monkeypatch.setattr(signal, "signal", signal.signal)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])

@@ -71,6 +71,28 @@ fn init_pipeline_project_passes_its_own_tests() {
 }
 
 #[test]
+fn init_kserve_project_passes_its_own_tests() {
+    passes_its_own_tests("kserve");
+}
+
+#[test]
+fn init_kserve_project_passes_doctor() {
+    let Some(python) = python() else { return };
+    let folder = Folder::new();
+    succeed(&run_mlserver(folder.root(), &["init", "--name", "a-project", "--template", "kserve"]));
+    let executable = format!("python_executable={}", python.display());
+    let ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"];
+    let arguments = [&["doctor", "a-project", "--set", &executable][..], &ports].concat();
+    let output = run_mlserver(folder.root(), &arguments);
+    assert!(output.status.success() && !text(&output.stdout).contains("kserve"), "{}", text(&output.stdout));
+    // Other modules are still looked for.
+    let path = folder.path("a-project/model.py");
+    fs::write(&path, format!("import kserve_other\n{}", fs::read_to_string(&path).unwrap())).unwrap();
+    let output = run_mlserver(folder.root(), &arguments);
+    assert!(!output.status.success() && text(&output.stdout).contains("no module `kserve_other`"));
+}
+
+#[test]
 fn init_writes_the_project_files() {
     let folder = Folder::new();
     let output = run_mlserver(folder.root(), &["init", "churn"]);
@@ -180,6 +202,7 @@ fn init_lists_templates_and_rejects_unknown_ones() {
     mlflow      an MLflow model
     streaming   a text model with streaming responses
     pipeline    several Python steps, served as one model
+    kserve      a model class of KServe, served without its package
     ");
     let unknown = run_mlserver(folder.root(), &["init", "--template", "sclearn"]);
     assert_eq!(unknown.status.code(), Some(1));

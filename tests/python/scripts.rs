@@ -264,6 +264,48 @@ fn script_with_children_and_threads_is_served() {
 }
 
 #[test]
+fn script_runs_in_workers_as_on_the_main_thread() {
+    let script = "
+import signal, multiprocessing
+signal.signal(signal.SIGTERM, lambda *arguments: None)
+loop = asyncio.get_event_loop_policy().get_event_loop()
+assert loop.run_until_complete(asyncio.sleep(0, 5)) == 5
+multiprocessing.set_start_method('spawn')
+kserve.ModelServer().start([Times('a'), Times('b', 3)])
+";
+    for flags in [&["--parallel-workers", "0"][..], &["--parallel-workers", "2"]] {
+        let Some(starting) = starting(script) else { return };
+        let server = starting.flags(flags).start();
+        assert_eq!(answer(&server, "a"), json!([3.0, 8.0, 1.0]), "{flags:?}");
+        assert_eq!(answer(&server, "b"), json!([4.5, 12.0, 1.0]), "{flags:?}");
+        assert_eq!(server.terminate().code, Some(0));
+    }
+}
+
+#[test]
+fn script_runs_again_in_the_worker_that_replaces_a_crashed_one() {
+    let script = "
+class Crashes(Times):
+    def predict(self, payload, headers=None):
+        if payload.id == 'crash':
+            os._exit(3)
+        return super().predict(payload, headers)
+
+kserve.ModelServer().start([Crashes('a'), Times('b')])
+";
+    let Some(starting) = starting(script) else { return };
+    let server = starting.start();
+    assert_eq!(answer(&server, "a"), json!([3.0, 8.0, 1.0]));
+    let crash = REQUEST.replacen('{', r#"{"id":"crash","#, 1);
+    assert!(server.post("/v2/models/a/infer", crash).status >= 500);
+    for model in ["a", "b"] {
+        let path = format!("/v2/models/{model}/infer");
+        wait_until("the model is served again", || server.post(&path, REQUEST).status == 200);
+        assert_eq!(answer(&server, model), json!([3.0, 8.0, 1.0]));
+    }
+}
+
+#[test]
 fn script_process_ends_with_the_server() {
     let Some(python) = python() else { return };
     let script =

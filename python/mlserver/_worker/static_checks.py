@@ -180,7 +180,12 @@ def _find_top_level(name: str) -> Optional[ModuleSpec]:
     if name in sys.builtin_module_names:
         return ModuleSpec(name, None)
     try:
-        return importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
+        if spec is None and name == "kserve":
+            # The worker imports the SDK's module instead.
+            origin = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_kserve", "__init__.py")
+            return ModuleSpec(name, None, origin=origin)
+        return spec
     except ValueError:
         # It is imported, and does not say from where.
         return ModuleSpec(name, None)
