@@ -26,7 +26,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('-V', '-V ', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
-            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
+            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder or a KServe script, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
@@ -42,6 +42,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         }
         'mlserver;start' {
             [CompletionResult]::new('--port-file', '--port-file', [CompletionResultType]::ParameterName, 'Write the server''s addresses to FILE as JSON, once the models are loaded')
+            [CompletionResult]::new('--model-name', '--model-name', [CompletionResultType]::ParameterName, 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]')
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
@@ -271,7 +272,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help' {
-            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder, or a model file')
+            [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder or a KServe script, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')

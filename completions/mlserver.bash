@@ -982,13 +982,17 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__start)
-            opts="-h --strict --allow-empty --port-file --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
+            opts="-h --strict --allow-empty --port-file --model-name --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --port-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --model-name)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

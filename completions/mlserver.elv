@@ -23,7 +23,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help'
             cand -V 'Print version'
             cand --version 'Print version'
-            cand start 'Serve the models of a folder, or a model file'
+            cand start 'Serve the models of a folder or a KServe script, or a model file'
             cand infer 'Run batch inference over a file or a Kafka topic'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'
@@ -38,6 +38,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         }
         &'mlserver;start'= {
             cand --port-file 'Write the server''s addresses to FILE as JSON, once the models are loaded'
+            cand --model-name 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]'
             cand --set 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
@@ -248,7 +249,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help'
         }
         &'mlserver;help'= {
-            cand start 'Serve the models of a folder, or a model file'
+            cand start 'Serve the models of a folder or a KServe script, or a model file'
             cand infer 'Run batch inference over a file or a Kafka topic'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'

@@ -29,7 +29,7 @@ always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_needs_command" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_needs_command" -s V -l version -d 'Print version'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder, or a model file'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create a project that is ready to serve, test and build'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
@@ -42,6 +42,7 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "completions" -d '
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write the manual pages to a folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l port-file -d 'Write the server\'s addresses to FILE as JSON, once the models are loaded' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l model-name -d 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l http-port -d 'Port of the REST server; 0 means any free port' -r
@@ -238,7 +239,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand man" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "start" -d 'Serve the models of a folder, or a model file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'

@@ -9,6 +9,12 @@ use std::path::Path;
 
 use crate::settings::ModelSettings;
 
+/// The file that makes a folder an MLflow model.
+pub const MLMODEL: &str = "MLmodel";
+
+/// The extensions that many other files have, too: such a file is read to find out whether it is a model.
+const COMMON_EXTENSIONS: [&str; 2] = ["json", "txt"];
+
 /// A framework, and how its models are served.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ModelFamily {
@@ -208,20 +214,39 @@ impl ModelFamily {
     ///
     /// Fails if no family has files of that name, or the file cannot be read.
     pub fn of_file(path: &Path) -> Result<&'static Self, FileFamilyError> {
-        if path.file_name().is_some_and(|name| name == "MLmodel")
+        if path.file_name().is_some_and(|name| name == MLMODEL)
             && let Some(family) = FAMILIES.iter().find(|family| family.native == Some(NativeEvaluator::Mlflow))
         {
             return Ok(family);
         }
-        let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let extension = extension_of(path);
         let candidates: Vec<_> =
             FAMILIES.iter().filter(|family| family.extensions.contains(&extension.as_str())).collect();
-        let begins = file_start(path)?;
+        let begins = file_start(path, LONGEST_SIGNATURE)?;
         let signed = candidates.iter().find(|family| family.signature.is_some_and(|start| begins.starts_with(start)));
         let unsigned = candidates.iter().find(|family| family.signature.is_none());
         match signed.or(unsigned).or(candidates.first()) {
             Some(family) => Ok(family),
             None => Err(FileFamilyError::Unknown { extension }),
+        }
+    }
+
+    /// Reports whether a file has the extension of a model file, which other files may have, too.
+    pub fn has_model_extension(path: &Path) -> bool {
+        let extension = extension_of(path);
+        FAMILIES.iter().any(|family| family.extensions.contains(&extension.as_str()))
+    }
+
+    /// Reports whether a file with an extension of the family is a model: by its beginning if other files have that extension, too.
+    pub fn recognizes(&self, path: &Path) -> bool {
+        let extension = extension_of(path);
+        if !COMMON_EXTENSIONS.contains(&extension.as_str()) {
+            return true;
+        }
+        let start = file_start(path, EXAMINED).unwrap_or_default();
+        match self.signature {
+            Some(signature) => start.starts_with(signature),
+            None => is_xgboost_json(&start),
         }
     }
 
@@ -260,11 +285,25 @@ fn known_extensions() -> String {
     families.join(", ")
 }
 
-/// Reads as much of a file as the longest signature.
-fn file_start(path: &Path) -> io::Result<Vec<u8>> {
-    const LONGEST: u64 = 16;
+fn extension_of(path: &Path) -> String {
+    path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
+}
+
+/// How many bytes the longest signature has.
+const LONGEST_SIGNATURE: u64 = 16;
+/// How many bytes of a file are read to recognize it. The first keys of XGBoost's objects are in them.
+const EXAMINED: u64 = 4 << 10;
+
+/// Reports whether a JSON text begins as XGBoost writes it: an object with the key `learner`.
+fn is_xgboost_json(start: &[u8]) -> bool {
+    let key = br#""learner""#;
+    start.trim_ascii_start().starts_with(b"{") && start.windows(key.len()).any(|bytes| bytes == key)
+}
+
+/// Reads the first bytes of a file.
+fn file_start(path: &Path, length: u64) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    File::open(path)?.take(LONGEST).read_to_end(&mut start)?;
+    File::open(path)?.take(length).read_to_end(&mut start)?;
     Ok(start)
 }
 

@@ -33,7 +33,7 @@ if sys.argv[1:2] == ["start"]:
     for folder, _, names in os.walk(sys.argv[2], followlinks=True):
         for name in names:
             path = os.path.join(folder, name)
-            files[os.path.relpath(path, sys.argv[2])] = open(path).read()
+            files[os.path.relpath(path, sys.argv[2])] = open(path, errors="replace").read()
 report = {{"arguments": sys.argv[1:], "files": files, "environment": dict(os.environ), "pid": os.getpid()}}
 with open(os.environ["REPORT"] + ".part", "w") as file:
     json.dump(report, file)

@@ -98,6 +98,10 @@ pub(super) fn concerns(error: &DiscoveryError, name: &str, root: &Path, loaded: 
     }
     let Some(path) = error.path() else { return false };
     let below = path.strip_prefix(root).unwrap_or(path);
+    if matches!(error, DiscoveryError::Unconfigured(_)) {
+        // The repository as a whole need not be one model.
+        return below.iter().next().is_some_and(|folder| folder == name);
+    }
     below.as_os_str().is_empty()
         || below.iter().any(|folder| folder == name)
         || loaded.iter().any(|model| hides(error, model))

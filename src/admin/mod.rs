@@ -127,7 +127,7 @@ impl Admin {
     /// Fails if too many operations are in flight, or if the repository cannot be read.
     pub async fn index(&self, only_ready: bool) -> Result<Vec<IndexEntry>, AdminError> {
         let _permit = self.state.admit()?;
-        let discovery = self.state.scan().await?;
+        let discovery = self.state.scan(None).await?;
         let models = self.state.registry.models();
         let mut entries = index::index(&discovery, &models, &self.state.failures.lock());
         entries.retain(|entry| !only_ready || entry.state == IndexState::Ready);
@@ -230,16 +230,21 @@ impl AdminState {
         permit.map_err(|_| AdminError::Overloaded { limit: MAX_OPERATIONS })
     }
 
-    /// Scans the disk, on a thread that may block, and drops the errors of names that are no longer there.
-    async fn scan(&self) -> Result<Discovery, AdminError> {
+    /// Scans the disk, on a thread that may block, and drops the errors of names that are no longer there. A folder without settings
+    /// is a model if it is called `name`, or if one of its name was loaded before.
+    async fn scan(&self, name: Option<&str>) -> Result<Discovery, AdminError> {
         let permit = Arc::clone(&self.scans).acquire_owned().await.expect("the semaphore is never closed");
         if let Some(custom) = self.repository.custom() {
             let listed = custom.list().await.map_err(DiscoveryError::from)?;
             return Ok(self.repository.read(listed));
         }
         let repository = Arc::clone(&self.repository);
+        let loaded = self.registry.models();
+        let without_file = loaded.iter().filter(|model| model.source.is_none()).map(|model| model.name.clone());
+        let mut names: BTreeSet<String> = without_file.chain(name.map(str::to_owned)).collect();
+        names.extend(self.failures.lock().keys().cloned());
         let scan = move || {
-            let discovery = repository.discover();
+            let discovery = repository.discover_with(names);
             drop(permit);
             discovery
         };
@@ -287,7 +292,7 @@ impl AdminState {
     async fn find(&self, name: &str) -> Result<Vec<ModelSettings>, AdminError> {
         let Discovery { models, errors } = match self.repository.custom() {
             Some(custom) => self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?),
-            None => self.scan().await?,
+            None => self.scan(Some(name)).await?,
         };
         let loaded = self.registry.versions(name);
         let root = self.repository.root();

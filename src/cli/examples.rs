@@ -40,6 +40,8 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
         &[
             example("mlserver start .", ""),
             example("mlserver start churn.joblib", "serve one file as model `churn`"),
+            example("mlserver start /mnt/models --model-name churn", "serve the only model file of a folder"),
+            example("mlserver start model.py --model_name churn", "serve the models of a KServe script"),
             example("mlserver start . --http-port 9000 --set max_in_flight=64", ""),
             example("mlserver start . --http-port 0 --port-file ports.json", "choose a free port"),
         ],

@@ -10,10 +10,13 @@ pub mod infer;
 pub mod init;
 pub mod inspect;
 pub mod manifest;
+mod script;
 pub mod settings;
 pub mod start;
 
 use std::ffi::OsString;
+
+pub use script::is_script;
 
 use clap::builder::StyledStr;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -80,7 +83,7 @@ pub fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         Color::Never => clap::ColorChoice::Never,
     };
     let mut command = command().color(color);
-    let matches = command.try_get_matches_from_mut(arguments)?;
+    let matches = command.try_get_matches_from_mut(script::separate(arguments, &command))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 

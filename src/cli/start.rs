@@ -3,16 +3,22 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use super::settings::SettingArgs;
 
-/// Serve the models of a folder, or a model file
+/// Serve the models of a folder or a KServe script, or a model file
 #[derive(Debug, Args)]
 pub struct StartArgs {
     /// Folder with `settings.json` and the models, each with a `model-settings.json`; or a model file, which is served under its
-    /// name without extension [default: the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
+    /// name without extension; or a script that calls `kserve.ModelServer().start`
+    /// [default: the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
     #[arg(value_name = "FOLDER")]
     pub target: Option<PathBuf>,
+
+    /// Arguments of the script. `--` may be left out if the first of them is not one of ours
+    #[arg(last = true, value_name = "ARGS")]
+    pub script_arguments: Vec<String>,
 
     /// Reject unknown keys in settings files
     #[arg(long)]
@@ -25,6 +31,11 @@ pub struct StartArgs {
     /// Write the server's addresses to FILE as JSON, once the models are loaded
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
+
+    /// Name of a model without `model-settings.json`: of the model file, or of the only model in the folder
+    /// [default: the value of `MLSERVER_MODEL_NAME`]
+    #[arg(long, alias = "model_name", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub model_name: Option<String>,
 
     #[command(flatten)]
     pub settings: SettingArgs,

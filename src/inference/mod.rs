@@ -536,6 +536,24 @@ impl Inference {
         result.inspect_err(|failure| log_failure(model, "", failure))
     }
 
+    /// Answers a call as [`Inference::call`] does, and counts it as a request of the model.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::kind`] classifies the error.
+    pub async fn call_as_request(
+        &self,
+        target: &ModelTarget,
+        route: usize,
+        call: CustomCall,
+        admission: &mut Admission,
+    ) -> Result<CustomReply, InferenceError> {
+        let in_flight = InFlightRequest::start(target.model.metrics(target.with_version));
+        let result = self.call(target, route, call, admission).await;
+        in_flight.end(&result);
+        result
+    }
+
     /// Predicts, and reserves the bytes of the response in addition to those of the request.
     async fn predict_within_budget(
         &self,

@@ -29,7 +29,7 @@ use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::telemetry::limit::LogLimiter;
-use crate::types::{ModelMetadata, Parameters, TensorMetadata};
+use crate::types::{ModelMetadata, Parameters, TensorMetadata, V1Handlers};
 
 pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
@@ -147,6 +147,8 @@ pub struct RegisteredModel {
     pub cached: bool,
     /// Whether its requests are validated against the inputs of its metadata.
     pub validated: bool,
+    /// What answers `:explain` of the V1 protocol.
+    pub explainer: V1Explainer,
     /// The requests that wait for it.
     pub queue: RequestQueue,
     pub timeouts: ModelTimeouts,
@@ -183,9 +185,41 @@ impl RegisteredModel {
         matches!(&self.state, ModelState::Ready(runtime) if runtime.description().reads_headers)
     }
 
+    /// Returns where the model takes bodies of KServe's V1 protocol. `None` if it only takes tensors, or is not loaded.
+    pub fn v1_handlers(&self) -> Option<V1Handlers> {
+        match &self.state {
+            ModelState::Ready(runtime) => runtime.description().v1,
+            ModelState::Loading | ModelState::Failed { .. } => None,
+        }
+    }
+
     /// Returns the label for log lines and messages: the name, or the name and the version.
     pub fn label(&self) -> String {
         self.version.as_ref().map_or_else(|| self.name.clone(), |version| format!("{}:{version}", self.name))
+    }
+}
+
+/// The package of explainers.
+const ALIBI_EXPLAIN: &str = "mlserver_alibi_explain.";
+
+/// What answers `:explain` of KServe's V1 protocol for a model that only takes tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum V1Explainer {
+    None,
+    /// The model is an explainer.
+    Itself,
+    /// Another model: `parameters.extra.explainer`.
+    Model(String),
+}
+
+impl V1Explainer {
+    fn of(settings: &ModelSettings) -> Self {
+        let other = settings.parameters.extra.get("explainer").and_then(serde_json::Value::as_str);
+        match other {
+            Some(name) => Self::Model(name.to_owned()),
+            None if settings.implementation.starts_with(ALIBI_EXPLAIN) => Self::Itself,
+            None => Self::None,
+        }
     }
 }
 
@@ -492,6 +526,7 @@ impl Registry {
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
             cached,
             validated: settings.parameters.validate_inputs,
+            explainer: V1Explainer::of(settings),
             queue: RequestQueue::new(settings),
             timeouts: ModelTimeouts::of(settings),
             source: settings.source.clone(),

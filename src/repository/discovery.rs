@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
 use thiserror::Error;
 
 use super::custom::{CustomError, CustomRepository, Listed};
-
+use super::unconfigured::{UnconfiguredError, UnconfiguredModel};
+use super::{Artifact, ArtifactError};
+use crate::families::{ModelFamily, NativeEvaluator};
 use crate::settings::{LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, SettingsSources};
 
 /// The maximum depth of folders that are searched; deeper ones are a mistake or an attack.
@@ -49,6 +51,8 @@ pub enum DiscoveryError {
     Listed { name: String, error: SettingsError },
     #[error(transparent)]
     Custom(#[from] CustomError),
+    #[error(transparent)]
+    Unconfigured(#[from] UnconfiguredError),
     #[error("cannot search `{}`: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
     #[error("`{}` is nested deeper than {MAX_DEPTH} folders and is not searched", path.display())]
@@ -60,7 +64,7 @@ pub enum DiscoveryError {
 impl DiscoveryError {
     /// Reports whether a model is missing because of it. A folder that cannot be searched may hold none.
     pub fn is_of_model(&self) -> bool {
-        matches!(self, Self::Settings { .. } | Self::Listed { .. } | Self::Environment { .. })
+        matches!(self, Self::Settings { .. } | Self::Listed { .. } | Self::Environment { .. } | Self::Unconfigured(_))
     }
 
     /// Returns the file or folder that could not be read. `None` for other sources of models.
@@ -70,6 +74,7 @@ impl DiscoveryError {
             | Self::Folder { path, .. }
             | Self::TooDeep { path }
             | Self::TooMany { path } => Some(path),
+            Self::Unconfigured(error) => Some(error.path()),
             Self::Environment { .. } | Self::Listed { .. } | Self::Custom(_) => None,
         }
     }
@@ -116,7 +121,7 @@ impl Repository {
         self.sources.working_directory()
     }
 
-    /// Searches the folder, or reads a model from the environment if the folder contains none.
+    /// Searches the folder. If no model in it has settings, reads a model from the environment, or finds the folder's only one.
     pub fn discover(&self) -> Discovery {
         let mut walk = Walk::default();
         if self.root.exists() {
@@ -126,6 +131,7 @@ impl Repository {
             }
         }
         let mut discovery = Discovery { models: Vec::new(), errors: walk.errors };
+        let has_settings = !walk.files.is_empty();
         for path in walk.files {
             match ModelSettings::load(&path, &self.sources, self.strict) {
                 Ok(model) => discovery.models.push(model),
@@ -133,12 +139,101 @@ impl Repository {
             }
         }
         if discovery.models.is_empty() {
-            match ModelSettings::from_environment(&self.sources, self.strict) {
+            match self.unconfigured(has_settings) {
                 Ok(model) => discovery.models.extend(model),
-                Err(error) => discovery.errors.push(DiscoveryError::Environment { error }),
+                Err(error) => discovery.errors.push(error),
             }
         }
         discovery
+    }
+
+    /// Searches the folder, and the folders of `names` that have no settings.
+    pub fn discover_with(&self, names: impl IntoIterator<Item = String>) -> Discovery {
+        let mut discovery = self.discover();
+        for name in names {
+            let folder = self.root.join(&name);
+            let is_described = discovery.models.iter().any(|model| {
+                let source = model.settings.source.as_ref();
+                model.settings.name == name || source.is_some_and(|source| source.starts_with(&folder))
+            });
+            match if is_described { Ok(None) } else { self.find_unconfigured(&name) } {
+                Ok(model) => discovery.models.extend(model),
+                Err(error) => discovery.errors.push(error),
+            }
+        }
+        discovery
+    }
+
+    /// Returns the model that the environment describes. Its artifact, and if only its name is set, its runtime, are those of the
+    /// folder's only model, unless the folder has settings of models.
+    fn unconfigured(&self, has_settings: bool) -> Result<Option<LoadedSettings<ModelSettings>>, DiscoveryError> {
+        let described = ModelSettings::from_environment(&self.sources, self.strict)
+            .map_err(|error| DiscoveryError::Environment { error })?;
+        if self.sources.model_name().is_none() || has_settings || !self.root.is_dir() {
+            return Ok(described);
+        }
+        let uri = self.sources.model_uri().filter(|uri| !uri.contains("://"));
+        let folder = uri.map(|uri| self.working_directory().join(uri).components().collect());
+        let folder: PathBuf = folder.unwrap_or_else(|| self.root.clone());
+        let Some(described) = described else { return self.only_model(&folder, None) };
+        let family = ModelFamily::of_package(&described.settings.implementation);
+        if family.is_some_and(|family| family.native == Some(NativeEvaluator::Identity)) {
+            return Ok(Some(described));
+        }
+        match Artifact::resolve(&described.settings, self.working_directory()) {
+            Err(ArtifactError::NoUri { .. }) => self.only_model(&folder, None),
+            Ok(Artifact::Path(path)) if path.is_dir() => self.only_model(&folder, None),
+            Ok(_) | Err(ArtifactError::Missing { .. }) => Ok(Some(described)),
+        }
+    }
+
+    /// Finds the model of a folder of the repository that has no settings, as a puller of models downloads it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder has more than one model, or cannot be read.
+    fn find_unconfigured(&self, name: &str) -> Result<Option<LoadedSettings<ModelSettings>>, DiscoveryError> {
+        let mut components = Path::new(name).components();
+        let only = components.next().filter(|first| components.next().is_none() && first.as_os_str() == name);
+        let folder = self.root.join(name);
+        let is_below = matches!(only, Some(Component::Normal(_))) && !name.starts_with('.');
+        if is_below && folder.is_dir() { self.only_model(&folder, Some(name)) } else { Ok(None) }
+    }
+
+    /// Returns the only model of a folder, of the runtime that the environment names, if it does.
+    fn only_model(
+        &self,
+        folder: &Path,
+        name: Option<&str>,
+    ) -> Result<Option<LoadedSettings<ModelSettings>>, DiscoveryError> {
+        let Some(implementation) = self.sources.model_implementation() else {
+            let Some(model) = UnconfiguredModel::find(folder, None)? else { return Ok(None) };
+            return self.with_artifact(Some(model.implementation()), name, &model.artifact).map(Some);
+        };
+        let family = ModelFamily::of_package(implementation)
+            .filter(|family| !family.extensions.is_empty() || family.native == Some(NativeEvaluator::Mlflow));
+        let artifact = match family {
+            Some(family) => {
+                // Of MLServer's names, the first counts.
+                let named = family.artifact_names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+                match named {
+                    Some(named) => Some(named),
+                    None => UnconfiguredModel::find(folder, Some(family))?.map(|model| model.artifact),
+                }
+            }
+            None => None,
+        };
+        self.with_artifact(None, name, artifact.as_deref().unwrap_or(folder)).map(Some)
+    }
+
+    fn with_artifact(
+        &self,
+        implementation: Option<&str>,
+        name: Option<&str>,
+        artifact: &Path,
+    ) -> Result<LoadedSettings<ModelSettings>, DiscoveryError> {
+        ModelSettings::from_artifact(implementation, name, artifact, &self.sources, self.strict)
+            .map_err(|error| DiscoveryError::Environment { error })
     }
 }
 

@@ -6,9 +6,11 @@
 mod artifact;
 mod custom;
 mod discovery;
+mod unconfigured;
 mod version;
 
 pub use artifact::{Artifact, ArtifactError};
 pub use custom::{CustomError, CustomRepository, Listed};
 pub use discovery::{Discovery, DiscoveryError, Repository};
+pub use unconfigured::{UnconfiguredError, UnconfiguredModel};
 pub use version::{compare_versions, default_version};

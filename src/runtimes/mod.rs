@@ -24,7 +24,7 @@ use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule,
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule, V1Handlers,
 };
 
 pub use describe::FileDescription;
@@ -87,7 +87,7 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// the original does.
     fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream;
 
-    /// Answers a call of one of the routes in the description; `route` is its index. Dropping the future cancels the call.
+    /// Answers a call of one of the routes, or handlers of the V1 protocol, in the description; `route` is its index. Dropping the future cancels the call.
     fn call(
         &self,
         route: usize,
@@ -112,6 +112,8 @@ pub struct Description {
     pub metadata: Option<ModelMetadata>,
     /// The model's own routes, besides those of the protocol.
     pub routes: Vec<CustomRoute>,
+    /// Where [`Runtime::call`] takes bodies of KServe's V1 protocol. `None` for models that only take tensors.
+    pub v1: Option<V1Handlers>,
 }
 
 impl Description {
@@ -129,6 +131,7 @@ impl Description {
             answers_warmup: false,
             metadata: None,
             routes: Vec::new(),
+            v1: None,
         }
     }
 }

@@ -9,25 +9,39 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::arguments::SettingArgument;
 use super::field::SettingField;
 use super::file;
 use super::nearest::nearest;
 use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
+use super::resolve::Layer;
 use super::source::SettingSource;
-use super::table::{GROUPS, SERVER_PREFIX};
+use super::table::{GROUPS, MODEL_PREFIX, SERVER_PREFIX};
 use super::{dotenv, field::SettingGroup};
 
 /// The folder of the models, in the start command of a container.
 pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
 /// The folder of the models, as KServe's runtimes set it.
 pub const KSERVE_MODELS_DIR: &str = "MODELS_DIR";
+/// The source of the CloudEvents that answer others, as KServe's containers set it.
+const CE_SOURCE: &str = "CE_SOURCE";
+/// Their type.
+const CE_TYPE: &str = "CE_TYPE";
+/// Whether they keep the attributes of the request.
+const CE_MERGE: &str = "CE_MERGE";
 /// The packed environment to activate, in the start command of a container.
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
 /// The folder with the settings that were baked into an image, as `mlserver dockerfile` and `mlserver build` set it.
 pub const DEFAULTS_DIR: &str = "MLSERVER_DEFAULTS_DIR";
 /// The folder of the server, in the start command of a container.
 pub const PATH: &str = "MLSERVER_PATH";
+
+/// What KServe's templates write for a label that an `InferenceService` does not have, such as `{{.Labels.modelClass}}`.
+const NO_VALUE: &str = "<no value>";
+/// The argument that sets the name of the model.
+const MODEL_NAME_ARGUMENT: &str = "--model-name";
 
 /// Variables that are read elsewhere: by containers, `mlserver infer`, and runtimes with settings of their own.
 const FOREIGN: [&str; 8] = [
@@ -40,6 +54,27 @@ const FOREIGN: [&str; 8] = [
     "MLSERVER_MODEL_ALIBI_DETECT_",
     "MLSERVER_MODEL_ALIBI_EXPLAIN_",
 ];
+
+/// The attributes of the CloudEvents that answer others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudEventVariables {
+    pub source: Option<String>,
+    pub kind: Option<String>,
+    pub merge: bool,
+}
+
+impl CloudEventVariables {
+    /// Reads `CE_SOURCE`, `CE_TYPE` and `CE_MERGE`; empty ones count as absent.
+    pub fn read(environment: &dyn Environment) -> Self {
+        let variables = environment.variables();
+        let value = |wanted: &str| {
+            let found = variables.iter().find(|(name, value)| name == wanted && !value.is_empty());
+            found.map(|(_, value)| value.clone())
+        };
+        let merge = value(CE_MERGE).is_some_and(|text| text.eq_ignore_ascii_case("true"));
+        Self { source: value(CE_SOURCE), kind: value(CE_TYPE), merge }
+    }
+}
 
 /// The environment in which a process is started.
 pub trait Environment {
@@ -120,6 +155,8 @@ pub fn variables() -> impl Iterator<Item = Variable> {
 pub struct SettingsSources {
     snapshot: Arc<Snapshot>,
     arguments: Arc<[SettingArgument]>,
+    model_name: Option<Arc<str>>,
+    script: Option<(Arc<Path>, Map<String, Value>)>,
 }
 
 #[derive(Debug)]
@@ -138,7 +175,8 @@ impl SettingsSources {
     /// Takes a snapshot of the environment and of the `.env` file in its working directory.
     pub fn read(environment: &dyn Environment) -> Result<Self, SettingsError> {
         let working_directory = environment.working_directory();
-        let variables = environment.variables();
+        let mut variables = environment.variables();
+        variables.retain(|(_, value)| value != NO_VALUE);
         let dotenv_path: Arc<Path> = working_directory.join(".env").into();
         let dotenv = if dotenv_path.is_file() {
             read_dotenv(&dotenv_path, &variables).map_err(SettingsProblem::File)?
@@ -166,13 +204,52 @@ impl SettingsSources {
     }
 
     fn of(snapshot: Snapshot) -> Self {
-        Self { snapshot: Arc::new(snapshot), arguments: Arc::default() }
+        Self { snapshot: Arc::new(snapshot), arguments: Arc::default(), model_name: None, script: None }
     }
 
     /// Adds settings of the server from the command line, which take precedence over all other sources.
     #[must_use]
     pub fn with_arguments(self, arguments: Vec<SettingArgument>) -> Self {
         Self { arguments: arguments.into(), ..self }
+    }
+
+    /// Sets the name of a model that has none in its settings file, with precedence over `MLSERVER_MODEL_NAME`.
+    #[must_use]
+    pub fn with_model_name(self, name: Option<&str>) -> Self {
+        Self { model_name: name.map(Arc::from), ..self }
+    }
+
+    /// Adds settings of the server that a script sets, below all other sources.
+    #[must_use]
+    pub fn with_script(self, script: &Path, settings: Map<String, Value>) -> Self {
+        Self { script: Some((script.into(), settings)), ..self }
+    }
+
+    /// Returns the settings that the script sets.
+    pub(super) fn script_layer(&self) -> Option<Layer> {
+        let (path, object) = self.script.as_ref()?;
+        Some(Layer { object: object.clone(), source: SettingSource::Script(Arc::clone(path)) })
+    }
+
+    /// Returns the name of a model that has none in its settings file.
+    pub fn model_name(&self) -> Option<&str> {
+        self.of_model("NAME")
+    }
+
+    /// Returns the artifact of a model that has none in its settings file.
+    pub fn model_uri(&self) -> Option<&str> {
+        self.of_model("URI")
+    }
+
+    /// Returns the runtime of a model that has none in its settings file.
+    pub fn model_implementation(&self) -> Option<&str> {
+        self.of_model("IMPLEMENTATION")
+    }
+
+    /// Returns a setting of models, unless it is empty.
+    fn of_model(&self, setting: &str) -> Option<&str> {
+        let (value, _) = self.lookup(&format!("{MODEL_PREFIX}{setting}")).next()?;
+        Some(value).filter(|value| !value.is_empty())
     }
 
     /// Returns the settings from the command line, in their order.
@@ -185,7 +262,8 @@ impl SettingsSources {
         &self.snapshot.working_directory
     }
 
-    /// Returns the values of a variable in the environment and the `.env` file, in this order.
+    /// Returns the values of a variable in the environment and the `.env` file, in this order. The name of the command line comes
+    /// before that of `MLSERVER_MODEL_NAME`.
     pub(super) fn lookup(&self, variable: &str) -> impl Iterator<Item = (&str, SettingSource)> {
         let name = variable.to_lowercase();
         let snapshot = &self.snapshot;
@@ -197,7 +275,10 @@ impl SettingsSources {
             let source = SettingSource::Dotenv { path: Arc::clone(&snapshot.dotenv_path), name: name.clone() };
             (value.as_str(), source)
         });
-        set.into_iter().chain(written)
+        let is_name = || name.strip_prefix(&MODEL_PREFIX.to_lowercase()) == Some("name");
+        let argument = self.model_name.as_deref().filter(|_| is_name());
+        let argument = argument.map(|name| (name, SettingSource::Argument(MODEL_NAME_ARGUMENT)));
+        argument.into_iter().chain(set).chain(written)
     }
 
     /// Returns warnings about the variables: invalid lines, and names that resemble that of a setting.

@@ -2,7 +2,7 @@
 //!
 //! Everything is derived from the tables in `table`. Each field is looked up in the sources in the original's order:
 //! command line, file, environment, settings that were baked into an image (`defaults`), `.env` file of the working directory,
-//! default. The first one that has the field wins, so a file overrides the environment. The value is converted to the field's canonical form, recorded with its source, and
+//! options of a served script, default. The first one that has the field wins, so a file overrides the environment. The value is converted to the field's canonical form, recorded with its source, and
 //! read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once; less severe ones are
 //! [`SettingsWarning`]s.
 
@@ -26,7 +26,7 @@ mod table;
 
 pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
-pub use env::{Environment, SettingsSources, SystemEnvironment};
+pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment};
 pub use field::{
     Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::convert;
 use super::env::SettingsSources;
@@ -134,6 +134,21 @@ impl ModelSettings {
             return Ok(None);
         }
         Resolver::new(sources, strict).finish(&MODEL, &[]).map(Some)
+    }
+
+    /// Reads the model that is found in a folder without a settings file. The environment describes the rest.
+    pub fn from_artifact(
+        implementation: Option<&str>,
+        name: Option<&str>,
+        artifact: &Path,
+        sources: &SettingsSources,
+        strict: bool,
+    ) -> Result<LoadedSettings<Self>, SettingsError> {
+        let mut object = Map::from_iter([("parameters".to_owned(), json!({"uri": artifact.to_string_lossy()}))]);
+        object.extend(implementation.map(|value| ("implementation".to_owned(), Value::from(value))));
+        object.extend(name.map(|value| ("name".to_owned(), Value::from(value))));
+        let layer = Layer { object, source: SettingSource::Folder };
+        Resolver::new(sources, strict).finish(&MODEL, &[layer])
     }
 
     /// Reads settings that a custom repository class returned. Their paths are relative to the folder of `source`.

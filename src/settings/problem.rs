@@ -80,7 +80,9 @@ impl From<SettingsProblem> for SettingsError {
 /// Describes a value by its key and source.
 fn place(key: &str, source: &SettingSource) -> String {
     match source {
-        SettingSource::File(path) | SettingSource::Image(path) => format!("`{key}` in `{}`", path.display()),
+        SettingSource::File(path) | SettingSource::Image(path) | SettingSource::Script(path) => {
+            format!("`{key}` in `{}`", path.display())
+        }
         SettingSource::Environment(_) | SettingSource::Dotenv { .. } => {
             format!("`{key}` from {}", variable(source))
         }

@@ -121,17 +121,19 @@ impl<'a> Resolver<'a> {
             Some(Candidate { raw: Raw::Json(value.clone()), source: layer.source.clone() })
         };
         let is_of_image = |layer: &&Layer| matches!(layer.source, SettingSource::Image(_));
+        let is_of_script = |layer: &&Layer| matches!(layer.source, SettingSource::Script(_));
         let name = group.env_name(field);
         let variables = name.iter().flat_map(|name| self.sources.lookup(name));
         let variables = variables.map(|(text, source)| Candidate { raw: Raw::Text(text.to_owned()), source });
         let (environment, dotenv): (Vec<_>, Vec<_>) =
-            variables.partition(|candidate| matches!(candidate.source, SettingSource::Environment(_)));
+            variables.partition(|candidate| !matches!(candidate.source, SettingSource::Dotenv { .. }));
         let mut candidates: Vec<Candidate> =
-            layers.iter().filter(|layer| !is_of_image(layer)).filter_map(in_layer).collect();
+            layers.iter().filter(|layer| !is_of_image(layer) && !is_of_script(layer)).filter_map(in_layer).collect();
         candidates.extend(environment);
         candidates.extend(layers.iter().filter(is_of_image).filter_map(in_layer));
         // Below the image's settings, as it is below the file from which they were copied.
         candidates.extend(dotenv);
+        candidates.extend(layers.iter().filter(is_of_script).filter_map(in_layer));
         candidates
     }
 

@@ -247,6 +247,7 @@ impl Settings {
             Ok(layer) => layers.extend(layer),
             Err(error) => resolver.problem(error.into()),
         }
+        layers.extend(sources.script_layer());
         let mut loaded = resolver.finish::<Self>(&SERVER, &layers)?;
         // Kept as it was typed, even if it is not UTF-8.
         folder.clone_into(&mut loaded.settings.model_repository_root);

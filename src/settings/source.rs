@@ -23,6 +23,8 @@ pub enum SettingSource {
     Folder,
     /// A custom repository class.
     Repository,
+    /// The script that is served.
+    Script(Arc<Path>),
     /// The default, because no source set it.
     Default,
 }
@@ -49,6 +51,7 @@ impl SettingSource {
             }
             Self::Folder => json!({"kind": "folder"}),
             Self::Repository => json!({"kind": "repository"}),
+            Self::Script(path) => json!({"kind": "script", "path": path.to_string_lossy()}),
             Self::Default => json!({"kind": "default"}),
         }
     }
@@ -58,7 +61,7 @@ impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Argument(name) => write!(f, "argument {name}"),
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path) | Self::Script(path) => write!(f, "{}", path.display()),
             Self::Image(path) => write!(f, "{}, a default of the image", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Dotenv { path, name } => write!(f, "{} {name}", path.display()),

@@ -13,6 +13,13 @@ pub struct CustomRoute {
     pub template: PathTemplate,
 }
 
+/// The indexes with which a runtime's `call` answers requests of KServe's V1 protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct V1Handlers {
+    pub predict: usize,
+    pub explain: usize,
+}
+
 /// A request to a custom route.
 #[derive(Debug, Clone)]
 pub struct CustomCall {

@@ -23,7 +23,7 @@ mod tensor;
 mod trace;
 
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
-pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError};
+pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers};
 pub use datatype::Datatype;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;

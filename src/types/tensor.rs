@@ -138,6 +138,11 @@ impl BytesElements {
         self.size
     }
 
+    /// Iterates over a range of the elements, or over none if it is out of bounds.
+    pub fn range(&self, elements: Range<usize>) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.spans.get(elements).unwrap_or_default().iter().map(|span| &self.buffer[span.clone()])
+    }
+
     /// Iterates over the elements in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.spans.iter().map(|span| &self.buffer[span.clone()])

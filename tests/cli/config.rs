@@ -421,7 +421,7 @@ fn help_of_program_snapshot() {
     Usage: mlserver [OPTIONS] <COMMAND>
 
     Commands:
-      start        Serve the models of a folder, or a model file
+      start        Serve the models of a folder or a KServe script, or a model file
       infer        Run batch inference over a file or a Kafka topic
       init         Create a project that is ready to serve, test and build
       dockerfile   Write a Dockerfile for a model folder
@@ -448,28 +448,35 @@ fn help_of_start_snapshot() {
     insta::assert_snapshot!(Case::new().run(&["start", "--help"]), @"
     status: 0
     --- stdout
-    Serve the models of a folder, or a model file
+    Serve the models of a folder or a KServe script, or a model file
 
     Examples:
       mlserver start .
       mlserver start churn.joblib  # serve one file as model `churn`
+      mlserver start /mnt/models --model-name churn  # serve the only model file of a folder
+      mlserver start model.py --model_name churn  # serve the models of a KServe script
       mlserver start . --http-port 9000 --set max_in_flight=64
       mlserver start . --http-port 0 --port-file ports.json  # choose a free port
 
-    Usage: mlserver start [OPTIONS] [FOLDER]
+    Usage: mlserver start [OPTIONS] [FOLDER] [-- <ARGS>...]
 
     Arguments:
-      [FOLDER]  Folder with `settings.json` and the models, each with a `model-settings.json`; or a
-                model file, which is served under its name without extension [default: the value of
-                `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
+      [FOLDER]   Folder with `settings.json` and the models, each with a `model-settings.json`; or a
+                 model file, which is served under its name without extension; or a script that calls
+                 `kserve.ModelServer().start` [default: the value of `MLSERVER_MODELS_DIR` or
+                 `MODELS_DIR`]
+      [ARGS]...  Arguments of the script. `--` may be left out if the first of them is not one of ours
 
     Options:
-          --strict            Reject unknown keys in settings files
-          --allow-empty       Start even if the folder has no models
-          --port-file <FILE>  Write the server's addresses to FILE as JSON, once the models are loaded
-          --color <WHEN>      When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
-                              [default: auto] [possible values: auto, always, never]
-      -h, --help              Print help
+          --strict             Reject unknown keys in settings files
+          --allow-empty        Start even if the folder has no models
+          --port-file <FILE>   Write the server's addresses to FILE as JSON, once the models are loaded
+          --model-name <NAME>  Name of a model without `model-settings.json`: of the model file, or of
+                               the only model in the folder [default: the value of
+                               `MLSERVER_MODEL_NAME`]
+          --color <WHEN>       When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set
+                               [default: auto] [possible values: auto, always, never]
+      -h, --help               Print help
 
     Settings:
           --set <KEY=VALUE>       Change a setting; may be repeated, and the last one counts. Keys of

@@ -7,6 +7,8 @@ import copy
 import json
 import re
 import subprocess
+import time
+import urllib.request
 
 import pytest
 import yaml
@@ -109,9 +111,38 @@ def test_manifest_of_the_repository_fits_the_schemas(path):
 def test_runtime_has_the_versions_that_the_server_reads():
     runtime = yaml.safe_load((ROOT / "deploy/kserve-runtime.yaml").read_text())
     formats = [(found["name"], found["version"]) for found in runtime["spec"]["supportedModelFormats"]]
-    expected = {"sklearn": "01", "xgboost": "0123", "lightgbm": "234", "mlflow": "123"}
+    expected = {"sklearn": "01", "xgboost": "0123", "lightgbm": "234", "mlflow": "123", "catboost": "1"}
     assert formats == [(name, version) for name, versions in expected.items() for version in versions]
     assert runtime["spec"]["annotations"]["prometheus.io/port"] == "8082"
+    assert runtime["spec"]["protocolVersions"] == ["v1", "v2"]
+
+
+def test_runtime_serves_a_model_file_under_the_name_of_the_service(tmp_path):
+    """KServe fills in the variables, and mounts a file: V1 has no label `modelClass`, which then is `<no value>`."""
+    runtime = yaml.safe_load((ROOT / "deploy/kserve-runtime.yaml").read_text())
+    (container,) = runtime["spec"]["containers"]
+    values = {"{{.Name}}": "iris", "{{.Labels.modelClass}}": "<no value>", "/mnt/models": str(tmp_path)}
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    variables = {name: values.get(value, value) for name, value in variables.items()}
+    ports = {"MLSERVER_HTTP_PORT": "0", "MLSERVER_GRPC_PORT": "0", "MLSERVER_METRICS_PORT": "0"}
+    (tmp_path / "model.json").write_bytes((ROOT / "examples/quickstart/iris-xgboost/model.json").read_bytes())
+    addresses = tmp_path / "addresses"
+    server = subprocess.Popen(
+        [BINARY, "start", "--port-file", addresses],
+        env={**variables, **ports, "MLSERVER_HOST": "127.0.0.1", "MLSERVER_SHUTDOWN_DELAY": "0"},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            if addresses.exists() or server.poll() is not None:
+                break
+            time.sleep(0.05)
+        http = json.loads(addresses.read_text())["http"]
+        with urllib.request.urlopen(f"http://{http}/v2/models/iris/ready") as answer:
+            assert answer.status == 200
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "kserve", "seldon"])

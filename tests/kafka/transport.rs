@@ -479,6 +479,30 @@ fn kafka_topics_of_a_list_and_of_a_regular_expression_are_read() {
 }
 
 #[test]
+fn kafka_topic_that_does_not_exist_is_created_or_waited_for() {
+    let Some(broker) = Broker::shared() else { return };
+    for creates in [true, false] {
+        let input = Broker::unique("later");
+        let topics = Topics {
+            broker,
+            output: format!("{input}-output"),
+            dead_letters: format!("{input}-dead-letters"),
+            group: format!("{input}-group"),
+            input,
+        };
+        broker.create_topic(&topics.output, 1, 1);
+        let server = topics.iris(&json!({"kafka_config": {"allow.auto.create.topics": creates}})).listen();
+        if !creates {
+            server.wait_for_log("A Kafka topic does not exist yet");
+            broker.create_topic(&topics.input, 2, 1);
+        }
+        server.wait_until_ready();
+        topics.produce(&[iris_record("k")]);
+        assert_eq!(keys(&topics.answers(1)), ["k"], "{creates}");
+    }
+}
+
+#[test]
 fn kafka_answers_that_are_too_large_become_dead_letters() {
     let Some(broker) = Broker::shared() else { return };
     for delivery in ["at_least_once", "exactly_once"] {

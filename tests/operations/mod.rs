@@ -16,6 +16,7 @@ mod repository;
 mod repository_access;
 mod start;
 mod start_arguments;
+mod start_unconfigured;
 mod streams;
 #[cfg(feature = "otel")]
 mod traces;

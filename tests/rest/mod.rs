@@ -1,12 +1,14 @@
-//! The V2 protocol over REST: routes, bodies, datatypes, streams and documentation.
+//! The V2 and V1 protocols over REST: routes, bodies, datatypes, streams and documentation.
 
 mod bad_input;
 mod bad_wire;
 mod binary;
+mod cloud_events;
 mod datatypes;
 mod handlers;
 mod headers;
 mod openapi;
 mod protocol;
 mod stream;
+mod v1;
 mod validation;

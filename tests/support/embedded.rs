@@ -85,6 +85,7 @@ impl EmbeddedServer {
             repository: RepositoryAccess::Served,
             non_finite: settings.non_finite_json,
             overload_as_429: false,
+            events: mlserver::settings::CloudEventVariables::default(),
         };
         let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();

@@ -35,6 +35,7 @@ pub(crate) static TEST_RUNTIME: Description = Description {
     answers_warmup: false,
     metadata: None,
     routes: Vec::new(),
+    v1: None,
 };
 
 /// How long a test waits for anything before it gives up. Never waited for in a test that passes.

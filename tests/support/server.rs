@@ -76,6 +76,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Leaves out a variable that is set by default.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.variables.retain(|(variable, _)| variable != name);
+        self
+    }
+
     pub(crate) fn flag(mut self, flag: &'static str) -> Self {
         self.flags.push(flag);
         self
@@ -169,8 +175,9 @@ impl ServerBuilder {
                 command
             }
         };
-        command.arg("start").args(Some(&self.argument).filter(|argument| !argument.is_empty()));
-        command.args(&self.flags).args(more_flags).current_dir(self.folder.root());
+        // Behind a script, they would be its arguments.
+        command.arg("start").args(more_flags).args(Some(&self.argument).filter(|argument| !argument.is_empty()));
+        command.args(&self.flags).current_dir(self.folder.root());
         command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
         Process::spawn(&mut command, self.last_line)
     }
@@ -315,7 +322,12 @@ impl Process {
             let ended = self.child.try_wait().unwrap().is_some();
             match fs::read_to_string(path) {
                 Ok(text) => return text,
-                Err(_) => assert!(!ended && Instant::now() < deadline, "not started:\n{}", self.log.text()),
+                Err(_) => assert!(
+                    !ended && Instant::now() < deadline,
+                    "not started:\n{}{}",
+                    self.log.text(),
+                    self.stderr.lock().unwrap()
+                ),
             }
             seen = self.log.wait_for_more(seen, BETWEEN_QUESTIONS);
         }

@@ -256,11 +256,9 @@ class HandlerCall(Call):
     """Runs a custom handler."""
 
     async def execute(self) -> Final:
-        from .handlers import invoke  # most models have none
-
         model = self.enter_model(dict(self.head.get("headers", ())).get("x-request-id"))
         handler = model.handlers[self.head["handler"]]
-        status, headers, body = await invoke(handler, self.head, self.tail, self._run_function)
+        status, headers, body = await handler.invoke(self.head, self.tail, self._run_function)
         return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
 
     async def _run_function(self, function: Callable[..., Any], arguments: Dict[str, Any]) -> Any:

@@ -27,6 +27,9 @@ class Handler:
 
     __slots__ = ("is_async", "method", "name", "path", "signature")
 
+    #: Not of KServe's V1 protocol.
+    v1: Optional[str] = None
+
     def __init__(self, path: str, method: str, bound: Callable[..., Any]) -> None:
         """Raises `MLServerError` for an unsupported argument."""
         self.name = bound.__name__
@@ -34,6 +37,10 @@ class Handler:
         self.method = method.upper()
         self.is_async = is_async(bound)
         self.signature = Signature(bound, path)
+
+    async def invoke(self, head: Dict[str, Any], body: Buffer, run: Run) -> Reply:
+        """Answers a call; see `invoke`."""
+        return await invoke(self, head, body, run)
 
 
 async def invoke(handler: Handler, head: Dict[str, Any], body: Buffer, run: Run) -> Reply:

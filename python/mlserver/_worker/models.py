@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
+from .. import _kserve_imports
 from .._blocking import completed, is_async
 from ..context import model_context
 from ..errors import MLServerError
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A loaded model, and where its code runs."""
 
-    __slots__ = ("name", "version", "instance", "predict", "predict_is_async", "is_inline", "handlers", "loop", "threads")
+    __slots__ = (
+        "name",
+        "version",
+        "instance",
+        "predict",
+        "predict_is_async",
+        "is_inline",
+        "handlers",
+        "loop",
+        "threads",
+    )
 
     def __init__(self, instance: Any, loop: CallLoop, threads: ModelThreads, is_inline: bool) -> None:
         self.name: str = instance.settings.name
@@ -63,11 +74,11 @@ async def load(
     parsed = ModelSettings.from_source(settings, source)
     folder = None if source is None else os.path.dirname(source)
     with model_context(parsed), _importing_from(folder):
-        instance = import_class(parsed)(parsed)
+        instance = _instance(parsed)
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(instance, loop, threads, is_inline)
         try:
-            for handler in _custom_handlers(instance):
+            for handler in _handlers(instance):
                 model.handlers[handler.name] = handler
             loaded = await model.run(completed(instance.load))
             # Many models return nothing, which the original takes as success.
@@ -85,7 +96,13 @@ async def load(
         "threads": threads.count,
         "own_loop": loop.is_own,
         "handlers": [
-            {"name": handler.name, "path": handler.path, "method": handler.method, "plain": not handler.is_async}
+            {
+                "name": handler.name,
+                "path": handler.path,
+                "method": handler.method,
+                "plain": not handler.is_async,
+                **({"v1": handler.v1} if handler.v1 else {}),
+            }
             for handler in model.handlers.values()
         ],
         "metadata": metadata.model_dump(mode="json", exclude_unset=False),
@@ -135,6 +152,8 @@ def import_class(settings: ModelSettings) -> Any:
 
     If the class or a module that it needs does not exist, raises `MLServerError` with what to do.
     """
+    # For models of KServe in environments without its package.
+    _kserve_imports.install()
     name = settings.implementation_
     interpreter = f"{sys.executable} (Python {sys.version.split()[0]})"
     try:
@@ -192,6 +211,23 @@ def _importing_from(folder: Optional[str]) -> Iterator[None]:
         yield
     finally:
         _folder_var.reset(token)
+
+
+def _instance(settings: ModelSettings) -> Any:
+    """Creates an instance of the class that the settings name."""
+    cls = import_class(settings)
+    if not (isinstance(cls, type) and issubclass(cls, MLModel)) and "kserve" in sys.modules:
+        from .._kserve_adapter import adapt, is_kserve_class
+
+        if is_kserve_class(cls):
+            return adapt(settings, cls)
+    return cls(settings)
+
+
+def _handlers(instance: Any) -> "Iterator[Any]":
+    """Returns what answers calls of the model's own routes, and of KServe's V1 protocol."""
+    yield from _custom_handlers(instance)
+    yield from getattr(instance, "_v1_handlers", list)()
 
 
 def _streams(instance: Any) -> bool:

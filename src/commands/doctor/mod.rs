@@ -46,7 +46,7 @@ pub fn run(args: &DoctorArgs, environment: &dyn Environment, ui: &mut Ui) -> Res
 }
 
 async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mut Findings) {
-    let target = match ServeTarget::new(Some(&args.target), environment) {
+    let target = match ServeTarget::of_any(&args.target, environment) {
         Ok(target) => target,
         Err(failure) => return findings.problem(failure.error),
     };
@@ -81,6 +81,8 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         let mut model = ModelSettings::new("model repository", class);
         model.source = Some(repository.root().join(MODEL_SETTINGS_FILE));
         models::examine_class(&model, &python, findings).await;
+    } else if let Some(script) = target.script() {
+        models::examine_script(script, &python, findings).await;
     } else {
         let discovery = match repository.custom() {
             Some(custom) => match custom.list().await {

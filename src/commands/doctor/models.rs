@@ -7,7 +7,7 @@ use crate::families::ModelFamily;
 use crate::image::PythonReason;
 use crate::registry::{artifact_size, chain};
 use crate::repository::Artifact;
-use crate::runtimes::python::{Python, StaticFindingLevel};
+use crate::runtimes::python::{Python, SCRIPT_IMPLEMENTATION, StaticFindingLevel};
 use crate::settings::{ModelSettings, Settings, memory_limit};
 
 /// Where a model runs.
@@ -47,6 +47,19 @@ pub(super) async fn examine(
         }
     }
     if in_python(model, &why.to_string(), python, findings).await { ModelPlace::Workers } else { ModelPlace::Nowhere }
+}
+
+/// Looks for the interpreter of a script. What the script starts is only known when it runs.
+pub(super) async fn examine_script(script: &Path, python: &Python, findings: &mut Findings) {
+    let shown = script.display();
+    match python.interpreter(&ModelSettings::new("script", SCRIPT_IMPLEMENTATION)).await {
+        Ok(interpreter) => {
+            findings.ok(format_args!("script `{shown}` runs in Python: `{}`", interpreter.display()));
+            findings
+                .warning(format_args!("only `mlserver start {shown}` finds the models of the script, by running it"));
+        }
+        Err(error) => findings.problem(format_args!("script `{shown}` runs in Python: {}", chain(&error))),
+    }
 }
 
 /// Examines the class of a model repository.

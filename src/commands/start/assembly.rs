@@ -27,7 +27,7 @@ use crate::server::{
     RunningListeners, bind,
 };
 use crate::settings::env::ENV_TARBALL;
-use crate::settings::{Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
+use crate::settings::{CloudEventVariables, Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging;
 use crate::telemetry::memory::{self, MemoryMetrics};
@@ -58,6 +58,7 @@ pub(super) async fn start(
     models: &[ModelSettings],
     repository: Repository,
     python: Python,
+    events: CloudEventVariables,
     mut metrics: MetricsRegistry,
 ) -> Result<RunningServer, CommandError> {
     logging::register(&mut metrics);
@@ -86,7 +87,7 @@ pub(super) async fn start(
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
     let connections = connection_tables(settings, &mut metrics);
-    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections };
+    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events };
     let reserved = parts.connections.reserved.clone();
     let rest_metrics = settings.metrics_endpoint.is_some();
     let rest_metrics = rest_metrics.then(|| RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix));
@@ -141,6 +142,7 @@ pub(super) struct ServerParts {
     admin: Admin,
     pub(super) compute: ComputePool,
     connections: ConnectionTables,
+    events: CloudEventVariables,
 }
 
 /// The connections of listeners, by the limit that they share.
@@ -178,7 +180,7 @@ async fn rest_listener(
     parts: ServerParts,
     metrics: Option<RestMetrics>,
 ) -> Result<BoundListener, CommandError> {
-    let options = rest_options(settings, repository_access(settings))?;
+    let options = rest_options(settings, repository_access(settings), parts.events)?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port).await?;
@@ -197,7 +199,7 @@ async fn admin_listener(
     metrics: Option<RestMetrics>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
-    let options = rest_options(settings, RepositoryAccess::Only)?;
+    let options = rest_options(settings, RepositoryAccess::Only, parts.events)?;
     let connections = parts.connections.reserved;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("admin", "admin_port", &settings.host, port).await?;
@@ -218,7 +220,11 @@ const fn repository_access(settings: &Settings) -> RepositoryAccess {
     }
 }
 
-fn rest_options(settings: &Settings, repository: RepositoryAccess) -> Result<rest::RestOptions, CommandError> {
+fn rest_options(
+    settings: &Settings,
+    repository: RepositoryAccess,
+    events: CloudEventVariables,
+) -> Result<rest::RestOptions, CommandError> {
     Ok(rest::RestOptions {
         metadata: metadata(settings),
         root_path: settings.root_path.clone(),
@@ -229,6 +235,7 @@ fn rest_options(settings: &Settings, repository: RepositoryAccess) -> Result<res
         repository,
         non_finite: settings.non_finite_json,
         overload_as_429: settings.overload_as_429,
+        events,
     })
 }
 

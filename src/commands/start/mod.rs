@@ -5,6 +5,7 @@ mod descriptors;
 mod kafka;
 mod orphans;
 mod port_file;
+mod script;
 mod shutdown;
 mod target;
 
@@ -18,14 +19,15 @@ use tracing::{error, info, warn};
 
 use super::custom_repository::PythonRepository;
 use super::setting_arguments::setting_arguments;
-use super::{CommandError, FAILURE, shell_quoted};
+use super::{CommandError, FAILURE, USAGE, shell_quoted};
+use crate::cli::is_script;
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::runtimes::python::Python;
 use crate::settings::{
-    Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources,
-    SettingsWarning,
+    CloudEventVariables, Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings,
+    SettingsSources, SettingsWarning,
 };
 use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
@@ -33,6 +35,7 @@ use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
 pub(super) use kafka::check as check_kafka;
 use port_file::PortFile;
+use script::Script;
 use shutdown::{ShutdownLimits, shut_down};
 pub(super) use target::ServeTarget;
 
@@ -46,19 +49,65 @@ struct StartOptions {
 
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
-    let target = ServeTarget::new(args.target.as_deref(), environment)?;
-    let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
+    let target = target(args, environment)?;
+    let sources = SettingsSources::read(environment)?
+        .with_arguments(setting_arguments(&args.settings))
+        .with_model_name(args.model_name.as_deref());
+    let target = target.with_model_name(&sources);
     let loaded = Settings::load(&target.folder, &sources, args.strict)?;
     kafka::check(&loaded.settings)?;
     let port_file = args.port_file.as_deref().map(PortFile::create).transpose()?;
     let _log = logging::start(log_format(&loaded.settings));
-    let repository = target.repository(sources, args.strict);
-    let options = StartOptions { target, strict: args.strict, allow_empty: args.allow_empty, port_file };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let outcome = runtime.block_on(serve(loaded, repository, options, environment));
+    let outcome = runtime.block_on(async {
+        let repository = target.repository(sources.clone(), args.strict);
+        let (loaded, repository) = match &target.script {
+            Some(script) => with_script(script, loaded, repository, sources, args.strict, environment).await?,
+            None => (loaded, repository),
+        };
+        let options = StartOptions { target, strict: args.strict, allow_empty: args.allow_empty, port_file };
+        serve(loaded, repository, options, environment).await
+    });
     // The callers of computations that are still running have been dropped.
     runtime.shutdown_background();
     outcome
+}
+
+/// Returns the target of the command line.
+fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget, CommandError> {
+    let usage = |error: anyhow::Error| CommandError { error, code: USAGE };
+    match &args.target {
+        Some(path) if is_script(path.as_os_str()) && !path.is_dir() => {
+            if args.model_name.is_some() {
+                let shown = path.display();
+                return Err(usage(anyhow!(
+                    "`--model-name` does not name the models of a script; pass options of `{shown}` after `--`"
+                )));
+            }
+            ServeTarget::of_script(path, args.script_arguments.clone(), environment)
+        }
+        path if !args.script_arguments.is_empty() => {
+            let shown = path.as_deref().map(|path| format!(", and `{}` is none", path.display()));
+            Err(usage(anyhow!("arguments after `--` are those of a script{}", shown.unwrap_or_default())))
+        }
+        path => ServeTarget::new(path.as_deref(), environment),
+    }
+}
+
+/// Runs a script to find its models. Returns its settings, below those of all other sources, and a repository of its models.
+async fn with_script(
+    script: &Script,
+    loaded: LoadedSettings<Settings>,
+    repository: Repository,
+    sources: SettingsSources,
+    strict: bool,
+    environment: &dyn Environment,
+) -> Result<(LoadedSettings<Settings>, Repository), CommandError> {
+    let python = python_options(&loaded.settings, &repository, environment, &mut MetricsRegistry::default());
+    let (models, settings) = script.describe(&Python::new(python)).await?;
+    let sources = sources.with_script(&script.path, settings);
+    let loaded = Settings::load(&loaded.settings.model_repository_root, &sources, strict)?;
+    Ok((loaded, repository.with_custom(Arc::new(models))))
 }
 
 fn log_format(settings: &Settings) -> LogFormat {
@@ -85,7 +134,8 @@ async fn serve(
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     orphans::reap_if_first();
     let limits = ShutdownLimits::of(&settings);
-    let server = assembly::start(&settings, &models, repository, python, metrics).await?;
+    let events = CloudEventVariables::read(environment);
+    let server = assembly::start(&settings, &models, repository, python, events, metrics).await?;
 
     let (readable, unreadable_count) = (models.len(), unreadable.len());
     for UnreadableModel { settings, reason } in unreadable {
@@ -146,11 +196,11 @@ async fn with_custom_repository(
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
-    if target.file.is_some() {
-        return Err(anyhow!(
-            "cannot serve a model file with `model_repository_implementation` (`{class}`): pass a folder"
-        )
-        .into());
+    if target.file.is_some() || target.script.is_some() {
+        let what = if target.file.is_some() { "a model file" } else { "a script" };
+        return Err(
+            anyhow!("cannot serve {what} with `model_repository_implementation` (`{class}`): pass a folder").into()
+        );
     }
     let custom = PythonRepository::start(python, class, settings).await;
     let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
@@ -210,6 +260,11 @@ async fn discover(
             warn!("{message}");
             reported.push(message);
         }
+    }
+    let mut discovery = discovery;
+    let ambiguous = discovery.errors.iter().position(|problem| matches!(problem, DiscoveryError::Unconfigured(_)));
+    if let Some(index) = ambiguous.filter(|_| !options.allow_empty) {
+        return Err(discovery.errors.swap_remove(index).into());
     }
     for problem in &discovery.errors {
         error!("{}", chain(problem));

@@ -1,6 +1,5 @@
 //! What a command serves: a folder of models, or one model file.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,22 +7,13 @@ use anyhow::anyhow;
 use futures_util::future::{self, BoxFuture, FutureExt};
 use serde_json::{Map, Value, json};
 
+use super::script::Script;
+use crate::cli::is_script;
 use crate::commands::{CommandError, USAGE};
-use crate::families::ModelFamily;
-use crate::repository::{CustomError, CustomRepository, Listed, Repository};
-use crate::runtimes::FileDescription;
+use crate::families::{MLMODEL, ModelFamily};
+use crate::repository::{CustomError, CustomRepository, Listed, Repository, UnconfiguredModel};
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingsSources};
-
-/// The file that makes a folder an MLflow model.
-const MLMODEL: &str = "MLmodel";
-
-/// The extensions that many other files have, too: such a file is read to find out whether it is a model.
-const COMMON_EXTENSIONS: [&str; 2] = ["json", "txt"];
-/// The limit on the size of a file that is read for that, in bytes.
-const MAX_EXAMINED_SIZE: u64 = 64 << 20;
-/// The limit on the number of entries of a folder that are examined.
-const MAX_EXAMINED_ENTRIES: usize = 100;
 
 /// What is served.
 #[derive(Debug, Clone)]
@@ -32,6 +22,8 @@ pub(in crate::commands) struct ServeTarget {
     pub(in crate::commands) folder: PathBuf,
     /// The only model, if the target is a file.
     pub(in crate::commands) file: Option<ModelFile>,
+    /// The script that starts the models, if the target is one.
+    pub(super) script: Option<Script>,
 }
 
 /// A model without settings, which is served from its file.
@@ -71,11 +63,10 @@ impl ServeTarget {
         };
         let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
         match absolute.metadata() {
-            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None }),
+            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None, script: None }),
             Ok(_) => {
                 let file = ModelFile::new(path.clone(), absolute)?;
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                Ok(Self { folder: folder.unwrap_or(Path::new(".")).to_owned(), file: Some(file) })
+                Ok(Self { folder: parent(&path), file: Some(file), script: None })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let shown = path.display();
@@ -85,16 +76,57 @@ impl ServeTarget {
         }
     }
 
+    /// Takes a folder, a model file, or a script.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path does not exist, or if it is a file that cannot be served.
+    pub(in crate::commands) fn of_any(path: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
+        if is_script(path.as_os_str()) && !path.is_dir() {
+            Self::of_script(path, Vec::new(), environment)
+        } else {
+            Self::new(Some(path), environment)
+        }
+    }
+
+    /// Returns the path of the script as it was typed, if the target is one.
+    pub(in crate::commands) fn script(&self) -> Option<&Path> {
+        self.script.as_ref().map(|script| script.path.as_path())
+    }
+
+    /// Takes a script, and its arguments.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such file.
+    pub(super) fn of_script(
+        path: &Path,
+        arguments: Vec<String>,
+        environment: &dyn Environment,
+    ) -> Result<Self, CommandError> {
+        let absolute: PathBuf = environment.working_directory().join(path).components().collect();
+        let shown = path.display();
+        match absolute.metadata() {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => return Err(anyhow!("`{shown}` is not a file: pass a script").into()),
+            Err(error) => return Err(anyhow!("cannot open the script `{shown}`: {error}").into()),
+        }
+        let script = Script { path: path.to_owned(), absolute, arguments };
+        Ok(Self { folder: parent(path), file: None, script: Some(script) })
+    }
+
     /// Returns a model file in the folder, as a path to pass instead of a folder that has no settings.
     pub(in crate::commands) fn suggested_file(&self) -> Option<PathBuf> {
-        let mlmodel = self.folder.join(MLMODEL);
-        if mlmodel.is_file() {
-            return Some(mlmodel);
+        UnconfiguredModel::suggestion(&self.folder)
+    }
+
+    /// Names the model of a model file as the command line or the environment does, if one of them does.
+    #[must_use]
+    pub(in crate::commands) fn with_model_name(mut self, sources: &SettingsSources) -> Self {
+        if let (Some(file), Some(name)) = (&mut self.file, sources.model_name()) {
+            name.clone_into(&mut file.name);
         }
-        let entries = fs::read_dir(&self.folder).ok()?.flatten().take(MAX_EXAMINED_ENTRIES);
-        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
-        files.sort();
-        files.into_iter().find(|path| is_model_file(path))
+        self
     }
 
     /// Returns the repository of the folder, or of the model file.
@@ -107,17 +139,10 @@ impl ServeTarget {
     }
 }
 
-/// Reports whether a file looks like one of a model.
-fn is_model_file(path: &Path) -> bool {
-    let Ok(family) = ModelFamily::of_file(path) else { return false };
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    if !COMMON_EXTENSIONS.contains(&extension.as_str()) {
-        return true;
-    }
-    let is_small = path.metadata().is_ok_and(|metadata| metadata.len() <= MAX_EXAMINED_SIZE);
-    is_small
-        && family.native.is_some()
-        && FileDescription::read(family, path).is_ok_and(|description| description.not_native.is_none())
+/// Returns the folder of a file, which is relative if its path is.
+fn parent(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new(".")).to_owned()
 }
 
 impl ModelFile {
@@ -126,6 +151,9 @@ impl ModelFile {
         let file_name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if file_name == MODEL_SETTINGS_FILE || file_name == SETTINGS_FILE {
             return Err(anyhow!("`{shown}` holds settings, not a model: pass its folder").into());
+        }
+        if is_script(absolute.as_os_str()) {
+            return Err(anyhow!("`{shown}` is a script, whose models only `mlserver start` can find").into());
         }
         let family = ModelFamily::of_file(&absolute).map_err(|error| anyhow!("cannot serve `{shown}`: {error}"))?;
         let (artifact, name) = if file_name == MLMODEL {

@@ -216,6 +216,7 @@ impl MlflowModel {
         let description = RuntimeDescription {
             metadata: Some(metadata),
             routes: ROUTES.into_iter().map(route).collect::<Result<_, super::LoadError>>()?,
+            v1: None,
             ..RuntimeDescription::native()
         };
         let model = NativeModel { name: settings.name.clone(), version, signature, evaluator };

@@ -79,6 +79,17 @@ pub(super) struct HandlerInfo {
     pub(super) method: String,
     /// Whether it is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
+    /// What it answers in KServe's V1 protocol; such a handler is no route of the model.
+    #[serde(default)]
+    pub(super) v1: Option<V1Verb>,
+}
+
+/// What a request of KServe's V1 protocol asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum V1Verb {
+    Predict,
+    Explain,
 }
 
 /// The head of `call`.

@@ -19,6 +19,7 @@ mod model;
 mod output;
 mod pool;
 mod process;
+mod script;
 mod sdk;
 mod stream;
 mod supervision;
@@ -47,6 +48,7 @@ use frame::FrameError;
 use message::MessageError;
 use pool::{Pool, PoolOptions};
 use process::{WorkerExit, WorkerProgram};
+pub use script::{SCRIPT_IMPLEMENTATION, ScriptDescription, ScriptError};
 use sdk::SdkError;
 
 /// How long a scrape waits for the workers' metrics. Scrapes answer within 100 ms whatever the models do.

@@ -9,7 +9,7 @@ use tracing::{error, warn};
 
 use super::dispatch::{CallTarget, ModelNumber};
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
-use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError};
+use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError, V1Verb};
 use super::pool::{AddedModel, ModelSpec, Pool};
 use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
@@ -23,6 +23,7 @@ use crate::telemetry::limit::LogLimiter;
 use crate::types::json::read_request_with;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority, TensorRule,
+    V1Handlers,
 };
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
@@ -39,7 +40,7 @@ pub(super) struct PythonModel {
     /// Whether the model implements `predict_stream`.
     streams: bool,
     description: Description,
-    /// The handlers of the description's routes, in the same order.
+    /// The handlers of the description's routes, in the same order, and then those of the V1 protocol.
     handlers: Vec<HandlerInfo>,
     /// The return value of the model's `load`.
     loaded: bool,
@@ -75,6 +76,8 @@ pub(super) async fn load(
     let model = ModelSpec { name, version, settings: &settings, source, predict_timeout, warmup: &warmup };
     let added = pool.add(model, workers).await?;
     let AddedModel { number, mut loaded, ready_workers } = added;
+    // Those of routes come first, so that the indexes of both lists agree.
+    loaded.handlers.sort_by_key(|handler| handler.v1.is_some());
     if let Some(reason) = not_native {
         loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
     }
@@ -93,6 +96,7 @@ pub(super) async fn load(
             answers_warmup: true,
             metadata: Some(loaded.metadata),
             routes: Vec::new(),
+            v1: v1_handlers(&loaded.handlers),
         },
         handlers: loaded.handlers,
         loaded: loaded.ready,
@@ -101,8 +105,15 @@ pub(super) async fn load(
         failure_log: LogLimiter::default(),
     };
     // From here on, dropping the model unloads it, also if one of its routes is invalid.
-    model.description.routes = model.handlers.iter().map(custom_route).collect::<Result<_, _>>()?;
+    let routes = model.handlers.iter().filter(|handler| handler.v1.is_none());
+    model.description.routes = routes.map(custom_route).collect::<Result<_, _>>()?;
     Ok(Arc::new(model))
+}
+
+/// Returns the indexes of the handlers of the V1 protocol, if the model has both.
+fn v1_handlers(handlers: &[HandlerInfo]) -> Option<V1Handlers> {
+    let index = |verb| handlers.iter().position(|handler| handler.v1 == Some(verb));
+    Some(V1Handlers { predict: index(V1Verb::Predict)?, explain: index(V1Verb::Explain)? })
 }
 
 fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {

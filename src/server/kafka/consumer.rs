@@ -14,7 +14,7 @@ use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::assignment::{AssignedPartition, Assignment};
 use super::connection_log::ConnectionLog;
@@ -33,6 +33,8 @@ const PAUSE_AFTER: Duration = Duration::from_secs(1);
 /// How long one request for committed offsets may take, and the wait before the next one.
 const COMMITTED_TIMEOUT: Duration = Duration::from_secs(5);
 const COMMITTED_PAUSE: Duration = Duration::from_millis(100);
+/// How long one request for topics may take.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often to look for a topic that does not exist.
 const MISSING_PAUSE: Duration = Duration::from_secs(2);
 /// How often to look whether everything in flight has ended.
@@ -156,8 +158,9 @@ pub(super) fn run(
     stop: &CancellationToken,
 ) -> Result<(), SessionFailure> {
     let topics: Vec<&str> = session.shared.options.topics.iter().map(String::as_str).collect();
-    consumer.client().subscribe(&topics).map_err(|error| SessionFailure::new("cannot subscribe", &error))?;
     let mut reader = Reader { session, consumer, last: None, paused: false, missing_since: None };
+    reader.look_for_topics(stop);
+    consumer.client().subscribe(&topics).map_err(|error| SessionFailure::new("cannot subscribe", &error))?;
     while !stop.is_cancelled() {
         if session.has_ended() {
             return Ok(());
@@ -216,17 +219,41 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reports whether a topic was missing, and all exist now. Asking for one creates it, if the brokers allow that.
+    /// Waits for an answer of the brokers, and notes whether a topic is missing. Later errors do not say it if the brokers create
+    /// topics.
+    fn look_for_topics(&mut self, stop: &CancellationToken) {
+        while !stop.is_cancelled() && !self.session.has_ended() {
+            match self.missing_topic() {
+                Ok(None) => return,
+                Ok(Some(topic)) => {
+                    warn!(target: TARGET, topic, "A Kafka topic does not exist yet. Waiting for it.");
+                    self.missing_since = Some(Instant::now());
+                    return;
+                }
+                // Delivers the errors of connections to the context.
+                Err(_) => drop(self.consumer.client().poll(POLL)),
+            }
+        }
+    }
+
+    /// Reports whether a topic was missing, and all exist now.
     fn has_found_missing_topics(&mut self) -> bool {
         if self.missing_since.is_none_or(|since| since.elapsed() < MISSING_PAUSE) {
             return false;
         }
         self.missing_since = Some(Instant::now());
-        let exists = |topic: &String| {
-            let metadata = self.consumer.client().fetch_metadata(Some(topic), COMMITTED_TIMEOUT);
-            metadata.is_ok_and(|metadata| metadata.topics().iter().any(|topic| !topic.partitions().is_empty()))
-        };
-        self.session.shared.options.topics.iter().filter(|topic| !topic.starts_with('^')).all(exists)
+        self.missing_topic().is_ok_and(|missing| missing.is_none())
+    }
+
+    /// Asks the brokers for a topic that does not exist. Asking for one creates it, if they and the configuration allow that.
+    fn missing_topic(&self) -> KafkaResult<Option<&str>> {
+        for topic in self.session.shared.options.topics.iter().filter(|topic| !topic.starts_with('^')) {
+            let metadata = self.consumer.client().fetch_metadata(Some(topic), METADATA_TIMEOUT)?;
+            if metadata.topics().iter().all(|topic| topic.partitions().is_empty()) {
+                return Ok(Some(topic));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the next records, or none if there are none for a while.

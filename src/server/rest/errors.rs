@@ -15,7 +15,7 @@ use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::server::{SlowBody, status};
 use crate::types::OverBudget;
-use crate::types::json::{ReadError, WriteError};
+use crate::types::json::{EventError, ReadError, V1Error, WriteError};
 
 /// All errors that end a request.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,10 @@ pub(super) enum RequestError {
     Body(#[from] BodyError),
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    V1(#[from] V1Error),
+    #[error(transparent)]
+    Event(EventError),
 
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
@@ -66,10 +70,11 @@ impl RequestError {
                 BodyError::Encoding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 BodyError::Payload(error) => status::of_payload(error),
             },
-            Self::Deadline(_) | Self::Priority(_) => StatusCode::BAD_REQUEST,
             Self::Read(ReadError::ParametersTooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Event(EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) => StatusCode::BAD_REQUEST,
             Self::Caller(error) => error.status(),
             Self::Inference(error) => status::of_kind(error.kind()),
             Self::Admin(error) => status::of_kind(error.kind()),
@@ -143,6 +148,9 @@ mod tests {
             (AdminError::Stopping.into(), 503),
             (IndexError::Ready { found: "5".to_owned() }.into(), 422),
             (ReadError::BinaryLeft { found: 1 }.into(), 400),
+            (V1Error::Missing.into(), 400),
+            (EventError::NoData.into(), 400),
+            (EventError::Batch { found: "application/cloudevents-batch+json".to_owned() }.into(), 415),
             (WriteError::NotUtf8 { output: "o".to_owned(), index: 0 }.into(), 500),
             (WriteError::NonFinite { output: "o".to_owned(), index: 0, found: "NaN" }.into(), 500),
             (ComputeError::Panicked(panic().await.unwrap_err()).into(), 500),

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::body::{self, LONG_BODY};
 use super::errors::RequestError;
+use super::events::Event;
 use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody};
@@ -19,7 +20,7 @@ use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, 
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Priority, Tensor, TensorRule, TraceContext};
 
 /// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
-const LONG_RESPONSE: usize = 32 * 1024;
+pub(super) const LONG_RESPONSE: usize = 32 * 1024;
 
 /// Handles an inference request, whose span is `trace` if it is traced.
 pub(super) async fn infer<B: RequestBody>(
@@ -42,7 +43,8 @@ async fn try_infer<B: RequestBody>(
     trace: Option<TraceContext>,
     admission: &mut Admission,
 ) -> Result<Response, RequestError> {
-    let ParsedRequest { target, request, binary_outputs } = read(app, route, headers, body, trace, admission).await?;
+    let ParsedRequest { target, request, binary_outputs, event } =
+        read(app, route, headers, body, trace, admission).await?;
     let (request_bytes, priority) = (admission.reservation.bytes(), request.priority);
     let mut response = app.inference.infer(&target, request, admission).await?;
 
@@ -59,12 +61,16 @@ async fn try_infer<B: RequestBody>(
     let bytes = json.len() + binary.iter().map(Bytes::len).sum::<usize>();
     // Binary outputs may be slices of the request.
     admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
+    let answer = |response| match event {
+        None => response,
+        Some(event) => event.answer_v2(&app.events, &target.model.name, response),
+    };
     if binary.is_empty() {
-        return Ok(respond::json_text(StatusCode::OK, headers, json));
+        return Ok(answer(respond::json_text(StatusCode::OK, headers, json)));
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
-    Ok(respond::response(StatusCode::OK, headers, BodyChunks::new(json, binary)))
+    Ok(answer(respond::response(StatusCode::OK, headers, BodyChunks::new(json, binary))))
 }
 
 /// Encodes a response, on the compute pool if it is large.
@@ -93,6 +99,8 @@ pub(super) struct ParsedRequest {
     pub(super) target: ModelTarget,
     pub(super) request: InferenceRequest,
     pub(super) binary_outputs: BinaryOutputs,
+    /// The `CloudEvent` that the request is.
+    pub(super) event: Option<Box<Event>>,
 }
 
 /// Finds the model of a request and reads the request, with the headers that this model sees. `admission` holds its bytes.
@@ -106,11 +114,12 @@ pub(super) async fn read<B: RequestBody>(
 ) -> Result<ParsedRequest, RequestError> {
     // Reject an unknown model before reading the body.
     let target = app.inference.target(&route.name, route.version.as_deref())?;
+    let mut event = Event::of(headers)?;
     let until = deadline::of(headers)?;
     let target = target.with_deadline(until);
     let reservation = &mut admission.reservation;
     let (limit, compute) = (app.max_body_bytes, &app.compute);
-    let body = match until {
+    let mut body = match until {
         None => body::read(headers, body, limit, compute, reservation).await?,
         // Boxed, so that the futures of requests without a deadline stay small.
         Some(until) => {
@@ -118,6 +127,9 @@ pub(super) async fn read<B: RequestBody>(
             timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??
         }
     };
+    if let Some(event) = &mut event {
+        body.json = event.open(body.json)?;
+    }
     let rule = app.inference.tensor_rule(&target.model);
     let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
     let JsonRequest { mut request, id, binary_outputs } = if size < LONG_BODY {
@@ -131,11 +143,11 @@ pub(super) async fn read<B: RequestBody>(
     request.trace = trace;
 
     app.cloud_events.set_request_headers(&mut request, headers, &target.model);
-    Ok(ParsedRequest { target, request, binary_outputs })
+    Ok(ParsedRequest { target, request, binary_outputs, event: event.map(Box::new) })
 }
 
 /// Returns a random id, without the detour of `to_string` through the formatter.
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }
 

@@ -9,6 +9,7 @@ mod compress;
 mod cors;
 mod custom;
 mod errors;
+mod events;
 mod health;
 mod infer;
 mod instrument;
@@ -17,6 +18,7 @@ mod openapi;
 mod repository;
 mod route;
 mod stream;
+mod v1;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -38,6 +40,8 @@ use super::{BodyPace, HttpService, PacedRequestBody, RepositoryAccess, RequestBo
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
+use crate::registry::CustomMatch;
+use crate::settings::CloudEventVariables;
 use crate::types::json::NonFinite;
 use crate::types::{ServerMetadata, TraceContext};
 use caller::CallerCheck;
@@ -46,6 +50,7 @@ use instrument::Observation;
 use respond::Response;
 use route::{Route, RouteAction};
 use stream::EventStream;
+use v1::Verb;
 
 /// How long a response waits for the rest of a body that nothing reads, so that its connection can be reused.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,6 +74,8 @@ pub struct RestOptions {
     pub non_finite: NonFinite,
     /// Whether overload is answered with 429 instead of 503.
     pub overload_as_429: bool,
+    /// The attributes of answers to CloudEvents.
+    pub events: CloudEventVariables,
 }
 
 /// The state that handlers share.
@@ -85,6 +92,7 @@ struct App {
     non_finite: NonFinite,
     overload_as_429: bool,
     cloud_events: CloudEvents,
+    events: CloudEventVariables,
     repository: RepositoryAccess,
     callers: CallerCheck,
 }
@@ -116,6 +124,7 @@ pub fn service<B: PacedRequestBody + 'static>(
         gzip: options.gzip,
         non_finite: options.non_finite,
         overload_as_429: options.overload_as_429,
+        events: options.events,
         repository: options.repository,
         callers: CallerCheck::new(&options.host, origins),
     });
@@ -143,7 +152,10 @@ impl App {
         let mut admission = self.inference.admission();
         let only_repository = self.repository == RepositoryAccess::Only;
         let found = Route::find(path, &parts.uri);
-        let Some(route) = found.filter(|route| !only_repository || route.spec.action.is_administration()) else {
+        let is_served = |route: &Route<'_>| {
+            (!only_repository || route.spec.action.is_administration()) && !self.is_shadowed(route, parts, path)
+        };
+        let Some(route) = found.filter(is_served) else {
             if only_repository {
                 return respond::not_found(path, &parts.uri, &self.root_path).map(ResponseBody::from);
             }
@@ -166,6 +178,12 @@ impl App {
             Err(panicked) => RequestError::from(panicked).response(),
         };
         self.end(response, parts, observation, admission).await
+    }
+
+    /// Reports whether a model has taken the path of a route that models may take.
+    fn is_shadowed(&self, route: &Route<'_>, parts: &Parts, path: &str) -> bool {
+        let custom = || self.inference.registry().custom_route(&parts.method, path);
+        route.spec.shadowable && !matches!(custom(), CustomMatch::NoRoute)
     }
 
     /// Does what the route of a request asks for.
@@ -198,6 +216,16 @@ impl App {
             RouteAction::Index => repository::index(self, &parts.headers, body).await,
             RouteAction::Load => repository::load(self, route, parts, body).await,
             RouteAction::Unload => repository::unload(self, route, parts, body).await,
+            RouteAction::V1Alive => v1::alive(),
+            RouteAction::V1Models => v1::models(self),
+            RouteAction::V1Model => v1::model(self, route),
+            // Boxed, so that the futures of the other routes stay small.
+            RouteAction::V1Predict => {
+                Box::pin(v1::answer(self, route, Verb::Predict, parts, body, trace, admission)).await
+            }
+            RouteAction::V1Explain => {
+                Box::pin(v1::answer(self, route, Verb::Explain, parts, body, trace, admission)).await
+            }
         })
     }
 

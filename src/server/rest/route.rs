@@ -27,6 +27,11 @@ pub(super) enum RouteAction {
     Index,
     Load,
     Unload,
+    V1Alive,
+    V1Models,
+    V1Model,
+    V1Predict,
+    V1Explain,
 }
 
 impl RouteAction {
@@ -74,7 +79,7 @@ const fn health(template: &'static str, action: RouteAction) -> RouteSpec {
 }
 
 /// The number of routes.
-pub(super) const ROUTES: usize = 26;
+pub(super) const ROUTES: usize = 31;
 
 /// Every route.
 pub(super) static TABLE: [RouteSpec; ROUTES] = {
@@ -112,6 +117,12 @@ pub(super) static TABLE: [RouteSpec; ROUTES] = {
         row(Post, "/v2/repository/index", RouteAction::Index, Read),
         row(Post, "/v2/repository/models/{model_name}/load", RouteAction::Load, Admin),
         row(Post, "/v2/repository/models/{model_name}/unload", RouteAction::Unload, Admin),
+        RouteSpec { shadowable: true, ..health("/", RouteAction::V1Alive) },
+        row(Get, "/v1/models", RouteAction::V1Models, Read),
+        // Before the row of the model, whose name would include the verb.
+        row(Post, "/v1/models/{model_name}:predict", RouteAction::V1Predict, Infer),
+        row(Post, "/v1/models/{model_name}:explain", RouteAction::V1Explain, Infer),
+        RouteSpec { observed: true, ..health("/v1/models/{model_name}", RouteAction::V1Model) },
     ]
 };
 
@@ -126,6 +137,8 @@ const MAX_SEGMENTS: usize = 8;
 enum TemplateSegment {
     Literal(&'static str),
     Name,
+    /// A name and, after a colon, this verb.
+    NameAndVerb(&'static str),
     Version,
     /// Any other text.
     Any,
@@ -145,8 +158,8 @@ static COMPILED: LazyLock<[Vec<CompiledRoute>; MAX_SEGMENTS + 1]> = LazyLock::ne
     let mut by_length = [const { Vec::new() }; MAX_SEGMENTS + 1];
     for (index, spec) in TABLE.iter().enumerate() {
         let segments: Vec<_> = spec.template.split('/').skip(1).map(TemplateSegment::of).collect();
-        let version_in_query =
-            spec.template.starts_with("/v2/models/") && !segments.iter().any(|s| matches!(s, TemplateSegment::Version));
+        let version_in_query = (spec.template.starts_with("/v2/models/") || spec.template.starts_with("/v1/models/"))
+            && !segments.iter().any(|s| matches!(s, TemplateSegment::Version));
         by_length[segments.len()].push(CompiledRoute { index, segments, version_in_query });
     }
     by_length
@@ -157,6 +170,7 @@ impl TemplateSegment {
         match text {
             "{model_name}" => Self::Name,
             "{model_version}" => Self::Version,
+            _ if text.starts_with("{model_name}:") => Self::NameAndVerb(text.trim_start_matches("{model_name}:")),
             _ if text.starts_with('{') => Self::Any,
             _ => Self::Literal(text),
         }
@@ -215,6 +229,7 @@ impl CompiledRoute {
         // Compare from the end, where routes differ.
         let matches = |(segment, text): (&TemplateSegment, &&str)| match segment {
             TemplateSegment::Literal(literal) => literal == text,
+            TemplateSegment::NameAndVerb(verb) => before_verb(text, verb).is_some_and(|name| !name.is_empty()),
             TemplateSegment::Name | TemplateSegment::Version | TemplateSegment::Any => !text.is_empty(),
         };
         if !self.segments.iter().zip(path).rev().all(matches) {
@@ -225,6 +240,7 @@ impl CompiledRoute {
         for (segment, text) in self.segments.iter().zip(path) {
             match segment {
                 TemplateSegment::Name => name = decode(text),
+                TemplateSegment::NameAndVerb(verb) => name = decode(before_verb(text, verb).unwrap_or(text)),
                 TemplateSegment::Version => version = Some(decode(text)),
                 TemplateSegment::Literal(_) | TemplateSegment::Any => {}
             }
@@ -242,6 +258,12 @@ pub(super) fn is_taken(sample: &str) -> bool {
     let is_reserved =
         |prefix: &&str| sample.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     in_table || RESERVED_PREFIXES.iter().any(is_reserved)
+}
+
+/// Returns the text before a colon, which may be percent-encoded, and the verb; `None` if the text does not end in them.
+fn before_verb<'a>(text: &'a str, verb: &str) -> Option<&'a str> {
+    let before = text.strip_suffix(verb)?;
+    [":", "%3A", "%3a"].into_iter().find_map(|colon| before.strip_suffix(colon))
 }
 
 fn decode(segment: &str) -> Cow<'_, str> {
@@ -283,9 +305,16 @@ mod tests {
             find("/v2/models/versions/versions/versions"),
             some(RouteAction::Model, "versions", Some("versions"))
         );
+        assert_eq!(find("/"), some(RouteAction::V1Alive, "", None));
+        assert_eq!(find("/v1/models"), some(RouteAction::V1Models, "", None));
+        assert_eq!(find("/v1/models/a%20b:predict"), some(RouteAction::V1Predict, "a b", None));
+        assert_eq!(find("/v1/models/a%3Aexplain?model_version=2"), some(RouteAction::V1Explain, "a", Some("2")));
+        assert_eq!(find("/v1/models/a:other"), some(RouteAction::V1Model, "a:other", None));
+        assert_eq!(find("/v1/models/a:predict:predict"), some(RouteAction::V1Predict, "a:predict", None));
         for path in [
-            "/",
             "/v1",
+            "/v1/models/",
+            "/v1/models/a:predict/b",
             "/v2x",
             "/v2/",
             "/v2/models",

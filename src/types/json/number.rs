@@ -157,6 +157,11 @@ impl Number<'_> {
         self.to_f64_slowly()
     }
 
+    /// Reports whether the number has neither a point nor an exponent.
+    pub(super) const fn is_integer(self) -> bool {
+        self.integer
+    }
+
     fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(self.text).ok()
     }
@@ -366,6 +371,24 @@ impl JsonElement for Bool {
     #[inline]
     fn push(self, buffer: &mut Vec<u8>) {
         buffer.push(u8::from(self.0));
+    }
+}
+
+/// An INT64 element that is written without a point and an exponent, as Python distinguishes integers from floats.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlainInteger(i64);
+
+impl JsonElement for PlainInteger {
+    const EXPECTED: &'static str = "an integer without a point";
+
+    #[inline]
+    fn from_number(number: Number<'_>) -> Option<Self> {
+        if number.integer { i64::from_number(number).map(Self) } else { None }
+    }
+
+    #[inline]
+    fn push(self, buffer: &mut Vec<u8>) {
+        self.0.push(buffer);
     }
 }
 

@@ -353,7 +353,7 @@ fn read_datatype(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Res
 }
 
 /// Reads data of the datatype, and the form of its arrays into `levels`.
-fn read_data(
+pub(super) fn read_data(
     cursor: &mut Cursor<'_>,
     datatype: Datatype,
     capacity: usize,
@@ -386,7 +386,7 @@ fn read_data(
     }
 }
 
-fn read_fixed<T: JsonElement>(
+pub(super) fn read_fixed<T: JsonElement>(
     cursor: &mut Cursor<'_>,
     datatype: Datatype,
     capacity: usize,
@@ -550,18 +550,23 @@ fn walk(cursor: &mut Cursor<'_>, sink: &mut impl Sink, levels: &mut Levels) -> R
 }
 
 /// The lengths of the arrays of each level, given by the first array of that level.
-struct Levels {
+pub(super) struct Levels {
     lengths: [Option<usize>; MAX_DEPTH],
     /// The level whose arrays hold elements.
     leaf: Option<usize>,
 }
 
 impl Levels {
-    const NONE: Self = Self { lengths: [None; MAX_DEPTH], leaf: None };
+    pub(super) const NONE: Self = Self { lengths: [None; MAX_DEPTH], leaf: None };
 
     /// Returns how many arrays are around each element.
     fn depth(&self) -> usize {
         self.lengths.iter().take_while(|length| length.is_some()).count()
+    }
+
+    /// Returns the lengths of the arrays of all levels: the shape of the data.
+    pub(super) fn shape(&self) -> Vec<usize> {
+        self.lengths.iter().map_while(|length| *length).collect()
     }
 
     /// Reports whether the arrays have these lengths.

@@ -211,9 +211,14 @@ fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Res
 }
 
 /// The index and name of a float that cannot be written.
-type Refused = (usize, &'static str);
+pub(super) type Refused = (usize, &'static str);
 
-fn write_numbers(text: &mut Vec<u8>, bytes: &[u8], datatype: Datatype, non_finite: NonFinite) -> Result<(), Refused> {
+pub(super) fn write_numbers(
+    text: &mut Vec<u8>,
+    bytes: &[u8],
+    datatype: Datatype,
+    non_finite: NonFinite,
+) -> Result<(), Refused> {
     match datatype {
         Datatype::Bool => separated(text, bytes, |text, &byte| {
             text.extend_from_slice(if byte == 0 { b"false" } else { b"true" });
@@ -361,7 +366,7 @@ fn separated<I: IntoIterator>(text: &mut Vec<u8>, items: I, mut write: impl FnMu
     }
 }
 
-fn write_value<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
+pub(super) fn write_value<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(text, value).expect("strings and JSON values always serialize into memory");
 }
 

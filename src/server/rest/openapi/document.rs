@@ -43,7 +43,9 @@ impl Document {
             None => format!("Model {}", model.name),
         };
         document.name(&format!("Data Plane for {which}"), &format!("REST protocol to interact with {which}"));
-        document.retain(|path, _| path.contains(MODEL_NAME) && path.contains(MODEL_VERSION) == version.is_some());
+        document.retain(|path, tag| {
+            path.contains(MODEL_NAME) && path.contains(MODEL_VERSION) == version.is_some() && tag != "kserve"
+        });
         document.fill_in(&model.name, version);
         tensors::describe(&mut document.0, model);
         document

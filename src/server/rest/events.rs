@@ -1,0 +1,193 @@
+//! CloudEvents over HTTP (CloudEvents 1.0, "HTTP Protocol Binding"), as Knative's brokers deliver them: a request that is an event
+//! is answered with one, in the same mode. The attributes of the answer are those of KServe.
+
+use bytes::Bytes;
+use chrono::{SecondsFormat, Utc};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::errors::RequestError;
+use super::respond::{self, BodyChunks, Response};
+use crate::server::model_headers;
+use crate::settings::CloudEventVariables;
+use crate::types::json::{EventData, EventError, StructuredEvent, read_event, write_event};
+
+const STRUCTURED: &str = "application/cloudevents+json";
+const BATCH: &str = "application/cloudevents-batch";
+const PREFIX: &str = "ce-";
+/// The headers that make a request an event.
+const REQUIRED: [&str; 4] = ["ce-specversion", "ce-id", "ce-source", "ce-type"];
+/// The attributes that every answer has of its own.
+const OWN: [&str; 5] = ["specversion", "id", "source", "type", "time"];
+
+/// How a request is an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EventMode {
+    /// The attributes are headers.
+    Binary,
+    /// The body has the attributes and the data.
+    Structured,
+}
+
+/// A request that is an event, and is answered with one.
+#[derive(Debug)]
+pub(super) struct Event {
+    mode: EventMode,
+    /// The attributes of the request.
+    attributes: Vec<(String, String)>,
+}
+
+impl Event {
+    /// Returns the event that a request is by its headers. The attributes of a structured event are in its body: see
+    /// [`Event::open`].
+    ///
+    /// # Errors
+    ///
+    /// Fails for a batch of events.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, EventError> {
+        if let Some(found) = headers.get(CONTENT_TYPE).filter(|value| value.as_bytes().len() >= STRUCTURED.len()) {
+            let text = String::from_utf8_lossy(found.as_bytes());
+            let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            if essence == STRUCTURED {
+                return Ok(Some(Self { mode: EventMode::Structured, attributes: Vec::new() }));
+            }
+            if essence.starts_with(BATCH) {
+                return Err(EventError::Batch { found: essence });
+            }
+        }
+        if REQUIRED.iter().any(|name| !headers.contains_key(*name)) {
+            return Ok(None);
+        }
+        let attribute = |(name, value): (&HeaderName, &HeaderValue)| {
+            Some((name.as_str().strip_prefix(PREFIX)?.to_owned(), value.to_str().ok()?.to_owned()))
+        };
+        Ok(Some(Self { mode: EventMode::Binary, attributes: headers.iter().filter_map(attribute).collect() }))
+    }
+
+    /// Takes the data out of the body of a structured event, and its attributes into `self`. Other bodies stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is an event that is not complete.
+    pub(super) fn open(&mut self, body: Bytes) -> Result<Bytes, EventError> {
+        if self.mode == EventMode::Binary {
+            return Ok(body);
+        }
+        match read_event(&body)? {
+            // KServe answers other JSON with an event, too.
+            None => Ok(body),
+            Some(StructuredEvent { attributes, data }) => {
+                self.attributes = attributes;
+                Ok(data_of(data, &body))
+            }
+        }
+    }
+
+    /// Adds the attributes of a structured event to the headers that a model sees, as a binary event has them.
+    pub(super) fn add_headers(&self, headers: &mut HeaderMap) {
+        if self.mode == EventMode::Structured {
+            headers.extend(headers_of(&self.attributes));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+    }
+
+    /// Returns the answer as an event, unless it is an error.
+    pub(super) fn answer(&self, options: &CloudEventVariables, model: &str, mut response: Response) -> Response {
+        if !response.status().is_success() {
+            return response;
+        }
+        let attributes = self.answer_attributes(options, model);
+        match self.mode {
+            EventMode::Binary => {
+                response.headers_mut().extend(headers_of(&attributes));
+                response
+            }
+            EventMode::Structured => {
+                let status = response.status();
+                let (mut parts, body) = response.into_parts();
+                let content_type = parts.headers.get(CONTENT_TYPE).cloned();
+                let is_json =
+                    content_type.as_ref().is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+                parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(STRUCTURED));
+                let chunks = body.iter().cloned();
+                if is_json {
+                    let (begin, end) = write_event(&attributes, None);
+                    let all = [Bytes::from(begin)].into_iter().chain(chunks).chain([Bytes::from_static(end)]);
+                    return respond::response(status, parts.headers, BodyChunks::from_all(all.collect()));
+                }
+                let mut attributes = attributes;
+                if let Some(content_type) = content_type.as_ref().and_then(|value| value.to_str().ok()) {
+                    attributes.push(("datacontenttype".to_owned(), content_type.to_owned()));
+                }
+                let (begin, end) = write_event(&attributes, Some(&chunks.collect::<Vec<_>>().concat()));
+                let all = vec![Bytes::from(begin), Bytes::from_static(end)];
+                respond::response(status, parts.headers, BodyChunks::from_all(all))
+            }
+        }
+    }
+
+    /// Returns the answer of the V2 protocol, whose headers are the attributes of an event already, as those of the original.
+    /// `CE_SOURCE`, `CE_TYPE` and `CE_MERGE` apply to them, too.
+    pub(super) fn answer_v2(&self, options: &CloudEventVariables, model: &str, mut response: Response) -> Response {
+        if self.mode == EventMode::Structured {
+            model_headers::remove_matching(response.headers_mut(), |name| name.starts_with(PREFIX));
+            return self.answer(options, model, response);
+        }
+        let headers = response.headers_mut();
+        if options.merge {
+            let others: Vec<_> = self.attributes.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
+            for (name, value) in &headers_of(&others) {
+                headers.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        let chosen = [("source", &options.source), ("type", &options.kind)];
+        let chosen = chosen.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        headers.extend(headers_of(&chosen.collect::<Vec<_>>()));
+        response
+    }
+
+    fn answer_attributes(&self, options: &CloudEventVariables, model: &str) -> Vec<(String, String)> {
+        let source = options.source.clone().unwrap_or_else(|| format!("io.kserve.inference.{model}"));
+        let kind = options.kind.clone().unwrap_or_else(|| "io.kserve.inference.response".to_owned());
+        let time = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, false);
+        let own = ["1.0".to_owned(), uuid::Uuid::new_v4().to_string(), source, kind, time];
+        let own = OWN.into_iter().map(str::to_owned).zip(own);
+        if !options.merge {
+            return own.collect();
+        }
+        own.chain(self.attributes.iter().filter(|(name, _)| !is_own(name)).cloned()).collect()
+    }
+}
+
+/// Reports whether an attribute describes the answer, so that it is not taken from the request.
+fn is_own(name: &str) -> bool {
+    OWN.contains(&name) || name == "datacontenttype"
+}
+
+/// Takes the data out of JSON that has the attributes of an event but not its content type, as KServe does. `None` for
+/// other JSON.
+pub(super) fn data_of_untyped(body: &Bytes) -> Option<Bytes> {
+    read_event(body).ok().flatten().map(|event| data_of(event.data, body))
+}
+
+fn data_of(data: EventData, body: &Bytes) -> Bytes {
+    match data {
+        EventData::Json(range) => body.slice(range),
+        EventData::Binary(binary) => binary.into(),
+    }
+}
+
+/// Returns attributes as headers, without those that headers cannot hold.
+fn headers_of(attributes: &[(String, String)]) -> HeaderMap {
+    let header = |(name, value): &(String, String)| {
+        let name = HeaderName::try_from(format!("{PREFIX}{name}")).ok()?;
+        Some((name, HeaderValue::try_from(value.as_str()).ok()?))
+    };
+    attributes.iter().filter_map(header).collect()
+}
+
+impl From<EventError> for RequestError {
+    fn from(error: EventError) -> Self {
+        Self::Event(error)
+    }
+}
