@@ -9,10 +9,11 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.request
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
-from executable import needs_executable, serving
+from executable import direct, needs_executable, serving
 from mlserver._kserve import context, errors
 from mlserver._kserve import inference_client as clients
 from mlserver._kserve._http import HttpPool
@@ -510,6 +511,16 @@ def test_clients_ask_our_server_for_its_state(echo: Dict[str, str]) -> None:
 
 
 @needs_executable
+def test_v1_clients_ask_our_server_for_its_state(echo: Dict[str, str]) -> None:
+    async def state() -> List[bool]:
+        url = f"http://{echo['http']}"
+        async with InferenceRESTClient(RESTConfig(protocol="v1")) as client:
+            return [await client.is_server_live(url), await client.is_model_ready(url, "echo")]
+
+    assert asyncio.run(state()) == [True, True]
+
+
+@needs_executable
 @pytest.mark.needs("grpc")
 def test_grpc_client_asks_our_server_for_its_state(echo: Dict[str, str]) -> None:
     async def state() -> List[bool]:
@@ -553,3 +564,49 @@ def test_grpc_needs_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ImportError, match="install `grpcio`"):
         predict(InferRequest("m", []))
+
+
+TRANSFORMER = """
+from kserve import InferInput, InferRequest, Model
+
+class Doubling(Model):
+    def preprocess(self, payload, headers=None):
+        tensor = payload.inputs[0]
+        doubled = InferInput(tensor.name, tensor.shape, tensor.datatype, [2 * value for value in tensor.data])
+        return InferRequest("echo", [doubled], request_id=payload.id)
+
+    async def predict(self, payload, headers=None, response_headers=None):
+        self.name, name = "echo", self.name  # the predictor's
+        try:
+            return await super().predict(payload, headers, response_headers)
+        finally:
+            self.name = name
+
+    def postprocess(self, result, headers=None, response_headers=None):
+        for output in result.outputs:
+            output.data = [value + 1 for value in output.as_numpy().ravel().tolist()]
+            output._raw_data = None
+        return result
+"""
+
+
+@needs_executable
+@pytest.mark.needs("numpy", "grpc")
+@pytest.mark.parametrize("protocol", ["v2", "grpc-v2"])
+def test_our_server_runs_transformer_of_our_server(echo: Dict[str, str], tmp_path: pathlib.Path, protocol: str) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "doubling.py").write_text(TRANSFORMER)
+    extra = {"predictor_host": echo["http" if protocol == "v2" else "grpc"], "predictor_protocol": protocol}
+    settings = {"name": "t", "implementation": "doubling.Doubling", "parameters": {"extra": extra}}
+    (folder / "model-settings.json").write_text(json.dumps(settings))
+    request = {"id": "7", "inputs": [{"name": "x", "shape": [2], "datatype": "FP64", "data": [1.5, 2]}]}
+
+    with serving(folder) as server:
+        url = f"http://{server}/v2/models/t/infer"
+        sent = urllib.request.Request(url, json.dumps(request).encode(), {"content-type": "application/json"})
+        with direct.open(sent, timeout=60) as response:
+            answer = json.load(response)
+
+    assert answer["id"] == "7"
+    assert answer["outputs"][0]["data"] == [4, 5]
