@@ -1,6 +1,7 @@
 """Transformers and explainers, and the clients of the `kserve` module."""
 
 import asyncio
+import concurrent.futures
 import http.server
 import json
 import pathlib
@@ -333,9 +334,9 @@ def test_retries_end_with_time() -> None:
     assert time.monotonic() - start < 30
 
 
-@pytest.fixture
-def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+def certificate_in(folder: pathlib.Path) -> Tuple[pathlib.Path, pathlib.Path]:
+    """Creates a private key, and a certificate of 127.0.0.1 for it."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
     command = (
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     )
@@ -343,6 +344,12 @@ def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
         [*command.split(), "-keyout", str(key), "-out", str(certificate)], capture_output=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+    return key, certificate
+
+
+@pytest.fixture
+def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
+    key, certificate = certificate_in(tmp_path)
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_context.load_cert_chain(certificate, key)
     server = Predictor(server_context)
@@ -369,6 +376,108 @@ def test_predictor_use_ssl(tls: Tuple[Predictor, str], monkeypatch: pytest.Monke
     context.set_predictor_config(PredictorConfig(server.host, predictor_use_ssl=True))
 
     assert predict({"instances": []}) == {"predictions": [1]}
+
+
+class GrpcPredictor:
+    """A gRPC server that records metadata, and answers when it is told to."""
+
+    def __init__(self, credentials: Any = None) -> None:
+        import grpc
+        from mlserver.grpc import dataplane_pb2, dataplane_pb2_grpc
+
+        owner = self
+        self.metadata: Dict[str, str] = {}
+        self.proceed, self.arrived, self.cancelled = threading.Event(), threading.Event(), threading.Event()
+
+        class Servicer(dataplane_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+            def ServerLive(self, request: Any, call: Any) -> Any:  # noqa: N802
+                return dataplane_pb2.ServerLiveResponse(live=True)
+
+            def ModelInfer(self, request: Any, call: Any) -> Any:  # noqa: N802
+                owner.metadata = dict(call.invocation_metadata())
+                call.add_callback(owner.cancelled.set)
+                owner.arrived.set()
+                owner.proceed.wait(60)
+                return dataplane_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
+
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        dataplane_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Servicer(), self.server)
+        address = "127.0.0.1:0"
+        add = self.server.add_insecure_port
+        port = add(address) if credentials is None else self.server.add_secure_port(address, credentials)
+        self.host = f"127.0.0.1:{port}"
+        self.server.start()
+
+    def close(self) -> None:
+        self.proceed.set()
+        self.server.stop(None).wait(60)
+
+
+@pytest.fixture
+def grpc_predictor() -> Iterator[GrpcPredictor]:
+    server = GrpcPredictor()
+    yield server
+    server.close()
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_passes_headers_on(grpc_predictor: GrpcPredictor) -> None:
+    context.set_predictor_config(PredictorConfig(grpc_predictor.host, "grpc-v2"))
+    grpc_predictor.proceed.set()
+
+    answer = predict(InferRequest("m", [], request_id="7"), {"Authorization": "a", "x-request-id": "9", "cookie": "c"})
+
+    assert answer.id == "7"
+    assert grpc_predictor.metadata["authorization"] == "a"
+    assert grpc_predictor.metadata["x-request-id"] == "9"
+    assert "cookie" not in grpc_predictor.metadata
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_timeout_ends_request(grpc_predictor: GrpcPredictor) -> None:
+    import grpc
+
+    context.set_predictor_config(PredictorConfig(grpc_predictor.host, "grpc-v2", False, 1))
+
+    with pytest.raises(grpc.RpcError) as caught:
+        predict(InferRequest("m", []))
+
+    assert errors.status_and_message(caught.value)[0] == 504
+
+
+@pytest.mark.needs("grpc")
+def test_cancelled_grpc_call_ends_at_predictor(grpc_predictor: GrpcPredictor) -> None:
+    context.set_predictor_config(PredictorConfig(grpc_predictor.host, "grpc-v2"))
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(Model("m").predict(InferRequest("m", [])))
+        await asyncio.get_running_loop().run_in_executor(None, grpc_predictor.arrived.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+
+    assert grpc_predictor.cancelled.wait(60)
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_over_tls(tmp_path: pathlib.Path) -> None:
+    import grpc
+
+    key, certificate = certificate_in(tmp_path)
+    pair = (key.read_bytes(), certificate.read_bytes())
+    server = GrpcPredictor(grpc.ssl_server_credentials([pair]))
+
+    async def is_live(roots: Any) -> bool:
+        arguments = {"use_ssl": True, "root_certificates": roots, "timeout": 60, "retries": 0}
+        async with clients.InferenceGRPCClient(server.host, **arguments) as client:
+            return await client.is_server_live()
+
+    assert asyncio.run(is_live(str(certificate)))
+    with pytest.raises(grpc.RpcError):
+        asyncio.run(is_live(None))
+    server.close()
 
 
 @pytest.mark.parametrize(
