@@ -5,12 +5,15 @@ Run with an interpreter that has the real package, and with one that has ours: `
 
 import asyncio
 import enum
+import functools
+import http.server
 import importlib
 import inspect
 import json
 import pkgutil
 import re
 import sys
+import threading
 import types
 
 #: Public names, other than imported ones, are compared of these modules.
@@ -588,6 +591,115 @@ def server_operations(case):
     return operations
 
 
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """A predictor that answers as the case says, and records what it gets."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # one packet
+    answer = (200, "application/json", b"{}")
+    seen = []
+
+    def do_POST(self):
+        size = int(self.headers.get("content-length", 0))
+        sent = {name.lower(): value for name, value in self.headers.items()}
+        about_client = ("host", "accept", "accept-encoding", "connection", "user-agent")
+        headers = {name: value for name, value in sorted(sent.items()) if name not in about_client}
+        body = self.rfile.read(size)
+        if UUID.search(body.decode("latin-1")):
+            headers.pop("content-length")
+        self.seen.append([self.command, self.path, headers, UUID.sub("<uuid>", body.decode("latin-1"))])
+        status, kind, content = self.answer
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(content)))
+        self.send_header("x-seen", "yes")
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+@functools.lru_cache(maxsize=None)
+def recorder():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    return f"127.0.0.1:{server.server_address[1]}"
+
+
+def http_operations(case):
+    """Calls of a predictor or explainer, and what it has got of them."""
+    import kserve
+    import numpy as np
+    from kserve.context import set_predictor_config
+    from kserve.inference_client import InferenceRESTClient, RESTConfig
+    from kserve.protocol import infer_type as it
+
+    host = recorder()
+
+    def payload():
+        if case["payload"] == "v1":
+            return {"instances": [[1, 2.5, "x", None]]}
+        if case["payload"] == "bytes":
+            return b'{"instances":[]}'
+        tensor = it.InferInput("n", [2], "FP32", [1, 2])
+        if case["payload"] == "raw":
+            tensor = it.InferInput("n", [2], "FP32")
+            tensor.set_data_from_numpy(np.array([1, 2], dtype=np.float32))
+        return it.InferRequest("other", [tensor], request_id=case["id"], parameters={"k": 1})
+
+    async def recorded(call):
+        Recorder.seen.clear()
+        Recorder.answer = (case["status"], case["type"], case["answer"].encode())
+        try:
+            result = await call()
+        except Exception as error:
+            result = failure(error)
+            result["message"] = result["message"].replace(host, "HOST")
+            # Its own class, as httpx is not needed.
+            result["kserve"] = result["error"] == "HTTPStatusError"
+        return [result, list(Recorder.seen)]
+
+    async def model(method):
+        set_predictor_config(kserve.PredictorConfig(host, case["protocol"]))
+        made = kserve.Model("m")
+        made.explainer_host, made.use_ssl = host, False
+        headers = {}
+        try:
+            if method == "predict":
+                found = await recorded(lambda: made.predict(payload(), case["headers"], headers))
+            else:
+                found = await recorded(lambda: made.explain(payload(), case["headers"]))
+        finally:
+            await made._http_client.close()
+            set_predictor_config(None)
+            factory = importlib.import_module("kserve.utils.inference_client_factory").InferenceClientFactory()
+            factory._rest_v1_client = factory._rest_v2_client = None  # the original's
+            getattr(factory, "_rest_clients", {}).clear()  # ours
+        own = ("server", "date", "content-length")
+        return [*found, {name: value for name, value in headers.items() if name not in own}]
+
+    async def client(call):
+        # Reading the certificates takes the original longer than all else.
+        config = RESTConfig(protocol=case["protocol"], retries=1, verify=False)
+        async with InferenceRESTClient(config) as made:
+            return await recorded(lambda: call(made, f"http://{host}/base/"))
+
+    return {
+        "predict": lambda: model("predict"),
+        "explain": lambda: model("explain"),
+        "infer": lambda: client(lambda made, url: made.infer(url, payload(), "m", headers=case["headers"])),
+        "graph": lambda: client(lambda made, url: made.infer(url, payload(), is_graph_endpoint=True)),
+        "nameless": lambda: client(lambda made, url: made.infer(url, payload())),
+        "client explain": lambda: client(lambda made, url: made.explain(url, "m", {"instances": []})),
+        "is_server_live": lambda: client(lambda made, url: made.is_server_live(url)),
+        "is_server_ready": lambda: client(lambda made, url: made.is_server_ready(url)),
+        "is_model_ready": lambda: client(lambda made, url: made.is_model_ready(url, "m")),
+    }
+
+
 def event_operations(case):
     import os
 
@@ -621,6 +733,7 @@ KINDS = {
     "call": call_operations,
     "server": server_operations,
     "event": event_operations,
+    "http": http_operations,
 }
 
 if __name__ == "__main__":

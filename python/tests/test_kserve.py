@@ -1,13 +1,17 @@
 """The `kserve` module for environments without the package."""
 
 import importlib
+import json
 import pathlib
+import random
 import subprocess
 import sys
-from typing import Iterator
+from typing import Any, Dict, Iterator, Tuple
 
 import pytest
 from mlserver import _kserve_imports
+from mlserver._kserve.errors import InferenceError, InvalidInput
+from mlserver._kserve.protocol.infer_type import InferRequest, InferResponse
 
 HERE = pathlib.Path(__file__).resolve()
 PACKAGE = HERE.parents[1]
@@ -152,3 +156,53 @@ kserve.ModelServer().start([model])
 
     assert done.returncode == 1
     assert "mlserver start SCRIPT.py" in done.stderr
+
+
+def message(*tensors: Dict[str, Any], tail: bytes = b"") -> Tuple[bytes, int]:
+    body = json.dumps({"id": "7", "model_name": "m", "inputs": list(tensors), "outputs": list(tensors)}).encode()
+    return body + tail, len(body)
+
+
+def raw_tensor(datatype: str, size: Any) -> Dict[str, Any]:
+    return {"name": "t", "shape": [2], "datatype": datatype, "parameters": {"binary_data_size": size}}
+
+
+@pytest.mark.needs("numpy")
+def test_damaged_messages_are_invalid_input() -> None:
+    """Bytes and lengths of messages come from clients and predictors."""
+    chance = random.Random(7)
+    text = b"\x01\x00\x00\x00a\x01\x00\x00\x00b"
+    good, length = message(raw_tensor("BYTES", 10), raw_tensor("FP32", 8), raw_tensor("BOOL", 2), tail=text + bytes(10))
+    outcomes = {"read": 0, "rejected": 0}
+    for _ in range(3000):
+        damaged = bytearray(good)
+        for _ in range(chance.choice([0, 1, 1, 2, 8])):
+            position = chance.randrange(len(damaged))
+            if chance.random() < 0.3:
+                del damaged[position]
+            else:
+                damaged[position] = chance.choice(b'0919[]{},"-xe\x00\xff')
+        claimed = length + chance.choice([0, 0, 0, 1, -1, -length, 10**9])
+        for read in (InferRequest.from_bytes, InferResponse.from_bytes):
+            arguments = ("m",) if read == InferRequest.from_bytes else ()
+            try:
+                found = read(bytes(damaged), claimed, *arguments)  # type: ignore[operator]
+                for tensor in getattr(found, "inputs", None) or getattr(found, "outputs", ()):
+                    tensor.as_numpy()
+                found.to_rest()
+                outcomes["read"] += 1
+            except (InvalidInput, InferenceError):
+                outcomes["rejected"] += 1
+
+    assert min(outcomes.values()) > 500, outcomes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 200_000, b'{"inputs":' * 100_000, b'{"inputs":[' + b"9" * 100_000, b"\xff\xfe{}", b'{"inputs":[[[]]]}'],
+)
+def test_hostile_messages_are_invalid_input(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        InferRequest.from_bytes(body, len(body), "m")
+    with pytest.raises(InvalidInput):
+        InferResponse.from_bytes(body, len(body))

@@ -1,6 +1,7 @@
 """Transformers and explainers, and the clients of the `kserve` module."""
 
 import asyncio
+import concurrent.futures
 import http.server
 import json
 import pathlib
@@ -9,10 +10,11 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.request
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
-from executable import needs_executable, serving
+from executable import direct, needs_executable, serving
 from mlserver._kserve import context, errors
 from mlserver._kserve import inference_client as clients
 from mlserver._kserve._http import HttpPool
@@ -42,6 +44,7 @@ class Predictor:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 1 << 16  # one packet
 
             def setup(self) -> None:
                 super().setup()
@@ -216,7 +219,7 @@ def test_status_of_predictor_is_kept(predictor: Predictor, status: int, kind: st
 
 @pytest.mark.parametrize(
     ("protocol", "body"),
-    [("v1", b"{"), ("v1", b"[1]"), ("v2", b"{}"), ("v2", b"[]"), ("v2", b'{"outputs":[{}]}'), ("v2", b"[" * 100000)],
+    [("v1", b"{"), ("v1", b""), ("v2", b"{}"), ("v2", b"[]"), ("v2", b'{"outputs":[{}]}'), ("v2", b"[" * 100000)],
 )
 def test_wrong_answer_is_no_fault_of_client(predictor: Predictor, protocol: str, body: bytes) -> None:
     predictor.answer = lambda path: (200, "application/json", body)
@@ -331,9 +334,9 @@ def test_retries_end_with_time() -> None:
     assert time.monotonic() - start < 30
 
 
-@pytest.fixture
-def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+def certificate_in(folder: pathlib.Path) -> Tuple[pathlib.Path, pathlib.Path]:
+    """Creates a private key, and a certificate of 127.0.0.1 for it."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
     command = (
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     )
@@ -341,6 +344,12 @@ def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
         [*command.split(), "-keyout", str(key), "-out", str(certificate)], capture_output=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+    return key, certificate
+
+
+@pytest.fixture
+def tls(tmp_path: pathlib.Path) -> Iterator[Tuple[Predictor, str]]:
+    key, certificate = certificate_in(tmp_path)
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_context.load_cert_chain(certificate, key)
     server = Predictor(server_context)
@@ -367,6 +376,108 @@ def test_predictor_use_ssl(tls: Tuple[Predictor, str], monkeypatch: pytest.Monke
     context.set_predictor_config(PredictorConfig(server.host, predictor_use_ssl=True))
 
     assert predict({"instances": []}) == {"predictions": [1]}
+
+
+class GrpcPredictor:
+    """A gRPC server that records metadata, and answers when it is told to."""
+
+    def __init__(self, credentials: Any = None) -> None:
+        import grpc
+        from mlserver.grpc import dataplane_pb2, dataplane_pb2_grpc
+
+        owner = self
+        self.metadata: Dict[str, str] = {}
+        self.proceed, self.arrived, self.cancelled = threading.Event(), threading.Event(), threading.Event()
+
+        class Servicer(dataplane_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+            def ServerLive(self, request: Any, call: Any) -> Any:  # noqa: N802
+                return dataplane_pb2.ServerLiveResponse(live=True)
+
+            def ModelInfer(self, request: Any, call: Any) -> Any:  # noqa: N802
+                owner.metadata = dict(call.invocation_metadata())
+                call.add_callback(owner.cancelled.set)
+                owner.arrived.set()
+                owner.proceed.wait(60)
+                return dataplane_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
+
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        dataplane_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Servicer(), self.server)
+        address = "127.0.0.1:0"
+        add = self.server.add_insecure_port
+        port = add(address) if credentials is None else self.server.add_secure_port(address, credentials)
+        self.host = f"127.0.0.1:{port}"
+        self.server.start()
+
+    def close(self) -> None:
+        self.proceed.set()
+        self.server.stop(None).wait(60)
+
+
+@pytest.fixture
+def grpc_predictor() -> Iterator[GrpcPredictor]:
+    server = GrpcPredictor()
+    yield server
+    server.close()
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_passes_headers_on(grpc_predictor: GrpcPredictor) -> None:
+    context.set_predictor_config(PredictorConfig(grpc_predictor.host, "grpc-v2"))
+    grpc_predictor.proceed.set()
+
+    answer = predict(InferRequest("m", [], request_id="7"), {"Authorization": "a", "x-request-id": "9", "cookie": "c"})
+
+    assert answer.id == "7"
+    assert grpc_predictor.metadata["authorization"] == "a"
+    assert grpc_predictor.metadata["x-request-id"] == "9"
+    assert "cookie" not in grpc_predictor.metadata
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_timeout_ends_request(grpc_predictor: GrpcPredictor) -> None:
+    import grpc
+
+    context.set_predictor_config(PredictorConfig(grpc_predictor.host, "grpc-v2", False, 1))
+
+    with pytest.raises(grpc.RpcError) as caught:
+        predict(InferRequest("m", []))
+
+    assert errors.status_and_message(caught.value)[0] == 504
+
+
+@pytest.mark.needs("grpc")
+def test_cancelled_grpc_call_ends_at_predictor(grpc_predictor: GrpcPredictor) -> None:
+    context.set_predictor_config(PredictorConfig(grpc_predictor.host, "grpc-v2"))
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(Model("m").predict(InferRequest("m", [])))
+        await asyncio.get_running_loop().run_in_executor(None, grpc_predictor.arrived.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+
+    assert grpc_predictor.cancelled.wait(60)
+
+
+@pytest.mark.needs("grpc")
+def test_grpc_over_tls(tmp_path: pathlib.Path) -> None:
+    import grpc
+
+    key, certificate = certificate_in(tmp_path)
+    pair = (key.read_bytes(), certificate.read_bytes())
+    server = GrpcPredictor(grpc.ssl_server_credentials([pair]))
+
+    async def is_live(roots: Any) -> bool:
+        arguments = {"use_ssl": True, "root_certificates": roots, "timeout": 60, "retries": 0}
+        async with clients.InferenceGRPCClient(server.host, **arguments) as client:
+            return await client.is_server_live()
+
+    assert asyncio.run(is_live(str(certificate)))
+    with pytest.raises(grpc.RpcError):
+        asyncio.run(is_live(None))
+    server.close()
 
 
 @pytest.mark.parametrize(
@@ -509,6 +620,16 @@ def test_clients_ask_our_server_for_its_state(echo: Dict[str, str]) -> None:
 
 
 @needs_executable
+def test_v1_clients_ask_our_server_for_its_state(echo: Dict[str, str]) -> None:
+    async def state() -> List[bool]:
+        url = f"http://{echo['http']}"
+        async with InferenceRESTClient(RESTConfig(protocol="v1")) as client:
+            return [await client.is_server_live(url), await client.is_model_ready(url, "echo")]
+
+    assert asyncio.run(state()) == [True, True]
+
+
+@needs_executable
 @pytest.mark.needs("grpc")
 def test_grpc_client_asks_our_server_for_its_state(echo: Dict[str, str]) -> None:
     async def state() -> List[bool]:
@@ -552,3 +673,49 @@ def test_grpc_needs_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ImportError, match="install `grpcio`"):
         predict(InferRequest("m", []))
+
+
+TRANSFORMER = """
+from kserve import InferInput, InferRequest, Model
+
+class Doubling(Model):
+    def preprocess(self, payload, headers=None):
+        tensor = payload.inputs[0]
+        doubled = InferInput(tensor.name, tensor.shape, tensor.datatype, [2 * value for value in tensor.data])
+        return InferRequest("echo", [doubled], request_id=payload.id)
+
+    async def predict(self, payload, headers=None, response_headers=None):
+        self.name, name = "echo", self.name  # the predictor's
+        try:
+            return await super().predict(payload, headers, response_headers)
+        finally:
+            self.name = name
+
+    def postprocess(self, result, headers=None, response_headers=None):
+        for output in result.outputs:
+            output.data = [value + 1 for value in output.as_numpy().ravel().tolist()]
+            output._raw_data = None
+        return result
+"""
+
+
+@needs_executable
+@pytest.mark.needs("numpy", "grpc")
+@pytest.mark.parametrize("protocol", ["v2", "grpc-v2"])
+def test_our_server_runs_transformer_of_our_server(echo: Dict[str, str], tmp_path: pathlib.Path, protocol: str) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "doubling.py").write_text(TRANSFORMER)
+    extra = {"predictor_host": echo["http" if protocol == "v2" else "grpc"], "predictor_protocol": protocol}
+    settings = {"name": "t", "implementation": "doubling.Doubling", "parameters": {"extra": extra}}
+    (folder / "model-settings.json").write_text(json.dumps(settings))
+    request = {"id": "7", "inputs": [{"name": "x", "shape": [2], "datatype": "FP64", "data": [1.5, 2]}]}
+
+    with serving(folder) as server:
+        url = f"http://{server}/v2/models/t/infer"
+        sent = urllib.request.Request(url, json.dumps(request).encode(), {"content-type": "application/json"})
+        with direct.open(sent, timeout=60) as response:
+            answer = json.load(response)
+
+    assert answer["id"] == "7"
+    assert answer["outputs"][0]["data"] == [4, 5]

@@ -139,12 +139,35 @@ def _is_raw(case: Case, expected: Any, found: Any) -> bool:
 
 def _keeps_version(case: Case, expected: Any, found: Any) -> bool:
     """Whether the version of the model is all that differs."""
-    without = json.loads(json.dumps(found))
-    try:
-        without["value"][1]["model_version"] = None
-    except (LookupError, TypeError):
-        return False
-    return bool(without == expected)
+    return bool(_without_version(found) == _without_version(expected))
+
+
+def _without_version(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_version(item) for name, item in value.items() if name != "model_version"}
+    return [_without_version(item) for item in value] if isinstance(value, list) else value
+
+
+def _has_no_answer(case: Case, expected: Any, found: Any) -> bool:
+    """Whether the predictor has answered with what is no answer, and ours say so."""
+    answers = ("{", "", "[]", "3", '{"outputs":3}')
+    return case["answer"] in answers and "answered with" in str(found["value"][0])
+
+
+def _fails_otherwise(case: Case, expected: Any, found: Any) -> bool:
+    """Whether both end in an exception, that of the original being one of Python, and have sent the same."""
+    errors = [answer["value"][0] for answer in (expected, found)]
+    both = all(isinstance(error, dict) and "message" in error for error in errors)
+    return both and not errors[0]["kserve"] and expected["value"][1] == found["value"][1]
+
+
+def _has_empty_answer(case: Case, expected: Any, found: Any) -> bool:
+    return case["answer"] == "" and found["value"][0] is True
+
+
+def _is_no_bool(case: Case, expected: Any, found: Any) -> bool:
+    answered = expected["value"][0]
+    return not isinstance(answered, bool) and found["value"][0] is (answered == "true")
 
 
 def _has_text_array(case: Case, expected: Any, found: Any) -> bool:
@@ -180,7 +203,7 @@ OTHER_ANSWERS: List[Tuple[str, Callable[[Case, Any, Any], bool], str]] = [
         _is_raw,
         "a column has the elements of raw data; none otherwise",
     ),
-    (r"tensor:response\.from_bytes|bytes:(request|response)", _keeps_version, "the version of the model is kept"),
+    (r"tensor:response\.from_bytes|bytes:(request|response)|http:", _keeps_version, "the version of the model is kept"),
     (
         r"tensor:",
         _has_text_array,
@@ -189,6 +212,10 @@ OTHER_ANSWERS: List[Tuple[str, Callable[[Case, Any, Any], bool], str]] = [
     (r"tensor:", _is_big_endian, "arrays in another byte order are swapped"),
     (r"(tensor|bytes):(request|response)\.?", _has_bytes_that_are_no_text, "they stay bytes, as in gRPC"),
     (r"tensor:input\.as_string", _is_in_no_rows, "a string is an element; the original takes it for a row of letters"),
+    (r"http:", _has_no_answer, "it is an InferenceError that names the predictor, and no fault of the client"),
+    (r"http:", _fails_otherwise, "any exception will do for one of Python"),
+    (r"http:is_server_(live|ready)", _has_empty_answer, "MLServer 1.x answers with the status alone"),
+    (r"http:is_(server|model)_(live|ready)", _is_no_bool, "the result is a bool"),
     (r"server:load(_model)?", _always, "nothing is loaded: False rather than None, as declared"),
 ]
 
@@ -203,6 +230,7 @@ def generate() -> List[Dict[str, Any]]:
     cases += exceptions()
     cases += calls()
     cases += events()
+    cases += exchanges()
     return cases
 
 
@@ -428,6 +456,35 @@ def events() -> Iterator[Dict[str, Any]]:
     for binary in (False, True):
         for environment in environments:
             yield {"kind": "event", "binary": binary, "environment": environment, "attributes": attributes}
+
+
+def exchanges() -> Iterator[Dict[str, Any]]:
+    v2 = {"model_name": "x", "outputs": [{"name": "n", "shape": [1], "datatype": "FP32", "data": [1.5]}]}
+    good = {"v1": {"predictions": [1]}, "v2": {**v2, "id": "1", "model_version": "3", "parameters": {"k": 1}}}
+    headers = {"authorization": "a", "x-request-id": "7", "x-b3-traceid": "b", "cookie": "c", "traceparent": "t"}
+    for protocol in ("v1", "v2"):
+        base = {"kind": "http", "protocol": protocol, "payload": "v1", "id": "5", "headers": headers}
+        flags = {"live": True, "ready": True, "status": "alive"}
+        ok = {"status": 200, "type": "application/json", "answer": json.dumps({**good[protocol], **flags})}
+        for payload in ("v1", "v2", "raw", "bytes"):
+            for sent in (None, {}, headers):
+                yield {**base, **ok, "payload": payload, "headers": sent}
+        yield {**base, **ok, "payload": "v2", "id": None}
+        for answer in (
+            {**good[protocol], "live": False, "ready": False, "status": "dead"},
+            {"ready": "true", **v2},
+            v2,
+        ):
+            yield {**base, **ok, "answer": json.dumps(answer)}
+        for status in (400, 404, 422, 500, 503, 302):
+            for kind, answer in (
+                ("application/json", '{"error":"why"}'),
+                ("text/plain", "why"),
+                ("application/json", "{}"),
+            ):
+                yield {**base, "status": status, "type": kind, "answer": answer}
+        for answer in ("{", "", "[]", "3", '{"outputs":3}'):
+            yield {**base, **ok, "answer": answer}
 
 
 def report(python: str, cases: pathlib.Path, *arguments: str) -> Dict[str, Any]:

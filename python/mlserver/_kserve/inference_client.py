@@ -122,7 +122,7 @@ class InferenceRESTClient:
     ) -> Union[InferResponse, Dict[str, Any]]:
         """Asks for a prediction. An inference graph has no model name, and answers with a dictionary."""
         path = "" if is_graph_endpoint else self._path(model_name, ":predict", "/infer")
-        sent = {"content-type": "application/json", **_lower(headers)}
+        sent = _lower(headers)
         body: bytes
         if isinstance(data, InferRequest):
             content, json_length = data.to_rest()
@@ -131,17 +131,19 @@ class InferenceRESTClient:
                 sent[INFERENCE_CONTENT_LENGTH_HEADER] = str(json_length)
                 body = content
             else:
+                sent.setdefault("content-type", "application/json")
                 body = _json(content)
+        elif isinstance(data, (bytes, bytearray)):
+            body = bytes(data)
         else:
-            body = bytes(data) if isinstance(data, (bytes, bytearray)) else _json(data)
+            sent.setdefault("content-type", "application/json")
+            body = _json(data)
         response = await self._send("POST", _join(base_url, path), sent, body, timeout)
         if response_headers is not None:
             passed = {name: value for name, value in response.headers.items() if name not in _OWN_HEADERS}
             response_headers.update(passed)
         if is_graph_endpoint or is_v1(self._config.protocol):
-            answer = _parsed(response)
-            if not isinstance(answer, dict):
-                raise InferenceError(f"{response.url} answered with a JSON {type(answer).__name__}, not an object")
+            answer: Dict[str, Any] = _parsed(response)
             return answer
         return _v2_response(response)
 
@@ -198,8 +200,7 @@ class InferenceRESTClient:
         if is_v2(self._config.protocol):
             return True
         answer = _parsed(response)
-        # KServe 0.21 answers with true, earlier versions with its name.
-        return isinstance(answer, dict) and str(answer.get("ready")).lower() == "true"
+        return _is_true(answer, "ready")
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -225,7 +226,7 @@ class InferenceRESTClient:
         if not response.content:  # MLServer 1.x answers with the status alone
             return True
         answer = _parsed(response)
-        return isinstance(answer, dict) and bool(answer.get(field))
+        return _is_true(answer, field)
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: Optional[bytes], timeout: Any
@@ -239,6 +240,11 @@ class InferenceRESTClient:
         if not 200 <= response.status_code < 300:
             raise HTTPStatusError(response)
         return response
+
+
+def _is_true(answer: Any, field: str) -> bool:
+    """Whether a field is true, or, as earlier versions of KServe have it, its name."""
+    return isinstance(answer, dict) and str(answer.get(field)).lower() == "true"
 
 
 def _seconds(timeout: Any) -> Optional[float]:

@@ -236,7 +236,7 @@ class Model(InferenceModel):
         answer: Dict[str, Any] = await self._http_client.explain(
             EXPLAINER_BASE_URL_FORMAT.format("https" if use_ssl else "http", self.explainer_host),
             model_name=self.name,
-            data=payload.to_rest()[0] if isinstance(payload, InferRequest) else payload,
+            data=payload,
             headers=append_forwardable_headers(headers),
         )
         return answer
@@ -289,7 +289,7 @@ class Model(InferenceModel):
             config.predictor_base_url,
             model_name=self.name,
             data=payload,
-            headers=append_forwardable_headers(headers),
+            headers=append_forwardable_headers(headers, {"content-type": "application/json"}),
             response_headers=response_headers,
         )
 

@@ -4,7 +4,7 @@ import json
 import math
 import struct
 import uuid
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 from ..constants.constants import GRPC_CONTENT_DATATYPE_MAPPINGS
 from ..errors import InferenceError, InvalidInput
@@ -162,6 +162,8 @@ class _Tensor:
 
     #: The end of the error about an unknown datatype.
     _invalid_datatype = "invalid datatype in the input"
+    #: The error about data that is not what datatype and shape declare: that of a model, unless it is an input.
+    _unreadable: Type[Exception] = InferenceError
 
     def __init__(self, name: str, shape: List[int], datatype: str, data: Any = None, parameters: Any = None) -> None:
         self._name = name
@@ -215,13 +217,20 @@ class _Tensor:
         dtype = to_np_dtype(self._datatype)
         if dtype is None:
             raise InvalidInput(self._invalid_datatype)
-        if self._raw_data is None:
-            if self.data is None:
-                raise InvalidInput(f"tensor {self._name!r} has no data")
-            return np.array(self.data, dtype=dtype).reshape(self._shape)
-        if self._datatype == "BYTES":
-            return deserialize_bytes_tensor(self._raw_data).reshape(self._shape)
-        return np.frombuffer(self._raw_data, dtype=dtype).reshape(self._shape)
+        if self._raw_data is None and self.data is None:
+            raise InvalidInput(f"tensor {self._name!r} has no data")
+        try:
+            if self._raw_data is None:
+                elements = np.array(self.data, dtype=dtype)
+            elif self._datatype == "BYTES":
+                elements = deserialize_bytes_tensor(self._raw_data)
+            else:
+                elements = np.frombuffer(self._raw_data, dtype=dtype)
+            return elements.reshape(self._shape)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._unreadable(
+                f"the data of tensor {self._name!r} is not {self._datatype} of shape {self._shape!s:.80}: {error}"
+            ) from error
 
     def _set_data_from_numpy(self, tensor: Any, binary_data: bool) -> None:
         import numpy as np
@@ -326,6 +335,7 @@ class InferInput(_Tensor):
     """An input of a request."""
 
     _invalid_datatype = "invalid datatype None in the input"
+    _unreadable = InvalidInput
 
     def __init__(self, name: str, shape: List[int], datatype: str, data: Any = None, parameters: Any = None) -> None:
         super().__init__(name, shape, datatype, data, parameters)
