@@ -101,7 +101,15 @@ struct Search<'a> {
 
 /// Returns the models of the first level of folders that has any, sorted by path.
 fn candidates(folder: &Path, family: Option<&ModelFamily>) -> Result<Vec<UnconfiguredModel>, UnconfiguredError> {
-    let mut search = Search { folder, family, entries: MAX_ENTRIES };
+    candidates_within(folder, family, MAX_ENTRIES)
+}
+
+fn candidates_within(
+    folder: &Path,
+    family: Option<&ModelFamily>,
+    entries: usize,
+) -> Result<Vec<UnconfiguredModel>, UnconfiguredError> {
+    let mut search = Search { folder, family, entries };
     let mut level = vec![folder.to_owned()];
     // Links can lead to a folder that was searched already.
     let mut seen = HashSet::new();
@@ -193,5 +201,45 @@ impl Search<'_> {
 
     fn too_many(&self) -> UnconfiguredError {
         UnconfiguredError::TooMany { folder: self.folder.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn search_stops_at_the_limit_on_files_and_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        for index in 0..4 {
+            fs::create_dir(folder.path().join(format!("{index}"))).unwrap();
+            fs::write(folder.path().join(format!("{index}/notes")), "").unwrap();
+        }
+        assert_eq!(candidates_within(folder.path(), None, 8).unwrap(), []);
+        let error = candidates_within(folder.path(), None, 7).unwrap_err();
+        assert!(matches!(&error, UnconfiguredError::TooMany { folder: found } if found == folder.path()), "{error}");
+    }
+
+    #[test]
+    fn files_with_common_extensions_are_models_by_their_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases = [
+            ("a.json", r#"{"learner": {}}"#, true),
+            ("b.json", "\n {\"version\": [1, 0, 0], \"learner\": {}}", true),
+            ("c.json", r#"["learner"]"#, false),
+            ("d.json", r#"{"inputs": []}"#, false),
+            ("e.json", "", false),
+            ("f.txt", "tree\nversion=v4\n", true),
+            ("g.txt", "trees\n", false),
+            ("h.pkl", "", true),
+            ("i.md", "tree\n", false),
+        ];
+        for (name, content, _) in cases {
+            fs::write(folder.path().join(name), content).unwrap();
+        }
+        let found = candidates(folder.path(), None).unwrap();
+        let found: Vec<_> = found.iter().map(|model| model.artifact.file_name().unwrap().to_str().unwrap()).collect();
+        let expected: Vec<_> = cases.iter().filter(|(.., is_model)| *is_model).map(|(name, ..)| *name).collect();
+        assert_eq!(found, expected);
     }
 }
