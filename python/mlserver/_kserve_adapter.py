@@ -38,13 +38,12 @@ _PACKAGES = ("kserve", "mlserver._kserve")
 _STATUSES = {
     "InvalidInput": 400,
     "ModelNotFound": 404,
-    "ModelMissingError": 404,
     "ModelNotReady": 503,
     "ServerNotReady": 503,
     "ServerNotLive": 503,
     "NoModelReady": 503,
     "InferenceError": 500,
-    "UnsupportedProtocol": 500,
+    "UnsupportedProtocol": 501,
 }
 #: The most bytes of a streamed answer that are collected for a client that does not stream.
 _MAX_COLLECTED = 64 << 20
@@ -403,6 +402,10 @@ class _KServeErrors:
 
         if is_http_exception(error):
             return
+        # A predictor's answer; only errors of our module have it.
+        passed_on = getattr(error, "http_status", None)
+        if isinstance(passed_on, int):
+            raise MLServerError(str(error), passed_on) from error
         for base in type(error).__mro__:
             status = _STATUSES.get(base.__name__)
             if status is not None and _is_of_kserve(base.__module__):

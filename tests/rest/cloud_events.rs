@@ -126,6 +126,8 @@ fn variables_choose_the_attributes_of_answers() {
         (&event["own"], &event["source"], &event["type"]),
         (&json!("kept"), &json!("my.source"), &json!("my.type"))
     );
+    let older = structured(V1).replace("\"1.0\"", "\"0.3\"");
+    assert_eq!(server.post_with(PREDICT, &STRUCTURED, older).ok()["specversion"], json!("0.3"));
     let answer = server.post_with(INFER, &BINARY, V2);
     let found = ["ce-source", "ce-type", "ce-subject", "ce-id"].map(|name| answer.header(name));
     assert_eq!(found, ["my.source", "my.type", "sub", "r"]);

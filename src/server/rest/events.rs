@@ -150,7 +150,9 @@ impl Event {
         let source = options.source.clone().unwrap_or_else(|| format!("io.kserve.inference.{model}"));
         let kind = options.kind.clone().unwrap_or_else(|| "io.kserve.inference.response".to_owned());
         let time = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, false);
-        let own = ["1.0".to_owned(), uuid::Uuid::new_v4().to_string(), source, kind, time];
+        let of_request = self.attributes.iter().find(|(name, _)| options.merge && name == OWN[0]);
+        let version = of_request.map_or_else(|| "1.0".to_owned(), |(_, version)| version.clone());
+        let own = [version, uuid::Uuid::new_v4().to_string(), source, kind, time];
         let own = OWN.into_iter().map(str::to_owned).zip(own);
         if !options.merge {
             return own.collect();

@@ -25,6 +25,9 @@ use crate::types::{
 /// The name of the tensor of requests to models that declare no input, as KServe names it.
 const INPUT: &str = "input-0";
 
+/// How many bytes of text a number is expected to take, with its comma.
+const TEXT_PER_NUMBER: usize = 8;
+
 /// The content type of requests whose inputs are columns.
 const FRAME: &str = "pd";
 
@@ -401,8 +404,8 @@ fn read_values(
     let label = || name.to_owned();
     let start = cursor.position;
     let mut levels = Levels::NONE;
-    // A number takes at least two bytes of text, with its comma; memory for the rest is taken when it is needed.
-    let capacity = 64;
+    // Most numbers take at least as many bytes of text. Memory for more is taken when it is needed.
+    let capacity = (cursor.text.len() - cursor.position) / TEXT_PER_NUMBER + 1;
     let datatype = declared.unwrap_or_else(|| guess(cursor));
     let read = match (declared, datatype) {
         (None, Datatype::Int64) => read_fixed::<PlainInteger>(cursor, datatype, capacity, &label, &mut levels),
