@@ -580,19 +580,18 @@ fn kafka_failover_to_another_broker_loses_nothing() {
     }
     let servers = [first.address(), second.address()].join(",");
     let _server = topics.iris(&json!({"kafka_servers": servers})).start();
-    const FIRST: usize = 20_000;
+    let (first_count, all_count) = (20_000, 22_000);
     let answered = || first.end_offsets(&topics.output).iter().sum::<i64>();
     std::thread::scope(|scope| {
-        scope.spawn(|| topics.produce(&numbered(0..FIRST)));
+        scope.spawn(|| topics.produce(&numbered(0..first_count)));
         kafka_wait_until("there is no answer", || answered() > 0);
         // Counted before, because some partitions have no leader for a while afterwards.
         let before = usize::try_from(answered()).unwrap();
         second.kill();
-        assert!(before < FIRST, "the broker ended too late for this test");
+        assert!(before < first_count, "the broker ended too late for this test");
     });
-    const ALL: usize = FIRST + 2000;
-    topics.produce(&numbered(FIRST..ALL));
-    let answers = first.consume_at_least(&topics.output, ALL, "read_committed");
-    assert_eq!(unique_keys(&answers), expected_keys(ALL));
+    topics.produce(&numbered(first_count..all_count));
+    let answers = first.consume_at_least(&topics.output, all_count, "read_committed");
+    assert_eq!(unique_keys(&answers), expected_keys(all_count));
     topics.wait_until_committed();
 }

@@ -326,8 +326,8 @@ fn trace_of_a_kafka_record_has_its_parent_and_its_batch() {
         let process = process.unwrap_or_else(|| unreachable!("{spans:#?}"));
         assert_eq!(process.parent, parent);
         assert!(of_record.iter().any(|span| span.name == "predict" && span.parent == process.span), "{of_record:#?}");
-        let batches = of_record.iter().filter(|span| span.name == "batch");
-        batched.extend(batches.map(|span| span.number("mlserver.batch.requests")));
+        let spans = of_record.iter().filter(|span| span.name == "batch");
+        batched.extend(spans.map(|span| span.number("mlserver.batch.requests")));
     }
     // A batch is a child of its first request.
     assert_eq!(batched, [1, 4]);
