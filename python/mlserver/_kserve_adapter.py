@@ -1,52 +1,57 @@
-"""Runs models of KServe: classes that extend `kserve.Model`, of KServe's own package or of `mlserver._kserve`.
+"""Runs classes that extend KServe's `Model`, of the real package or of ours, as models of the worker."""
 
-The model's methods are called in KServe's order: `preprocess`, `predict` or `explain`, `postprocess`. Requests of the V2
-protocol become its `InferRequest`, over the received buffers; bodies of the V1 protocol are passed as they are.
-"""
-
-import functools
+import contextlib
+import importlib
 import inspect
 import json
+import os
 import sys
-import time
-from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
-
-from . import metrics
-from ._blocking import is_async
-from ._model import jsonable
-from ._tensor import FixedElements
-from .errors import MLServerError
-from .model import MLModel
-from .raw import unpack
-from .settings import ModelSettings
-from .types import (
-    InferenceRequest,
-    InferenceResponse,
-    MetadataModelResponse,
-    MetadataTensor,
-    Parameters,
-    RequestInput,
-    ResponseOutput,
-    TensorData,
+import threading
+from time import perf_counter
+from types import CoroutineType
+from typing import (
+    Any,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Tuple,
+    Type,
 )
 
-__all__ = ["KServeModel", "adapt", "is_kserve_class"]
+from . import metrics
+from ._model import jsonable
+from ._payload import inference_response, tensor_output, wire_parameters
+from ._tensor import FixedElements
+from ._worker.failures import is_http_exception
+from .errors import MLServerError
+from .model import MLModel
+from .settings import ModelSettings
+from .types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 
-#: The packages that define the base classes.
-_PACKAGES = ("kserve", "mlserver._kserve")
-#: The statuses of KServe's own exceptions, by the names of their classes.
+Pairs = List[Tuple[str, str]]
+Body = Any
+
+_JSON: Pairs = [("content-type", "application/json")]
+
+#: The statuses of KServe's exceptions. `NotImplementedError` is one of Python.
 _STATUSES = {
+    "InferenceError": 500,
     "InvalidInput": 400,
     "ModelNotFound": 404,
     "ModelNotReady": 503,
-    "ServerNotReady": 503,
-    "ServerNotLive": 503,
     "NoModelReady": 503,
-    "InferenceError": 500,
+    "ServerNotLive": 503,
+    "ServerNotReady": 503,
     "UnsupportedProtocol": 501,
 }
-#: The most bytes of a streamed answer that are collected for a client that does not stream.
-_MAX_COLLECTED = 64 << 20
+
 #: The names of KServe's histograms in its package.
 _HISTOGRAMS = {
     "preprocess": "PRE_HIST_TIME",
@@ -54,317 +59,860 @@ _HISTOGRAMS = {
     "explain": "EXPLAIN_HIST_TIME",
     "postprocess": "POST_HIST_TIME",
 }
-#: The media types of bodies that are JSON. The last one is what curl sends unless it is told otherwise.
-_JSON_TYPES = frozenset(
-    (
-        "",
-        "application/json",
-        "application/cloudevents+json",
-        "application/ld+json",
-        "application/octet-stream",
-        "application/x-www-form-urlencoded",
-    )
+
+#: The most bytes of a streamed answer that are collected for a client that does not stream.
+_MAX_COLLECTED = 64 << 20
+
+#: The media types of bodies that are JSON and do not say so: the last one is curl's default.
+_JSON_TYPES = ("application/octet-stream", "application/x-www-form-urlencoded")
+
+#: The attributes that make a request of V1 a CloudEvent in binary mode.
+_EVENT = ("ce-specversion", "ce-id", "ce-source", "ce-type")
+
+
+#: Headers of a predictor's response that concern only its own connection and body.
+_FRAMING = (
+    "connection",
+    "content-encoding",
+    "content-length",
+    "date",
+    "inference-header-content-length",
+    "keep-alive",
+    "server",
+    "transfer-encoding",
 )
 
-Reply = Tuple[int, List[Tuple[str, str]], bytes]
-Headers = Dict[str, str]
+
+#: Status, headers and body of the response to a request of V1.
+Reply = Tuple[int, Pairs, bytes]
+
+
+class V1Handler(NamedTuple):
+    """A route of V1. Unlike a custom handler, it gets the body as it is, and has no declared arguments."""
+
+    name: str
+    path: str
+    #: "predict" or "explain".
+    v1: str
+    #: Called with the head of the `call` frame and its body.
+    respond: Callable[[Tuple[Dict[str, Any], Any]], Any]
+    is_async: bool
+    method: str = "POST"
+
+
+class _Package:
+    """The modules of the `kserve` package that a class extends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.context = self._module("context")
+        self.metrics = self._module("metrics")
+        self.model: Any = self._module("model")
+        self.infer_type: Any = self._module("protocol.infer_type")
+        self.lazy_input = _lazy_input(self.infer_type.InferInput)
+        self.request = _binary_request(self.infer_type.InferRequest)
+
+    def _module(self, name: str) -> Any:
+        try:
+            return importlib.import_module(f"{self.name}.{name}")
+        except ImportError:  # older versions have fewer modules
+            return None
+
+
+_packages: Dict[str, _Package] = {}
+
+
+def package_of(cls: Type[Any]) -> Optional[str]:
+    """Returns the name of the package whose base class a class extends, or `None`."""
+    for base in cls.__mro__:
+        if base.__name__ in ("BaseKServeModel", "Model") and base.__module__ in (
+            "kserve.model",
+            "mlserver._kserve.model",
+        ):
+            return base.__module__.rpartition(".")[0]
+    return None
 
 
 def is_kserve_class(cls: Any) -> bool:
     """Returns whether a class extends a base class of KServe."""
-    return isinstance(cls, type) and any(
-        base.__name__ == "BaseKServeModel" and _is_of_kserve(base.__module__) for base in cls.__mro__
-    )
-
-
-def _is_of_kserve(module: str) -> bool:
-    return any(module == package or module.startswith(f"{package}.") for package in _PACKAGES)
+    return isinstance(cls, type) and package_of(cls) is not None
 
 
 def adapt(settings: ModelSettings, cls: Type[Any]) -> "KServeModel":
-    """Creates an instance of a class of KServe, and returns the model that runs it."""
-    extra = (settings.parameters and settings.parameters.extra) or {}
-    accepted = inspect.signature(cls).parameters
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
-    arguments = {name: value for name, value in extra.items() if name != "name" and (takes_all or name in accepted)}
-    return wrap(settings, cls(settings.name, **arguments))
+    """Creates an instance of a class of KServe, and returns the model of the worker that runs it."""
+    return wrap(settings, _instance_of(cls, settings))
 
 
-def wrap(settings: ModelSettings, instance: Any) -> "KServeModel":
-    """Returns the model that runs an instance of a class of KServe."""
-    predict = inspect.unwrap(getattr(type(instance), "predict", None) or type(instance).__call__)
-    streams = inspect.isasyncgenfunction(predict) or inspect.isgeneratorfunction(predict)
-    return (StreamingKServeModel if streams else KServeModel)(settings, instance)
+def wrap(settings: ModelSettings, instance: Any, predictor: Any = None) -> "KServeModel":
+    """Returns the model of the worker that runs an instance. `predictor` is its `PredictorConfig`, if it has one."""
+    streams = any(map(_returns_iterator, (getattr(instance, "predict", None), type(instance).__dict__.get("__call__"))))
+    return (StreamingKServeModel if streams else KServeModel)(instance, settings, predictor)
+
+
+def _instance_of(cls: Type[Any], settings: ModelSettings) -> Any:
+    """Creates an instance: the name is that of the model, other arguments come from `parameters.extra`."""
+    extra = _extra(settings)
+    parameters = list(inspect.signature(cls).parameters.values())
+    names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    arguments = {name: value for name, value in extra.items() if name in names and name != "name"}
+    if "name" in names:
+        return cls(name=settings.name, **arguments)
+    first = parameters[0] if parameters else None
+    if first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD, first.VAR_POSITIONAL):
+        arguments.pop(first.name, None)
+        return cls(settings.name, **arguments)
+    return cls(**arguments)
+
+
+def _extra(settings: ModelSettings) -> Dict[str, Any]:
+    return (settings.parameters.extra if settings.parameters is not None else None) or {}
+
+
+def _returns_iterator(function: Any) -> bool:
+    """Returns whether a function is a generator, or is annotated with an iterator."""
+    if function is None:
+        return False
+    original = inspect.unwrap(function)
+    if inspect.isgeneratorfunction(original) or inspect.isasyncgenfunction(original):
+        return True
+    returned = getattr(original, "__annotations__", {}).get("return")
+    module = getattr(inspect.getmodule(original), "__name__", "")
+    if module in ("kserve.model", "mlserver._kserve.model"):
+        return False
+    return "Iterator" in str(returned) or "Generator" in str(returned)
+
+
+class _Step(NamedTuple):
+    """One step of a request."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    #: How many of payload, headers and response headers it takes.
+    arity: int
+
+
+class _Pipeline:
+    """The steps of `:predict` or `:explain`."""
+
+    def __init__(self, model: Any, package: _Package, main: str) -> None:
+        self.before = _step(model, "preprocess", package, 2)
+        count = 3 if getattr(model, "required_response_headers", False) else 2
+        self.main = _step(model, main, package, count if main == "predict" else 2, is_optional=False)
+        self.after = _step(model, "postprocess", package, count)
+        self.is_async = any(step is not None and step.is_async for step in (self.before, self.main, self.after))
+
+
+def _step(model: Any, name: str, package: _Package, count: int, is_optional: bool = True) -> Optional[_Step]:
+    """Returns a step; `None` if it is that of the base class, which returns its argument."""
+    function = getattr(model, name, None)
+    if function is None:
+        return None
+    if is_optional and _is_default(model, name):
+        return None
+    original = inspect.unwrap(function)
+    is_async = inspect.iscoroutinefunction(original) or inspect.isasyncgenfunction(original)
+    return _Step(function, is_async, _arity(function, count))
+
+
+def _is_default(model: Any, name: str) -> bool:
+    """Returns whether a method is that of KServe's base classes."""
+    if name in getattr(model, "__dict__", {}):
+        return False
+    owner = next((base for base in type(model).__mro__ if name in base.__dict__), None)
+    return owner is not None and owner.__module__ in ("kserve.model", "mlserver._kserve.model")
+
+
+def _arity(function: Callable[..., Any], most: int) -> int:
+    """Returns how many positional arguments a function takes, up to `most`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return most
+    count = 0
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return most
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            count += 1
+    return min(max(count, 1), most)
 
 
 class KServeModel(MLModel):
-    """The model of the worker that runs a model of KServe."""
+    """A model of the worker that calls an instance of KServe's `BaseKServeModel`."""
 
-    def __init__(self, settings: ModelSettings, instance: Any) -> None:
+    def __init__(self, model: Any, settings: ModelSettings, predictor: Any = None) -> None:
         super().__init__(settings)
-        self._instance = instance
-        self._steps = _Steps(settings, instance)
-        self._classes = _classes()
-        if not self._steps.is_async:
-            # The worker runs it on a thread, as any plain function.
-            self.predict = self._predict_plain  # type: ignore[assignment, method-assign]
+        name = package_of(type(model))
+        if name is None:
+            raise TypeError(f"`{type(model).__qualname__}` does not extend `kserve.model.BaseKServeModel`")
+        package = _packages.get(name)
+        if package is None:
+            package = _packages[name] = _Package(name)
+        self._package = package
+        #: The instance of the user's class.
+        self.model = model
+        if getattr(model, "name", None) != settings.name:
+            with contextlib.suppress(AttributeError):
+                model.name = settings.name
+        self._predictor = predictor if predictor is not None else _predictor(settings, package, model)
+        explainer = _extra(settings).get("explainer_host")
+        if explainer is not None:
+            model.explainer_host = explainer
+        self._run_plain: Callable[[Callable[[], Any]], Awaitable[Any]] = _call
+        self._threads = threading.local()
+        #: The event loops of the model's threads.
+        self._loops: List[Any] = []
+        self._histograms: List[Any] = []
+        #: The model's own `__call__`, unless it is that of the base class.
+        self._call: Optional[Callable[..., Any]] = None
+        if not callable(model):
+            raise TypeError(f"`{type(model).__qualname__}` has neither `predict` nor `__call__`: extend `kserve.Model`")
+        if not _is_default(model, "__call__"):
+            self._call = model
+            function = inspect.unwrap(type(model).__call__)
+            is_coroutine = inspect.iscoroutinefunction(function)
+            # Its steps may be plain functions, which would block the event loop.
+            has_plain = any(
+                hasattr(model, each) and not inspect.iscoroutinefunction(inspect.unwrap(getattr(model, each)))
+                for each in ("preprocess", "predict", "postprocess", "explain")
+            )
+            self._is_driven = is_coroutine and has_plain
+            self._call_arity = _arity(model, 3)
+            predict_is_async = explain_is_async = is_coroutine and not has_plain
+        else:
+            self._pipelines = {name: _Pipeline(model, package, name) for name in ("predict", "explain")}
+            predict_is_async = self._pipelines["predict"].is_async
+            explain_is_async = self._pipelines["explain"].is_async and not self._lacks_explainer()
+        if predict_is_async:
+            self.predict = self._predict_async  # type: ignore[method-assign]
+        else:
+            self.predict = self._predict_plain  # type: ignore[method-assign,assignment]
+        self._predict_is_async = predict_is_async
+        respond = (self._respond_plain, self._respond_async)
+        self._handlers = [
+            V1Handler(f"v1:{name}", f"/v1/models/{{model_name}}:{name}", name, respond[is_async], is_async)
+            for name, is_async in (("predict", predict_is_async), ("explain", explain_is_async))
+        ]
+
+    def _v1_handlers(self) -> List[V1Handler]:
+        """Returns what answers requests of V1."""
+        return self._handlers
+
+    def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """Runs plain functions of models with coroutines with `run_plain`, so that they do not block the event loop."""
+        self._run_plain = run_plain
+
+    # Loading
 
     async def load(self) -> bool:
-        instance = self._instance
-        self._configure()
-        if not getattr(instance, "ready", False):
-            await _awaited(instance.load)
-        ready = bool(getattr(instance, "ready", True))
-        start = getattr(type(instance), "start", None)
-        # That of the base class only sets `ready`.
-        if ready and start is not None and not _is_of_kserve(start.__module__):
-            await _awaited(instance.start)
-        if ready and getattr(instance, "engine", False):
-            await _awaited(getattr(instance, "start_engine", None))
+        model = self.model
+        self._set_context()
+        if self._call is None:
+            self._histograms = [self._histogram(step) for step in ("preprocess", "predict", "explain", "postprocess")]
+        await self._connect()
+        # A model that its constructor has loaded is ready already.
+        if not model.ready:
+            loaded = await self._either(model.load)
+            if loaded is False:
+                model.ready = False
+            elif loaded is True:
+                model.ready = True
+        if model.ready:
+            if not _is_default(model, "start"):
+                await self._either(model.start)
+                if inspect.iscoroutinefunction(getattr(model, "start", None)):
+                    model.ready = True
+            if getattr(model, "engine", False):
+                await self._either(model.start_engine)
+        ready = bool(model.ready)
+        if ready and hasattr(model, "healthy") and not _is_default(model, "healthy"):
+            ready = bool(await self._either(model.healthy))
         return ready
 
-    def _configure(self) -> None:
-        """Passes the address of a predictor or explainer to models that call one."""
-        extra = (self.settings.parameters and self.settings.parameters.extra) or {}
-        if "predictor_host" in extra:
-            from kserve.model import PredictorConfig  # type: ignore[import-not-found]
+    def _histogram(self, step: str) -> Any:
+        """Returns what observes the seconds of a step: KServe's own histogram if its package is installed, else ours."""
+        own = getattr(self._package.metrics, _HISTOGRAMS[step], None)
+        if own is not None:
+            return own.labels(**self._package.metrics.get_labels(self.name))
+        found = metrics.register(f"request_{step}_seconds", f"Seconds in `{step}` of models of KServe")
+        return found.labels(self.name, self.version or "")
 
-            accepted = inspect.signature(PredictorConfig).parameters
-            self._steps.predictor = PredictorConfig(**{name: extra[name] for name in accepted if name in extra})
-        if "explainer_host" in extra:
-            self._instance.explainer_host = extra["explainer_host"]
+    async def _connect(self) -> None:
+        """Prepares the clients of the predictor and the explainer."""
+        model, config = self.model, self._predictor
+        if config is None or not hasattr(model, "_http_client_instance"):
+            return
+        has_host = bool(config.predictor_host)
+        if self._package.name == "kserve" and (has_host or getattr(model, "explainer_host", None)):
+            # The real package shares its clients between all models of a process, whose predictors differ.
+            client = importlib.import_module("kserve.inference_client")
+            if config.protocol != "grpc-v2":
+                authorities = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+                rest = client.RESTConfig(
+                    protocol=config.protocol, timeout=config.timeout, retries=config.retries, verify=authorities
+                )
+                model._http_client_instance = client.InferenceRESTClient(rest)
+            if not hasattr(model, "use_ssl"):
+                model.use_ssl = config.use_ssl
+        if has_host and config.protocol == "grpc-v2":
+            # Here, so that a missing grpcio fails the load.
+            client = importlib.import_module(f"{self._package.name}.inference_client")
+            model._grpc_client_stub = client.InferenceGRPCClient(
+                config.predictor_host, use_ssl=config.use_ssl, timeout=config.timeout, retries=config.retries
+            )
+        if has_host and config.predictor_health_check:
+            await self._wait_for_predictor()
+
+    async def _wait_for_predictor(self) -> None:
+        """Waits until the predictor is ready. Raises `MLServerError` after the timeout of requests."""
+        import asyncio
+
+        model, config = self.model, self._predictor
+        end = perf_counter() + config.timeout
+        while True:
+            try:
+                if config.protocol == "grpc-v2":
+                    is_ready = await model._grpc_client.is_model_ready(self.name)
+                else:
+                    is_ready = await model._http_client.is_model_ready(config.predictor_base_url, self.name)
+                reason = "it answers that it is not"
+            except Exception as error:
+                is_ready, reason = False, f"{type(error).__name__}: {_text(error)}"
+            if is_ready:
+                return
+            if perf_counter() > end:
+                raise MLServerError(
+                    f"predictor `{config.predictor_host}` is not ready after {config.timeout} s: {reason}", 500
+                )
+            await asyncio.sleep(min(0.5, config.timeout / 10))
 
     async def unload(self) -> bool:
-        if getattr(self._instance, "engine", False):
-            await _awaited(getattr(self._instance, "stop_engine", None))
-        await _awaited(getattr(self._instance, "stop", None))
+        model = self.model
+        if getattr(model, "engine", False):
+            await self._either(model.stop_engine)
+        await self._either(model.stop)
+        for loop in self._loops:
+            loop.close()
+        for name in ("_http_client_instance", "_grpc_client_stub", "_explainer_client"):
+            client = getattr(model, name, None)
+            if client is not None:
+                with contextlib.suppress(Exception):
+                    await client.close()
         return True
 
-    async def metadata(self) -> MetadataModelResponse:
-        metadata = await super().metadata()
-        for name, method in (("inputs", "get_input_types"), ("outputs", "get_output_types")):
-            declared = await _awaited(getattr(self._instance, method, None))
-            if declared and not getattr(metadata, name):
-                setattr(metadata, name, [_metadata_tensor(tensor) for tensor in declared])
-        return metadata
+    async def _either(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a coroutine function on the event loop, and a plain function on the model's threads."""
+        if inspect.iscoroutinefunction(inspect.unwrap(function)):
+            return await function(*arguments)
+        result = await self._run_plain(lambda: function(*arguments))
+        return await result if inspect.isawaitable(result) else result
 
-    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        request, headers, answer_headers = self._request(payload)
-        with _KServeErrors():
-            result = await self._steps.run(request, headers, answer_headers, "predict")
-        return self._response(result, answer_headers)
+    async def metadata(self) -> MetadataModelResponse:
+        found = await super().metadata()
+        for name, method in (("inputs", "get_input_types"), ("outputs", "get_output_types")):
+            types = getattr(self.model, method, None)
+            if types is not None and not getattr(found, name):
+                setattr(found, name, [MetadataTensor(**each) for each in types()])
+        return found
+
+    # V2
 
     def _predict_plain(self, payload: InferenceRequest) -> InferenceResponse:
-        request, headers, answer_headers = self._request(payload)
-        with _KServeErrors():
-            result = _finished(self._steps.run(request, headers, answer_headers, "predict"))
-        return self._response(result, answer_headers)
+        request, headers = self._request(payload)
+        try:
+            result, response_headers = self._run(request, headers, "predict")
+            return self._response(_collected(result), response_headers)
+        except Exception as error:
+            raise_translated(error)
 
-    def _v1_handlers(self) -> List["V1Handler"]:
-        """Returns what answers requests of the V1 protocol."""
-        return [V1Handler(self._steps, verb) for verb in ("predict", "explain")]
+    async def _predict_async(self, payload: InferenceRequest) -> InferenceResponse:
+        request, headers = self._request(payload)
+        try:
+            result, response_headers = await self._run_async(request, headers, "predict")
+            return self._response(_collected(result), response_headers)
+        except Exception as error:
+            raise_translated(error)
 
-    def _request(self, payload: InferenceRequest) -> Tuple[Any, Headers, Headers]:
-        values = {} if payload.parameters is None else dict(payload.parameters.__dict__)
-        headers = values.pop("headers", None) or {}
-        parameters = {name: value for name, value in values.items() if value is not None}
-        request_class, input_class, output_class = self._classes
-        request = request_class(
-            self.name,
-            [input_class(tensor) for tensor in payload.inputs],
+    def _request(self, payload: InferenceRequest) -> Tuple[Any, Dict[str, str]]:
+        """Returns KServe's request, and the headers."""
+        package = self._package
+        parameters = wire_parameters(payload.parameters)
+        headers = {name.lower(): str(value) for name, value in (parameters.pop("headers", None) or {}).items()}
+        infer_type = package.infer_type
+        inputs = [package.lazy_input(tensor) for tensor in payload.inputs]
+        options: Dict[str, Any] = {}
+        if payload.outputs:
+            options["request_outputs"] = [
+                infer_type.RequestedOutput(output.name, wire_parameters(output.parameters) or None)
+                for output in payload.outputs
+            ]
+        request = package.request(
+            model_name=self.name,
+            infer_inputs=inputs,
             request_id=payload.id,
-            parameters=parameters,
-            request_outputs=[output_class(output.name, _values(output.parameters)) for output in payload.outputs or ()],
-            model_version=self.version,
+            parameters=parameters or None,
+            **options,
         )
-        return request, {name.lower(): value for name, value in headers.items()}, {}
+        if self.version is not None:
+            request.model_version = self.version
+        return request, headers
 
-    def _response(self, result: Any, headers: Headers) -> InferenceResponse:
-        if inspect.isgenerator(result) or inspect.isasyncgen(result):
-            raise MLServerError(
-                f"model '{self.name}' answers with a stream: ask for it with `infer_stream` or `generate_stream`", 501
-            )
-        response = _inference_response(self.name, self.version, result)
-        if headers:
-            response.parameters = response.parameters or Parameters()
-            response.parameters.headers = {str(name): str(value) for name, value in headers.items()}
+    def _response(self, result: Any, response_headers: Optional[Dict[str, str]]) -> InferenceResponse:
+        """Returns the response for a result of the model."""
+        if isinstance(result, InferenceResponse):
+            return result
+        infer_type = self._package.infer_type
+        if type(result).__name__ == "ModelInferResponse":
+            result = infer_type.InferResponse.from_grpc(result)
+        if isinstance(result, infer_type.InferResponse):
+            tensors = result.outputs
+            requested = getattr(result, "_requested_outputs", None)
+            if requested:
+                tensors = [_requested(result, output.name) for output in requested]
+            outputs = [_output(tensor) for tensor in tensors]
+            parameters = _http_parameters(result.parameters)
+        elif isinstance(result, dict):
+            if not isinstance(result.get("outputs"), list):
+                keys = ", ".join(f"`{key}`" for key in list(result)[:5])
+                raise TypeError(
+                    f"expected an InferResponse or its dictionary with `outputs`, got a dictionary with {keys}"
+                )
+            outputs = [
+                tensor_output(
+                    each["name"], each["datatype"], each["shape"], _sent(each.get("parameters")), each.get("data")
+                )
+                for each in result["outputs"]
+            ]
+            parameters = _http_parameters(result.get("parameters"))
+        else:
+            outputs, parameters = _array_outputs(result), {}
+        response = inference_response(self.name, self.version, outputs)
+        if response_headers:
+            sent = dict(_sent_headers(response_headers, ("content-type", *_FRAMING)))
+            parameters = {**parameters, "headers": sent}
+        if parameters:
+            response.parameters = Parameters(**parameters)
         return response
+
+    # V1
+
+    def _respond_plain(self, call: Tuple[Dict[str, Any], Any]) -> Reply:
+        try:
+            body, headers, verb = _read(*call)
+            result, response_headers = self._run(body, headers, verb)
+            if inspect.isgenerator(result):
+                return _streamed(list(_bounded(result)), response_headers)
+            return _reply(result, response_headers)
+        except Exception as error:
+            return _failed(error)
+
+    async def _respond_async(self, call: Tuple[Dict[str, Any], Any]) -> Reply:
+        try:
+            body, headers, verb = _read(*call)
+            result, response_headers = await self._run_async(body, headers, verb)
+            if hasattr(result, "__aiter__"):
+                chunks: List[bytes] = []
+                size = 0
+                async for item in result:
+                    chunks.append(_chunk(item))
+                    size = _checked(size + len(chunks[-1]))
+                return _streamed(chunks, response_headers)
+            if inspect.isgenerator(result):
+                return _streamed(await self._run_plain(lambda: list(_bounded(result))), response_headers)
+            return _reply(result, response_headers)
+        except Exception as error:
+            return _failed(error)
+
+    # Both
+
+    def _set_context(self) -> None:
+        if self._package.context is not None:
+            self._package.context.set_predictor_config(self._predictor)
+
+    def _check_ready(self) -> None:
+        if not self.model.ready:
+            raise MLServerError(f"Model with name {self.name} is not ready.", 503)
+
+    def _lacks_explainer(self) -> bool:
+        return _is_default(self.model, "explain") and getattr(self.model, "explainer_host", None) is None
+
+    def _run(self, body: Body, headers: Dict[str, str], verb: str) -> Tuple[Any, Optional[Dict[str, str]]]:
+        """Returns the result for a request and the headers of the response. All steps are plain functions."""
+        self._check_ready()
+        self._set_context()
+        model = self.model
+        if self._call is not None:
+            arguments = (body, headers, self._verb(verb))[: self._call_arity]
+            result = self._call(*arguments)
+            if inspect.isawaitable(result):
+                result = self._drive(result)
+            return _with_headers(result)
+        if verb == "explain" and self._lacks_explainer():
+            raise NotImplementedError("Could not find explainer_host.")
+        pipeline = self._pipelines[verb]
+        response_headers: Dict[str, str] = {}
+        arguments = (headers, response_headers)
+        before, main, after = pipeline.before, pipeline.main, pipeline.after
+        start = perf_counter()
+        payload = body if before is None else before.function(body, *arguments[: before.arity - 1])
+        first = perf_counter()
+        payload = model.validate(payload)
+        assert main is not None
+        result = main.function(payload, *arguments[: main.arity - 1])
+        if type(result) is CoroutineType:  # of a plain function that calls a coroutine function
+            result = self._drive(result)
+        second = perf_counter()
+        if after is not None:
+            result = after.function(result, *arguments[: after.arity - 1])
+        self._observe(verb, headers, start, first, second)
+        return result, response_headers
+
+    async def _run_async(self, body: Body, headers: Dict[str, str], verb: str) -> Tuple[Any, Optional[Dict[str, str]]]:
+        """Does the same. Coroutine functions run on the event loop, plain functions on the model's threads."""
+        self._check_ready()
+        self._set_context()
+        if self._call is not None:
+            result = self._call(*(body, headers, self._verb(verb))[: self._call_arity])
+            return _with_headers(await result if inspect.isawaitable(result) else result)
+        if verb == "explain" and self._lacks_explainer():
+            raise NotImplementedError("Could not find explainer_host.")
+        pipeline = self._pipelines[verb]
+        response_headers: Dict[str, str] = {}
+        start = perf_counter()
+        payload = await self._await(pipeline.before, body, headers, response_headers)
+        first = perf_counter()
+        payload = self.model.validate(payload)
+        result = await self._await(pipeline.main, payload, headers, response_headers)
+        second = perf_counter()
+        result = await self._await(pipeline.after, result, headers, response_headers)
+        self._observe(verb, headers, start, first, second)
+        return result, response_headers
+
+    async def _await(self, step: Optional[_Step], value: Any, *others: Any) -> Any:
+        if step is None:
+            return value
+        arguments = (value, *others[: step.arity - 1])
+        if step.is_async:
+            result = step.function(*arguments)
+        else:
+            result = await self._run_plain(lambda: step.function(*arguments))
+        return await result if inspect.isawaitable(result) else result
+
+    def _observe(self, verb: str, headers: Dict[str, str], start: float, first: float, second: float) -> None:
+        end = perf_counter()
+        histograms = self._histograms
+        if histograms:
+            histograms[0].observe(first - start)
+            histograms[2 if verb == "explain" else 1].observe(second - first)
+            histograms[3].observe(end - second)
+        if getattr(self.model, "enable_latency_logging", False):
+            _log_latency(headers, verb, first - start, second - first, end - second)
+
+    def _verb(self, verb: str) -> Any:
+        verbs = self._package.model.InferenceVerb
+        return verbs.EXPLAIN if verb == "explain" else verbs.PREDICT
+
+    def _drive(self, coroutine: Any) -> Any:
+        """Runs a coroutine on the current thread, on an event loop of this thread."""
+        import asyncio
+
+        loop = getattr(self._threads, "loop", None)
+        if loop is None:
+            loop = self._threads.loop = asyncio.new_event_loop()
+            self._loops.append(loop)
+        return loop.run_until_complete(coroutine)
 
 
 class StreamingKServeModel(KServeModel):
-    """A model whose `predict` is a generator."""
+    """A model whose `predict` returns a generator."""
 
     async def predict_stream(self, payloads: AsyncIterator[InferenceRequest]) -> AsyncIterator[InferenceResponse]:
         async for payload in payloads:
-            request, headers, answer_headers = self._request(payload)
-            with _KServeErrors():
-                result = await self._steps.run(request, headers, answer_headers, "predict")
-                async for item in _items(result):
-                    yield _inference_response(self.name, self.version, item)
+            async for response in self._responses(*self._request(payload)):
+                yield response
             return
 
-
-class V1Handler:
-    """Answers `:predict` or `:explain` of the V1 protocol. The server calls it with the body of the request."""
-
-    method = "POST"
-
-    def __init__(self, steps: "_Steps", verb: str) -> None:
-        self.v1 = verb
-        self.name = f"v1:{verb}"
-        self.path = f"/v1/models/{{model_name}}:{verb}"
-        self._steps = steps
-        self.is_async = steps.is_async
-        self._function = self._answer if steps.is_async else self._answer_plain
-
-    async def invoke(self, head: Dict[str, Any], body: Any, run: Callable[..., Any]) -> Reply:
-        reply: Reply = await run(self._function, {"head": head, "body": body})
-        return reply
-
-    async def _answer(self, head: Dict[str, Any], body: Any) -> Reply:
-        headers, payload = _v1_payload(head, body)
-        answer_headers: Headers = {}
-        with _KServeErrors():
-            result = await self._steps.run(payload, headers, answer_headers, self.v1)
-            if inspect.isgenerator(result) or inspect.isasyncgen(result):
-                return _collected([item async for item in _bounded(_items(result))], answer_headers)
-        return _v1_reply(result, answer_headers)
-
-    def _answer_plain(self, head: Dict[str, Any], body: Any) -> Reply:
-        headers, payload = _v1_payload(head, body)
-        answer_headers: Headers = {}
-        with _KServeErrors():
-            result = _finished(self._steps.run(payload, headers, answer_headers, self.v1))
-            if inspect.isgenerator(result):
-                return _collected(list(_bounded_plain(result)), answer_headers)
-        return _v1_reply(result, answer_headers)
-
-
-class _Steps:
-    """Calls the methods of an instance in KServe's order, and measures them."""
-
-    def __init__(self, settings: ModelSettings, instance: Any) -> None:
-        cls = type(instance)
-        self._call = None if _is_of_kserve(getattr(cls.__call__, "__module__", "")) else instance
-        own = [getattr(cls, name, None) for name in ("preprocess", "predict", "explain", "postprocess")]
-        overridden = [method for method in own if method is not None and not _is_of_kserve(method.__module__)]
-        #: Whether the code waits. If it does not, it runs on a thread.
-        self.is_async = (
-            is_async(cls.__call__)
-            if self._call is not None
-            else any(is_async(method) or inspect.isasyncgenfunction(method) for method in overridden)
-            or own[1] not in overridden
-        )
-        #: The predictor that the model calls.
-        self.predictor: Any = None
-        self._preprocess, self._predict, self._explain, self._postprocess = (
-            _step(instance, step, most, _observer(step, settings.name, settings.version))
-            for step, most in (("preprocess", 2), ("predict", 3), ("explain", 2), ("postprocess", 3))
-        )
-        self._validate = getattr(instance, "validate", None)
-
-    async def run(self, body: Any, headers: Headers, answer_headers: Headers, verb: str) -> Any:
-        """Returns what the model answers: a value, or a generator of values."""
-        if self.predictor is not None:
-            from kserve.context import set_predictor_config  # type: ignore[import-not-found]
-
-            set_predictor_config(self.predictor)
-        if self._call is not None:
-            arguments = (body, headers, _verb(verb))
-            call = self._call
-            taken = len(inspect.signature(call).parameters)
-            result = call(*arguments[:taken])
-            return await result if inspect.isawaitable(result) else result
-        payload = body
-        if self._preprocess is not None:
-            payload = await self._preprocess(payload, headers, answer_headers)
-        if self._validate is not None:
-            payload = self._validate(payload)
-        if verb == "explain":
-            if self._explain is None:
-                raise NotImplementedError("the model does not implement `explain`")
-            result = await self._explain(payload, headers, answer_headers)
-        else:
-            if self._predict is None:
-                raise NotImplementedError("the model does not implement `predict`")
-            result = await self._predict(payload, headers, answer_headers)
-        if self._postprocess is not None and not (inspect.isgenerator(result) or inspect.isasyncgen(result)):
-            result = await self._postprocess(result, headers, answer_headers)
-        return result
-
-
-def _step(instance: Any, name: str, most: int, observe: Callable[[float], None]) -> Optional[Callable[..., Any]]:
-    """Returns a coroutine function that calls a method with as many of payload, headers and response headers as it takes."""
-    method = getattr(instance, name, None)
-    if method is None or (_is_of_kserve(getattr(method, "__module__", "")) and name in ("preprocess", "postprocess")):
-        # Those of the base class return what they get.
-        return None
-    parameters = inspect.signature(method).parameters.values()
-    takes_all = any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    taken = 2 if takes_all and len(positional) < 2 else min(len(positional), most)
-
-    async def run(*arguments: Any) -> Any:
-        started = time.perf_counter()
+    async def _responses(self, request: Any, headers: Dict[str, str]) -> AsyncIterator[InferenceResponse]:
         try:
-            result = method(*arguments[:taken])
-            return await result if inspect.isawaitable(result) else result
-        finally:
-            observe(time.perf_counter() - started)
-
-    return run
-
-
-def _observer(step: str, name: str, version: Optional[str]) -> Callable[[float], None]:
-    """Returns what observes the seconds of a step in KServe's histogram, which KServe's own package has already."""
-    own = getattr(sys.modules.get("kserve.metrics"), _HISTOGRAMS[step], None)
-    if own is not None:
-        return own.labels(model_name=name).observe  # type: ignore[no-any-return]
-    histogram = metrics.register(f"request_{step}_seconds", f"Seconds in `{step}` of models of KServe")
-    return histogram.labels(name, version or "").observe  # type: ignore[no-any-return]
-
-
-def _verb(verb: str) -> Any:
-    from kserve.model import InferenceVerb
-
-    return getattr(InferenceVerb, verb.upper())
+            if self._predict_is_async:
+                result, response_headers = await self._run_async(request, headers, "predict")
+            else:
+                result, response_headers = await self._run_plain(lambda: self._run(request, headers, "predict"))
+            if hasattr(result, "__aiter__"):
+                async for item in result:
+                    yield self._response(item, response_headers)
+            elif hasattr(result, "__next__"):
+                while True:
+                    item = await self._run_plain(lambda: next(result, _END))
+                    if item is _END:
+                        return
+                    yield self._response(item, response_headers)
+            else:
+                yield self._response(result, response_headers)
+        except Exception as error:
+            raise_translated(error)
 
 
-async def _awaited(function: Optional[Callable[[], Any]]) -> Any:
-    if function is None:
+_END: Any = object()
+
+
+async def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+def _predictor(settings: ModelSettings, package: _Package, model: Any) -> Any:
+    """Returns the predictor in `parameters.extra`. KServe's default, without a host, if there is none."""
+    names = (
+        "predictor_host",
+        "predictor_protocol",
+        "predictor_use_ssl",
+        "predictor_request_timeout_seconds",
+        "predictor_request_retries",
+        "predictor_health_check",
+    )
+    extra = _extra(settings)
+    given = {name: extra[name] for name in names if extra.get(name) is not None}
+    protocol = given.get("predictor_protocol", "v1")
+    if protocol not in ("v1", "v2", "grpc-v2"):
+        raise MLServerError(
+            f"invalid `predictor_protocol` {protocol!r} in `parameters.extra`: use v1, v2 or grpc-v2", 500
+        )
+    if package.context is None:
+        # Older versions keep them in the model.
+        for name, value in (("predictor_host", given.get("predictor_host")), ("protocol", protocol)):
+            if value is not None and hasattr(model, name):
+                with contextlib.suppress(AttributeError):
+                    setattr(model, name, value)
         return None
-    result = function()
-    return await result if inspect.isawaitable(result) else result
+    config = importlib.import_module(f"{package.name}.predictor_config").PredictorConfig
+    return config(**{"predictor_host": None, **given})
 
 
-def _finished(coroutine: Any) -> Any:
-    """Runs a coroutine that does not wait, and returns its result."""
+def _lazy_input(base: Any) -> Any:
+    """Returns a class of inputs over tensors of the worker, which become lists only if `data` is read."""
+
+    class InferInput(base):  # type: ignore[misc]
+        _tensor: Any = None
+        _value: Any = None
+
+        def __init__(self, tensor: Any) -> None:
+            parameters = wire_parameters(tensor.parameters)
+            super().__init__(tensor.name, tensor.shape, tensor.datatype, None, parameters or None)
+            self._tensor = tensor.data
+
+        @property
+        def _data(self) -> Any:
+            if self._value is None and self._tensor is not None:
+                self._value = self._tensor.root
+            return self._value
+
+        @_data.setter
+        def _data(self, value: Any) -> None:
+            self._value, self._tensor = value, None
+
+        def as_numpy(self) -> Any:
+            # A list that was read may have been changed.
+            elements = None if self._tensor is None or self._value is not None else self._tensor.elements
+            if isinstance(elements, FixedElements) and elements.datatype != "BF16":
+                return elements.numpy().reshape(self._shape)
+            return super().as_numpy()
+
+    return InferInput
+
+
+def _binary_request(base: Any) -> Any:
+    """Returns a class of requests whose outputs may be raw: the server writes them as the client has asked for."""
+
+    class InferRequest(base):  # type: ignore[misc]
+        use_binary_outputs = True
+
+    return InferRequest
+
+
+def _output(tensor: Any) -> Any:
+    """Returns the output of the worker for KServe's output."""
+    raw = getattr(tensor, "_raw_data", None)
+    data = tensor.data
+    if raw is not None and tensor.datatype == "BYTES":
+        data = _split(raw)
+    elif raw is not None:
+        data = FixedElements(tensor.datatype, memoryview(raw).cast("B"))
+    return tensor_output(tensor.name, tensor.datatype, list(tensor.shape), _sent(tensor.parameters), data)
+
+
+def _split(raw: Any) -> List[bytes]:
+    """Returns the elements of raw bytes, each of which begins with its length in 4 bytes."""
+    view = memoryview(raw).cast("B")
+    elements = []
+    offset = 0
+    while offset < len(view):
+        start = offset + 4
+        offset = start + int.from_bytes(view[offset:start], "little")
+        if offset > len(view):
+            raise ValueError("an element of a BYTES tensor exceeds its data")
+        elements.append(bytes(view[start:offset]))
+    return elements
+
+
+def _requested(response: Any, name: str) -> Any:
+    tensor = response.get_output_by_name(name)
+    if tensor is None:
+        raise MLServerError(f"Unexpected inference output '{name}' for model '{response.model_name}'", 400)
+    return tensor
+
+
+def _http_parameters(parameters: Any) -> Dict[str, Any]:
+    """Returns parameters with values of Python instead of those of gRPC."""
+    found = {}
+    for name, value in (parameters or {}).items():
+        kind = value.WhichOneof("parameter_choice") if hasattr(value, "WhichOneof") else None
+        found[name] = value if kind is None else getattr(value, kind)
+    return found
+
+
+def _sent(parameters: Any) -> Optional[Dict[str, Any]]:
+    """Returns the parameters of an output without the size of its raw bytes, which the server knows."""
+    found = _http_parameters(parameters)
+    found.pop("binary_data_size", None)
+    return found or None
+
+
+def _array_outputs(result: Any) -> List[Any]:
+    """Returns the outputs for an array, a frame, or a list."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(result, pandas.DataFrame):
+        return [_array_output(str(name), result[name].to_numpy()) for name in result.columns]
+    if isinstance(result, list) and result and all(isinstance(item, str) for item in result):
+        return [tensor_output("output-0", "BYTES", [len(result)], None, result)]
+    if isinstance(result, (list, tuple)):
+        import numpy
+
+        result = numpy.array(result)
+    if hasattr(result, "dtype") and hasattr(result, "shape") and hasattr(result, "tolist"):
+        return [_array_output("output-0", result)]
+    raise TypeError(
+        f"expected an InferResponse, its dictionary, an array, a frame or a list, got {type(result).__name__}"
+    )
+
+
+def _array_output(name: str, array: Any) -> Any:
+    from ._kserve.utils.numpy_codec import from_np_dtype
+
+    datatype = from_np_dtype(array.dtype)
+    if datatype is None:
+        raise TypeError(f"an array of {array.dtype} has no datatype")
+    return tensor_output(name, datatype, list(array.shape), None, array.tolist() if datatype == "BYTES" else array)
+
+
+def _collected(result: Any) -> Any:
+    if inspect.isgenerator(result) or hasattr(result, "__aiter__"):
+        message = "the model answers with a stream: ask for it with `infer_stream` or `generate_stream`"
+        raise MLServerError(message, 501)
+    return result
+
+
+def _with_headers(result: Any) -> Tuple[Any, Optional[Dict[str, str]]]:
+    """Returns result and headers of a model's `__call__`, which may return both."""
+    if isinstance(result, tuple) and len(result) == 2 and (result[1] is None or isinstance(result[1], dict)):
+        return result
+    return result, None
+
+
+# V1
+
+
+def _read(head: Dict[str, Any], content: Any) -> Tuple[Any, Dict[str, str], str]:
+    """Returns body and headers of a request of V1, and "predict" or "explain"."""
+    headers: Dict[str, str] = dict(head["headers"])
+    verb = "explain" if head["handler"] == "v1:explain" else "predict"
+    is_event = "ce-specversion" in headers and all(name in headers for name in _EVENT)
+    if not (is_event or _is_json(headers.get("content-type", ""))):
+        return bytes(content), headers, verb
     try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    coroutine.close()
-    raise RuntimeError("a plain method of the model returned something that waits: declare the method as `async def`")
+        body = json.loads(str(content, "utf-8"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        if is_event:
+            return bytes(content), headers, verb
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise MLServerError(f"Unrecognized request format: {reason}", 400) from None
+    return body, headers, verb
 
 
-async def _items(result: Any) -> AsyncIterator[Any]:
-    if inspect.isasyncgen(result):
-        async for item in result:
-            yield item
-    else:
-        for item in result:
-            yield item
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
 
 
-async def _bounded(items: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    size = 0
-    async for item in items:
-        chunk = _chunk(item)
-        size = _checked(size + len(chunk))
-        yield chunk
+def _is_json(content_type: str) -> bool:
+    """Returns whether a body of V1 is read as JSON: also `application/octet-stream`, as in KServe."""
+    if not content_type or content_type == "application/json":
+        return True
+    media = content_type.partition(";")[0].strip().lower()
+    return media.endswith(("/json", "+json")) or media in _JSON_TYPES
 
 
-def _bounded_plain(items: Iterator[Any]) -> Iterator[bytes]:
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=lambda value: _plain(value)
+)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value that JSON has for one of NumPy or pandas, or for a response of V2."""
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        return value.to_dict("records")
+    if hasattr(value, "to_rest"):
+        return _rest(value)
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):
+        return value.tolist()
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+
+
+def _rest(response: Any) -> Any:
+    """Returns a response of V2 as JSON; FP16 as numbers."""
+    found = {"id": response.id, "model_name": response.model_name, "model_version": response.model_version}
+    tensors = []
+    for tensor in response.outputs:
+        output = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        data = tensor.data if getattr(tensor, "_raw_data", None) is None else _output(tensor).data.root
+        tensors.append({**output, "data": data})
+    return {**found, "outputs": tensors}
+
+
+def _reply(result: Any, response_headers: Optional[Dict[str, str]]) -> Reply:
+    if isinstance(result, (bytes, bytearray, str)):
+        content = result.encode() if isinstance(result, str) else bytes(result)
+        return (200, _sent_headers(response_headers or {}, _FRAMING), content)
+    if not response_headers:
+        return (200, _JSON, to_json(result))
+    return (200, _sent_headers(response_headers, ("content-type", *_FRAMING)) + _JSON, to_json(result))
+
+
+def _sent_headers(headers: Dict[str, Any], dropped: Iterable[str]) -> Pairs:
+    """Returns headers of a response as text. Those that describe a predictor's connection or body are dropped."""
+    return [(str(name), str(value)) for name, value in headers.items() if str(name).lower() not in dropped]
+
+
+def to_json(value: Any) -> bytes:
+    """Returns compact JSON. Numbers that JSON lacks become null, as in KServe.
+
+    Raises `TypeError` for values that JSON lacks, and `ValueError` for a value that contains itself.
+    """
+    try:
+        return _encoder.encode(value).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the result has text that is not Unicode: {error}") from None
+    except RecursionError:
+        raise ValueError("the result is nested too deeply") from None
+    except ValueError as error:
+        if "Circular" in str(error):
+            raise ValueError("the result contains itself") from None
+    return _encoder.encode(jsonable(json.loads(_with_nan.encode(value)))).encode()
+
+
+_with_nan = json.JSONEncoder(default=lambda value: _plain(value))
+
+
+def _bounded(items: Iterable[Any]) -> Iterator[bytes]:
+    """Yields the parts of a streamed answer. Raises `MLServerError` if they are too long."""
     size = 0
     for item in items:
         chunk = _chunk(item)
@@ -381,239 +929,77 @@ def _checked(size: int) -> int:
 def _chunk(item: Any) -> bytes:
     if isinstance(item, str):
         return item.encode()
-    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else _to_json(item)
+    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else to_json(item)
 
 
-def _collected(chunks: List[bytes], headers: Headers) -> Reply:
-    pairs = [("content-type", "text/event-stream"), *((str(name), str(value)) for name, value in headers.items())]
-    return 200, pairs, b"".join(chunks)
+def _streamed(chunks: List[bytes], response_headers: Optional[Dict[str, str]]) -> Reply:
+    headers = _sent_headers(response_headers or {}, ("content-type", *_FRAMING))
+    return (200, [("content-type", "text/event-stream"), *headers], b"".join(chunks))
 
 
-class _KServeErrors:
-    """Turns exceptions into those whose status and message KServe's server answers with."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        if not isinstance(error, Exception) or isinstance(error, MLServerError):
-            return
-        from ._worker.failures import is_http_exception
-
-        if is_http_exception(error):
-            return
-        # A predictor's answer; only errors of our module have it.
-        passed_on = getattr(error, "http_status", None)
-        if isinstance(passed_on, int):
-            raise MLServerError(str(error), passed_on) from error
-        for base in type(error).__mro__:
-            status = _STATUSES.get(base.__name__)
-            if status is not None and _is_of_kserve(base.__module__):
-                raise MLServerError(str(error), status) from error
-        if isinstance(error, NotImplementedError):
-            raise MLServerError(str(error) or "not implemented", 501) from error
-        raise MLServerError(f"{type(error).__name__} : {error}", 500) from error
+def _failed(error: Exception) -> Reply:
+    """Returns the reply for an exception. Raises those that the server should log, with KServe's words."""
+    if is_http_exception(error):
+        headers = [(str(name), str(value)) for name, value in (getattr(error, "headers", None) or {}).items()]
+        body = to_json({"detail": jsonable(getattr(error, "detail", None))})
+        return (int(error.status_code), headers + _JSON, body)  # type: ignore[attr-defined]
+    found = translated(error)
+    if isinstance(found, MLServerError) and found.status_code != 500:
+        return (found.status_code, _JSON, to_json({"error": str(found)}))
+    # Raised, so that the server logs it.
+    if found is error:
+        raise found
+    raise found from error
 
 
-# V1
+def raise_translated(error: Exception) -> NoReturn:
+    """Raises the error with KServe's status and words for an exception of a model."""
+    found = translated(error)
+    if found is error:
+        raise error
+    raise found from error
 
 
-def _v1_payload(head: Dict[str, Any], body: Any) -> Tuple[Headers, Any]:
-    """Returns the headers and the parsed body of a request."""
-    headers: Headers = {}
-    for name, value in head["headers"]:
-        headers[name] = value
-    content_type = headers.get("content-type", "").split(";")[0].strip().lower()
-    if content_type not in _JSON_TYPES:
-        return headers, bytes(body)
+def translated(error: Exception) -> Exception:
+    """Returns the error with KServe's status and words for an exception of a model."""
+    if isinstance(error, MLServerError) or is_http_exception(error):
+        return error
+    # A predictor's answer; only errors of our module have it.
+    passed_on = getattr(error, "http_status", None)
+    if isinstance(passed_on, int):
+        return MLServerError(_text(error), passed_on)
+    for base in type(error).__mro__:
+        status = _STATUSES.get(base.__name__)
+        if status is not None and base.__module__ in ("kserve.errors", "mlserver._kserve.errors"):
+            return MLServerError(_text(error), status)
+    if isinstance(error, NotImplementedError):
+        return MLServerError(_text(error), 501)
+    return MLServerError(f"{type(error).__name__} : {_text(error)}", 500)
+
+
+def _text(error: Exception) -> str:
     try:
-        # NaN and infinities are not JSON.
-        return headers, json.loads(bytes(body), parse_constant=_refuse_constant)
-    except RecursionError:
-        raise MLServerError("Unrecognized request format: the JSON is nested too deeply", 400) from None
-    except ValueError as error:
-        raise MLServerError(f"Unrecognized request format: {error}", 400) from None
+        return str(error)
+    except Exception:
+        # KServe's InferenceError fails if its status is a number.
+        try:
+            return str(getattr(error, "reason", ""))
+        except Exception:
+            return ""
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+def _log_latency(headers: Dict[str, str], verb: str, before: float, main: float, after: float) -> None:
+    import logging
 
-
-def _v1_reply(result: Any, headers: Headers) -> Reply:
-    pairs = [(str(name), str(value)) for name, value in headers.items() if name.lower() != "content-type"]
-    if isinstance(result, (bytes, bytearray, memoryview)):
-        pairs.insert(0, ("content-type", headers.get("content-type", "application/octet-stream")))
-        return 200, pairs, bytes(result)
-    pairs.insert(0, ("content-type", "application/json"))
-    return 200, pairs, _to_json(result)
-
-
-def _default(value: Any) -> Any:
-    """Returns a value of NumPy, pandas or KServe as one of JSON."""
-    for method in ("tolist", "to_dict", "model_dump"):
-        convert = getattr(value, method, None)
-        if convert is not None:
-            return convert("records") if hasattr(value, "columns") else convert()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).decode("utf-8", "replace")
-    raise TypeError(f"the model returned a {type(value).__name__}, which is not JSON")
-
-
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_default)
-
-
-def _to_json(value: Any) -> bytes:
-    try:
-        return _encoder.encode(value).encode("utf-8", "replace")
-    except RecursionError:
-        raise MLServerError("the model's answer is nested too deeply, or contains itself", 500) from None
-    except ValueError as error:
-        if "Circular" in str(error):
-            raise MLServerError("the model's answer contains itself", 500) from None
-        # NaN and infinities become null.
-        lenient = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_default)
-        return json.dumps(jsonable(json.loads(lenient.encode(value))), separators=(",", ":")).encode("utf-8", "replace")
-
-
-# V2
-
-
-@functools.lru_cache(maxsize=None)
-def _classes() -> Tuple[Any, Any, Any]:
-    """Returns the classes of requests, inputs and requested outputs, of the package that is installed."""
-    from kserve.protocol.infer_type import (  # type: ignore[import-not-found]
-        InferInput,
-        InferRequest,
-        RequestedOutput,
-    )
-
-    class ReceivedInput(InferInput):  # type: ignore[misc]
-        """An input over a received buffer, which becomes a list only if the model asks for one."""
-
-        def __init__(self, tensor: RequestInput) -> None:
-            super().__init__(tensor.name, list(tensor.shape), _name(tensor.datatype), None, _values(tensor.parameters))
-            self._received: Optional[TensorData] = tensor.data
-
-        @property
-        def data(self) -> Any:
-            if self._received is not None:
-                self._data, self._received = self._received.root, None
-            return self._data
-
-        @data.setter
-        def data(self, value: Any) -> None:
-            self._data, self._received = value, None
-
-        def set_data_from_numpy(self, *arguments: Any, **named: Any) -> Any:
-            self._received = None
-            return super().set_data_from_numpy(*arguments, **named)
-
-        def as_numpy(self) -> Any:
-            received = self._received
-            elements = None if received is None else received.elements
-            if isinstance(elements, FixedElements) and elements.datatype != "BF16":
-                array = elements.numpy()
-                if array.size == _count(self.shape):
-                    return array.reshape(self.shape)
-            self._data = self.data
-            return super().as_numpy()
-
-        def as_string(self) -> Any:
-            self._data = self.data
-            return super().as_string()
-
-        def to_dict(self) -> Any:
-            self._data = self.data
-            return super().to_dict()
-
-    class ReceivedRequest(InferRequest):  # type: ignore[misc]
-        """A request whose outputs may always be raw: the server writes them in the form that the client has asked for."""
-
-        use_binary_outputs = True
-
-    return ReceivedRequest, ReceivedInput, RequestedOutput
-
-
-def _count(shape: Any) -> int:
-    count = 1
-    for dimension in shape:
-        count *= dimension
-    return count
-
-
-def _name(datatype: Any) -> str:
-    return str(getattr(datatype, "value", datatype))
-
-
-def _values(parameters: Any) -> Dict[str, Any]:
-    """Returns parameters as a dictionary."""
-    if parameters is None:
-        return {}
-    return {name: value for name, value in parameters.__dict__.items() if value is not None}
-
-
-def _metadata_tensor(tensor: Dict[str, Any]) -> MetadataTensor:
-    return MetadataTensor(
-        name=str(tensor["name"]), datatype=_name(tensor["datatype"]), shape=[int(size) for size in tensor["shape"]]
+    took = {"predict": 0.0, "explain": 0.0, verb: round(1000 * main, 9)}
+    logging.getLogger("kserve.trace").info(
+        "requestId: %s, preprocess_ms: %s, explain_ms: %s, predict_ms: %s, postprocess_ms: %s",
+        headers.get("x-request-id", "N.A."),
+        round(1000 * before, 9),
+        took["explain"],
+        took["predict"],
+        round(1000 * after, 9),
     )
 
 
-def _inference_response(name: str, version: Optional[str], result: Any) -> InferenceResponse:
-    """Converts what a model of KServe returns for a request of the V2 protocol."""
-    if isinstance(result, InferenceResponse):
-        return result
-    if isinstance(result, dict):
-        outputs: Any = result.get("outputs")
-        if not isinstance(outputs, list):
-            raise MLServerError("the model returned a dictionary without a list of `outputs`", 500)
-        parameters = result.get("parameters")
-        converted = [
-            _output(o.get("name"), o.get("shape"), o.get("datatype"), o.get("parameters"), o.get("data"), None)
-            for o in outputs
-        ]
-    elif hasattr(result, "outputs"):
-        parameters = result.parameters
-        converted = [
-            _output(o.name, o.shape, o.datatype, o.parameters, o.data, getattr(o, "_raw_data", None))
-            for o in result.outputs
-        ]
-    else:
-        raise MLServerError(
-            f"the model returned a {type(result).__name__} for a request of the V2 protocol, expected an InferResponse",
-            500,
-        )
-    return InferenceResponse(
-        model_name=name, model_version=version, outputs=converted, parameters=_plain_parameters(parameters) or None
-    )
-
-
-def _output(name: Any, shape: Any, datatype: Any, parameters: Any, data: Any, raw: Any) -> ResponseOutput:
-    datatype = _name(datatype)
-    shape = [int(size) for size in shape or ()]
-    values = _plain_parameters(parameters)
-    values.pop("binary_data_size", None)
-    output = ResponseOutput(name=str(name), shape=shape, datatype=datatype, data=[], parameters=values or None)
-    output.data = TensorData(_elements(output, datatype, data, raw))
-    return output
-
-
-def _elements(output: ResponseOutput, datatype: str, data: Any, raw: Any) -> Any:
-    if raw is not None:
-        return unpack(output, bytes(raw)) if datatype == "BYTES" else FixedElements(datatype, memoryview(bytes(raw)))
-    if hasattr(data, "ListFields"):
-        # Contents of a message of gRPC: the only field that is set.
-        fields = data.ListFields()
-        return list(fields[0][1]) if fields else []
-    return data if data is not None else []
-
-
-def _plain_parameters(parameters: Any) -> Dict[str, Any]:
-    """Returns the parameters of a response, which may be messages of gRPC, as a dictionary."""
-    plain = {}
-    for name, value in dict(parameters or {}).items():
-        if hasattr(value, "WhichOneof"):
-            field: Union[str, None] = value.WhichOneof("parameter_choice")
-            value = None if field is None else getattr(value, field)
-        if value is not None:
-            plain[str(name)] = value
-    return plain
+__all__ = ["KServeModel", "StreamingKServeModel", "V1Handler", "adapt", "is_kserve_class", "wrap"]

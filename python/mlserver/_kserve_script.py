@@ -333,9 +333,7 @@ class ScriptModel:
         extra: Dict[str, Any] = (parameters.extra if parameters is not None else None) or {}
         instance, predictor, give_back = take(extra["script"], extra["arguments"], extra["name"])
         try:
-            model = wrap(settings, instance)
-            if predictor is not None:
-                model._steps.predictor = predictor
+            model = wrap(settings, instance, predictor)
         except BaseException:
             give_back()
             raise

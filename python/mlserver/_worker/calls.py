@@ -163,11 +163,18 @@ class PredictCall(Call):
     #: For calls of plain functions: the thread that acquires it runs the call, or ends it as cancelled.
     _turn: Optional[threading.Lock] = None
 
+    #: What it calls, and whether that is a coroutine function.
+    _function: Callable[[Any], Any]
+    _is_async: bool
+    #: The types of results that need no check whether they must be awaited.
+    _results: Tuple[type, ...] = (InferenceResponse,)
+
     def start(self, model: LoadedModel) -> None:
         """Starts the call where the model runs."""
         self.model = model
         self.loop = model.loop
-        if model.predict_is_async or self.service.inline:
+        self._function, self._is_async = self._target(model)
+        if self._is_async or self.service.inline:
             model.loop.post(model.loop.start, self)
         else:
             self._turn = threading.Lock()
@@ -178,11 +185,11 @@ class PredictCall(Call):
         if self._awaitable is not None:
             self.enter_model(self.head.get("id"))
             return self._answer(await self._awaitable)
-        model = self.enter_model(None)
+        self.enter_model(None)
         request = self._read()
         self.begin()
-        response = model.predict(request)
-        if model.predict_is_async or inspect.isawaitable(response):
+        response = self._function(request)
+        if self._is_async or inspect.isawaitable(response):
             response = await response
         return self._answer(response)
 
@@ -194,11 +201,11 @@ class PredictCall(Call):
         final: Optional[Final] = None
         is_continued = False
         try:
-            model = self.enter_model(None)
+            self.enter_model(None)
             request = self._read()
             self.begin()
-            response = model.predict(request)
-            is_continued = not isinstance(response, InferenceResponse) and inspect.isawaitable(response)
+            response = self._function(request)
+            is_continued = type(response) not in self._results and inspect.isawaitable(response)
             if is_continued:
                 self._awaitable = response
                 self.loop.loop.call_soon_threadsafe(self.loop.start, self)
@@ -218,6 +225,9 @@ class PredictCall(Call):
             self.end(self.failed(asyncio.CancelledError()))
             self.loop.flush()
 
+    def _target(self, model: LoadedModel) -> Tuple[Callable[[Any], Any], bool]:
+        return model.predict, model.predict_is_async
+
     def _read(self) -> Any:
         request = read_request(self.head, self.tail)
         request_id_var.set(request.id)
@@ -225,6 +235,24 @@ class PredictCall(Call):
 
     def _answer(self, response: Any) -> Final:
         return answer(self.model, response)
+
+
+class V1Call(PredictCall):
+    """Runs a handler of KServe's V1, which gets the head of its frame and the body as they are."""
+
+    _results = (tuple,)
+
+    def _target(self, model: LoadedModel) -> Tuple[Callable[[Any], Any], bool]:
+        handler: Any = model.handlers[self.head["handler"]]
+        return handler.respond, handler.is_async
+
+    def _read(self) -> Any:
+        request_id_var.set(dict(self.head["headers"]).get("x-request-id"))
+        return self.head, self.tail
+
+    def _answer(self, response: Any) -> Final:
+        status, headers, body = response
+        return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
 
 
 class StreamCall(Call):
@@ -298,4 +326,4 @@ def _name(model: Optional[LoadedModel]) -> str:
     return "" if model is None else model.name
 
 
-__all__ = ["Call", "Final", "HandlerCall", "LoadCall", "PredictCall", "StreamCall", "UnloadCall"]
+__all__ = ["Call", "Final", "HandlerCall", "LoadCall", "PredictCall", "StreamCall", "UnloadCall", "V1Call"]

@@ -77,6 +77,8 @@ async def load(
         instance = _instance(parsed)
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(instance, loop, threads, is_inline)
+        if type(instance).__module__ == "mlserver._kserve_adapter":
+            instance.bind(model.run_plain)
         try:
             for handler in _handlers(instance):
                 model.handlers[handler.name] = handler
@@ -216,7 +218,7 @@ def _importing_from(folder: Optional[str]) -> Iterator[None]:
 def _instance(settings: ModelSettings) -> Any:
     """Creates an instance of the class that the settings name."""
     cls = import_class(settings)
-    if not (isinstance(cls, type) and issubclass(cls, MLModel)) and "kserve" in sys.modules:
+    if any(base.__name__ in ("BaseKServeModel", "Model") for base in getattr(cls, "__mro__", ())):
         from .._kserve_adapter import adapt, is_kserve_class
 
         if is_kserve_class(cls):

@@ -6,7 +6,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict
 
 from .. import metrics
-from .calls import Call, HandlerCall, LoadCall, PredictCall, StreamCall, UnloadCall
+from .calls import Call, HandlerCall, LoadCall, PredictCall, StreamCall, UnloadCall, V1Call
 from .connection import Connection
 from .frames import SLOTS, Buffer, FrameError, FrameKind, Header
 from .models import LoadedModel
@@ -108,7 +108,13 @@ class Service:
         self._open(call, head.get("model", -1))
 
     def _call(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
-        self._open(HandlerCall(self, header.id, head, tail), head.get("model", -1))
+        model = self.models.get(head.get("model", -1))
+        handler = None if model is None else model.handlers.get(head.get("handler", ""))
+        if model is not None and handler is not None and handler.v1 is not None:
+            call = self._calls[header.id] = V1Call(self, header.id, head, tail)
+            call.start(model)
+        else:
+            self._open(HandlerCall(self, header.id, head, tail), head.get("model", -1))
 
     def _open(self, call: Call, model: int = -1) -> None:
         self._calls[call.id] = call
