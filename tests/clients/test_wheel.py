@@ -146,3 +146,12 @@ def test_missing_framework_names_the_extra(environment, tmp_path):
     for name in models:
         install = f"{environment / 'bin/python3'} -m pip install 'mlserver[{name.replace('_', '-')}]'"
         assert found[name].endswith(f"does not have; install it there: {install}"), found[name]
+
+
+def test_wheel_has_the_features_of_releases(environment, tmp_path):
+    (tmp_path / "settings.json").write_text(json.dumps({"kafka_enabled": True, "tracing_server": "127.0.0.1:1"}))
+    command = [environment / "bin/mlserver", "doctor", tmp_path]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "without the feature" not in found.stdout + found.stderr
+    settings = run(environment / "bin/mlserver", "config", "list")
+    assert "no effect" not in settings
