@@ -24,10 +24,11 @@ pub(super) enum RequestError {
     Body(#[from] BodyError),
     #[error(transparent)]
     Read(#[from] ReadError),
+    // Boxed, so that the results of ordinary requests stay small.
     #[error(transparent)]
-    V1(#[from] V1Error),
+    V1(Box<V1Error>),
     #[error(transparent)]
-    Event(EventError),
+    Event(Box<EventError>),
 
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
@@ -47,6 +48,18 @@ pub(super) enum RequestError {
     Caller(#[from] CallerError),
     #[error(transparent)]
     RequestPanicked(#[from] RequestPanicked),
+}
+
+impl From<V1Error> for RequestError {
+    fn from(error: V1Error) -> Self {
+        Self::V1(Box::new(error))
+    }
+}
+
+impl From<EventError> for RequestError {
+    fn from(error: EventError) -> Self {
+        Self::Event(Box::new(error))
+    }
 }
 
 impl From<OverBudget> for RequestError {
@@ -73,7 +86,7 @@ impl RequestError {
             Self::Read(ReadError::ParametersTooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Event(EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Event(error) if matches!(**error, EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) => StatusCode::BAD_REQUEST,
             Self::Caller(error) => error.status(),
             Self::Inference(error) => status::of_kind(error.kind()),

@@ -6,7 +6,6 @@ use chrono::{SecondsFormat, Utc};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::errors::RequestError;
 use super::respond::{self, BodyChunks, Response};
 use crate::server::model_headers;
 use crate::settings::CloudEventVariables;
@@ -44,12 +43,12 @@ impl Event {
     /// # Errors
     ///
     /// Fails for a batch of events.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, EventError> {
+    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Box<Self>>, EventError> {
         if let Some(found) = headers.get(CONTENT_TYPE).filter(|value| value.as_bytes().len() >= STRUCTURED.len()) {
             let text = String::from_utf8_lossy(found.as_bytes());
             let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
             if essence == STRUCTURED {
-                return Ok(Some(Self { mode: EventMode::Structured, attributes: Vec::new() }));
+                return Ok(Some(Box::new(Self { mode: EventMode::Structured, attributes: Vec::new() })));
             }
             if essence.starts_with(BATCH) {
                 return Err(EventError::Batch { found: essence });
@@ -61,7 +60,8 @@ impl Event {
         let attribute = |(name, value): (&HeaderName, &HeaderValue)| {
             Some((name.as_str().strip_prefix(PREFIX)?.to_owned(), value.to_str().ok()?.to_owned()))
         };
-        Ok(Some(Self { mode: EventMode::Binary, attributes: headers.iter().filter_map(attribute).collect() }))
+        let attributes = headers.iter().filter_map(attribute).collect();
+        Ok(Some(Box::new(Self { mode: EventMode::Binary, attributes })))
     }
 
     /// Takes the data out of the body of a structured event, and its attributes into `self`. Other bodies stay as they are.
@@ -186,10 +186,4 @@ fn headers_of(attributes: &[(String, String)]) -> HeaderMap {
         Some((name, HeaderValue::try_from(value.as_str()).ok()?))
     };
     attributes.iter().filter_map(header).collect()
-}
-
-impl From<EventError> for RequestError {
-    fn from(error: EventError) -> Self {
-        Self::Event(error)
-    }
 }

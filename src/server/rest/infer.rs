@@ -143,7 +143,7 @@ pub(super) async fn read<B: RequestBody>(
     request.trace = trace;
 
     app.cloud_events.set_request_headers(&mut request, headers, &target.model);
-    Ok(ParsedRequest { target, request, binary_outputs, event: event.map(Box::new) })
+    Ok(ParsedRequest { target, request, binary_outputs, event })
 }
 
 /// Returns a random id, without the detour of `to_string` through the formatter.

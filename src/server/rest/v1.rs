@@ -124,7 +124,7 @@ async fn try_answer<B: RequestBody>(
     if let Some(event) = &mut event {
         body = event.open(body)?;
     }
-    let call = V1Call { app, verb, parts, event: event.as_ref(), trace };
+    let call = V1Call { app, verb, parts, event: event.as_deref(), trace };
     let response = match handlers {
         Some(handlers) => call.of_handler(&target, handlers, body, admission).await?,
         None => call.of_tensors(&target, body, admission).await?,
