@@ -277,7 +277,11 @@ impl AdminState {
             }
         }
         let reloaded = self.registry.versions(name).iter().any(|model| model.state.is_ready());
-        self.registry.replace(name, prepared);
+        if let Err(error) = self.registry.replace(name, prepared) {
+            // Only graphs have steps, and any of the versions may be the reason.
+            let settings = versions.last().expect("a name without versions on disk is not found");
+            return Err(self.roll_back(&versions, settings, error.into()));
+        }
         self.failures.lock().remove(name);
         for settings in &versions {
             log_loaded(settings, &self.registry, reloaded);

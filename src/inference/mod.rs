@@ -7,6 +7,7 @@ mod admission;
 mod batch;
 mod cache;
 mod queued;
+mod steps;
 mod stream;
 mod validation;
 
@@ -22,19 +23,22 @@ pub use validation::InvalidInput;
 
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{Level, debug, enabled, error};
 
-use crate::compute::ComputeError;
+use crate::compute::{ComputeError, ComputePool};
 use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{
     ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority, TensorRule,
+    TraceContext,
 };
 use admission::AdmissionSlots;
 use queued::{QueueEntry, RequestTiming};
+use steps::{StepScope, StreamProgress};
 pub use stream::StreamLimits;
 use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
@@ -144,6 +148,8 @@ impl InferenceError {
                 RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
                 RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
                 RuntimeErrorKind::Stopping => InferenceErrorKind::Stopping,
+                RuntimeErrorKind::NotFound => InferenceErrorKind::NotFound,
+                RuntimeErrorKind::Timeout => InferenceErrorKind::Timeout,
                 RuntimeErrorKind::Internal => InferenceErrorKind::Internal,
             },
         }
@@ -239,6 +245,8 @@ pub struct Inference {
     server_timing: bool,
     strict_tensors: bool,
     traces: Traces,
+    /// Reads and writes long bodies of steps.
+    compute: ComputePool,
     /// The server is ready only while this is true.
     joined: Option<Arc<AtomicBool>>,
 }
@@ -252,6 +260,8 @@ pub struct ModelTarget {
     /// When the client stops waiting. `None` if it sets no deadline.
     deadline: Option<Instant>,
     traces: Traces,
+    /// How many requests this one is a step of.
+    depth: usize,
 }
 
 impl Inference {
@@ -269,6 +279,7 @@ impl Inference {
             server_timing: false,
             strict_tensors: false,
             traces,
+            compute: ComputePool::for_this_machine(),
             joined: None,
         }
     }
@@ -312,6 +323,12 @@ impl Inference {
     #[must_use]
     pub fn with_traces(self, traces: Traces) -> Self {
         Self { traces, ..self }
+    }
+
+    /// Reads and writes long bodies of steps on a pool that others use, too.
+    #[must_use]
+    pub fn with_compute(self, compute: ComputePool) -> Self {
+        Self { compute, ..self }
     }
 
     /// Makes readiness depend on a flag, too: whether a consumer has joined its group. Its owner announces
@@ -389,7 +406,13 @@ impl Inference {
             return Err(InferenceError::Stopping);
         }
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
-        Ok(ModelTarget { model, with_version: version.is_some(), deadline: None, traces: self.traces.clone() })
+        Ok(ModelTarget {
+            model,
+            with_version: version.is_some(),
+            deadline: None,
+            traces: self.traces.clone(),
+            depth: 0,
+        })
     }
 
     /// Returns which tensors a model takes. Transports read requests by this rule.
@@ -407,7 +430,7 @@ impl Inference {
 
     /// Returns the target of a call of one of the model's own routes.
     pub fn custom_target(&self, model: Arc<RegisteredModel>) -> ModelTarget {
-        ModelTarget { model, with_version: false, deadline: None, traces: self.traces.clone() }
+        ModelTarget { model, with_version: false, deadline: None, traces: self.traces.clone(), depth: 0 }
     }
 
     /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
@@ -470,12 +493,34 @@ impl Inference {
         target: &ModelTarget,
         id: String,
         requests: impl Stream<Item = InferenceRequest> + Send + 'static,
+        admission: Admission,
+    ) -> Result<InferenceStream, InferenceError> {
+        let slot = self.streams.admit().map(Some);
+        self.open_stream(target, id, requests, admission, slot)
+    }
+
+    /// Answers a stream that is a step of another one, which has a slot for streams.
+    fn infer_step_stream(
+        &self,
+        target: &ModelTarget,
+        requests: impl Stream<Item = InferenceRequest> + Send + 'static,
+        admission: Admission,
+    ) -> Result<InferenceStream, InferenceError> {
+        self.open_stream(target, String::new(), requests, admission, Ok(None))
+    }
+
+    fn open_stream(
+        &self,
+        target: &ModelTarget,
+        id: String,
+        requests: impl Stream<Item = InferenceRequest> + Send + 'static,
         mut admission: Admission,
+        slot: Result<Option<OwnedSemaphorePermit>, InferenceError>,
     ) -> Result<InferenceStream, InferenceError> {
         let started = Instant::now();
         let model = &target.model;
         let admitted = target.runtime().and_then(|runtime| {
-            let slot = self.streams.admit()?;
+            let slot = slot?;
             self.slots.admit(&mut admission)?;
             Ok((runtime, slot))
         });
@@ -494,7 +539,9 @@ impl Inference {
         }
         let idle = IdleTimer::new(self.stream_idle_timeout());
         let requests = idle.note_requests(requests);
-        let responses = Arc::clone(runtime).predict_stream(requests);
+        let of_request = (Priority::default(), None);
+        let steps = self.steps(target, runtime.as_ref(), &mut admission, of_request, target.deadline);
+        let responses = Arc::clone(runtime).predict_stream(requests, Arc::new(StreamProgress(steps)));
         let source = StreamSource::new(responses, admission, slot);
         Ok(Box::pin(StreamedResponses::new(target.clone(), id, source, invalid, idle)))
     }
@@ -515,7 +562,7 @@ impl Inference {
     ) -> Result<CustomReply, InferenceError> {
         let model = &target.model;
         let reply = async {
-            if self.is_stopping() {
+            if self.is_stopping() && target.depth == 0 {
                 return Err(InferenceError::Stopping);
             }
             let ModelState::Ready(runtime) = &model.state else {
@@ -524,8 +571,11 @@ impl Inference {
             self.slots.admit(admission)?;
             let entry =
                 QueueEntry { bytes: call.body.len(), priority: Priority::default(), trace: None, counted: false };
+            let of_request = (Priority::default(), None);
+            let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
+            let steps = self.steps(target, runtime.as_ref(), admission, of_request, deadline);
             let work = |progress| runtime.call(route, call, progress);
-            let (reply, _) = queued::run(target, entry, admission, work).await?;
+            let (reply, _) = queued::run(target, entry, admission, steps, work).await?;
             admission.reservation.grow(reply.body.len())?;
             Ok(reply)
         };
@@ -578,16 +628,18 @@ impl Inference {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
         }
         self.slots.admit(admission)?;
+        let of_request = (request.priority, request.trace);
         match &self.cache {
             Some(cache) if target.model.cached => {
                 let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
                 // The computation may outlive this caller, and so holds the bytes of its response itself.
                 let mut own = admission.nested();
+                let steps = self.steps(target, runtime.as_ref(), &mut own, of_request, None);
                 let timing = Arc::new(OnceLock::new());
                 let predicted = Arc::clone(&timing);
                 let work = |request| async move {
                     let (response, timing) =
-                        queued::predict(&owned_target, runtime.as_ref(), request, &mut own).await?;
+                        queued::predict(&owned_target, runtime.as_ref(), request, &mut own, steps).await?;
                     // The prediction runs once.
                     let _ = predicted.set(timing);
                     Ok(response)
@@ -598,8 +650,25 @@ impl Inference {
                 // A response from the cache has not waited for a prediction of its own.
                 Ok((result?, timing.get().copied().unwrap_or_default()))
             }
-            _ => queued::predict(target, runtime.as_ref(), request, admission).await,
+            _ => {
+                let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
+                let steps = self.steps(target, runtime.as_ref(), admission, of_request, deadline);
+                queued::predict(target, runtime.as_ref(), request, admission, steps).await
+            }
         }
+    }
+
+    /// Returns what answers the steps of a request. `None` for models without steps.
+    fn steps(
+        &self,
+        target: &ModelTarget,
+        runtime: &dyn Runtime,
+        admission: &mut Admission,
+        of_request: (Priority, Option<TraceContext>),
+        deadline: Option<Instant>,
+    ) -> Option<Arc<StepScope>> {
+        let has_steps = !runtime.description().steps.is_empty();
+        has_steps.then(|| StepScope::new(self, target, admission, of_request, deadline))
     }
 }
 

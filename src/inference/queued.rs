@@ -6,9 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::steps::StepScope;
 use super::{Admission, InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
-use crate::runtimes::{BoxFuture, Progress, Runtime, RuntimeError};
+use crate::runtimes::{BoxFuture, Progress, Runtime, RuntimeError, Steps};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
 use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
@@ -29,6 +30,8 @@ struct QueuedRequest {
     response: Mutex<ByteReservation>,
     /// Whether the metrics of inference count it.
     counted: bool,
+    /// Answers its steps. `None` for models without steps.
+    steps: Option<Arc<StepScope>>,
 }
 
 /// What the queue of a model has to know of a request.
@@ -74,7 +77,12 @@ pub(super) struct RequestTiming {
 }
 
 impl QueuedRequest {
-    fn enter(target: &ModelTarget, entry: QueueEntry, response: ByteReservation) -> Result<QueueGuard, QueueFull> {
+    fn enter(
+        target: &ModelTarget,
+        entry: QueueEntry,
+        response: ByteReservation,
+        steps: Option<Arc<StepScope>>,
+    ) -> Result<QueueGuard, QueueFull> {
         let QueueEntry { bytes, priority, trace, counted } = entry;
         target.model.queue.enter(bytes, priority)?;
         let stage = Mutex::new(RequestStage::Waiting { since: Instant::now(), before: Duration::ZERO });
@@ -89,6 +97,7 @@ impl QueuedRequest {
             batch: OnceLock::new(),
             response: Mutex::new(response),
             counted,
+            steps,
         };
         if let Some(metrics) = request.metrics() {
             metrics.enter_queue();
@@ -152,6 +161,10 @@ impl Progress for QueuedRequest {
         // A request joins at most one batch.
         let _ = self.batch.set(batch);
     }
+
+    fn steps(&self) -> Option<Arc<dyn Steps>> {
+        self.steps.clone().map(|scope| scope as Arc<dyn Steps>)
+    }
 }
 
 impl Drop for QueueGuard {
@@ -181,9 +194,10 @@ pub(super) async fn predict(
     runtime: &dyn Runtime,
     request: InferenceRequest,
     admission: &mut Admission,
+    steps: Option<Arc<StepScope>>,
 ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
     let entry = QueueEntry::of(&request);
-    run(target, entry, admission, |progress| runtime.predict(request, progress)).await
+    run(target, entry, admission, steps, |progress| runtime.predict(request, progress)).await
 }
 
 /// Queues work for a model and does it, within the timeouts of the model's settings.
@@ -195,9 +209,10 @@ pub(super) async fn run<'a, T>(
     target: &ModelTarget,
     entry: QueueEntry,
     admission: &mut Admission,
+    steps: Option<Arc<StepScope>>,
     work: impl FnOnce(Arc<dyn Progress>) -> BoxFuture<'a, Result<T, RuntimeError>>,
 ) -> Result<(T, RequestTiming), InferenceError> {
-    let guard = QueuedRequest::enter(target, entry, admission.reservation.sibling())?;
+    let guard = QueuedRequest::enter(target, entry, admission.reservation.sibling(), steps)?;
     let work = work(Arc::clone(&guard.0) as Arc<dyn Progress>);
     // If the response is ready at the first poll, `overdue` is not polled, and sets no timer.
     let response = tokio::select! {
@@ -313,7 +328,7 @@ mod tests {
             })
         }
 
-        fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+        fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
             drop(requests);
             Box::pin(futures_util::stream::empty())
         }

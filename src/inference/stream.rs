@@ -108,11 +108,16 @@ impl IdleTimer {
 pub(super) struct StreamSource {
     responses: ResponseStream,
     _admission: Admission,
-    _slot: OwnedSemaphorePermit,
+    /// `None` for a step of another stream, which has one.
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
 impl StreamSource {
-    pub(super) const fn new(responses: ResponseStream, admission: Admission, slot: OwnedSemaphorePermit) -> Self {
+    pub(super) const fn new(
+        responses: ResponseStream,
+        admission: Admission,
+        slot: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         Self { responses, _admission: admission, _slot: slot }
     }
 }

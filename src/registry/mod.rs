@@ -8,9 +8,11 @@ mod budget;
 mod loader;
 mod queue;
 mod routes;
+mod steps;
 mod warm_up;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -36,6 +38,7 @@ pub use budget::{BudgetLoader, TooLarge, artifact_size};
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
 pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};
+pub use steps::{RegistryDirectory, StepsError};
 pub use warm_up::SampleError;
 
 use routes::CustomRoutes;
@@ -68,6 +71,9 @@ pub enum LoadError {
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// All callers were cancelled before there was room for the model.
+    /// The steps of the model lead back to it, or too deep.
+    #[error(transparent)]
+    Steps(#[from] StepsError),
     #[error("the load was cancelled: no request waits for the model")]
     Cancelled,
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
@@ -458,10 +464,15 @@ impl Registry {
 
     /// Replaces all versions of `name` with the prepared models, in one step. Requests that hold a replaced version finish with
     /// it.
-    pub fn replace(&self, name: &str, prepared: Vec<PreparedModel>) {
-        self.edit(name, |versions| {
+    ///
+    /// # Errors
+    ///
+    /// Fails without a change if the steps of a model would lead back to it.
+    pub fn replace(&self, name: &str, prepared: Vec<PreparedModel>) -> Result<(), StepsError> {
+        let replace = |versions: &mut ByVersion| {
             *versions = prepared.into_iter().map(|prepared| self.ready(prepared)).collect();
-        });
+        };
+        self.try_edit(name, replace, |snapshot| steps::check(snapshot, name))
     }
 
     /// Removes all versions of a name and returns whether there were any. Requests that hold one finish with it; the last of
@@ -478,16 +489,21 @@ impl Registry {
     pub async fn load(&self, settings: ModelSettings) -> Result<Arc<RegisteredModel>, LoadError> {
         self.announce(&settings);
         match self.prepare(settings.clone()).await {
-            Ok(prepared) => Ok(self.edit(&settings.name, |versions| {
-                let (version, model) = self.ready(prepared);
-                versions.insert(version, Arc::clone(&model));
-                model
-            })),
-            Err(error) => {
-                self.fail(&settings, chain(&error));
-                Err(error)
-            }
+            Ok(prepared) => self.add(prepared).map_err(LoadError::from),
+            Err(error) => Err(error),
         }
+        .inspect_err(|error| self.fail(&settings, chain(error)))
+    }
+
+    /// Adds one prepared version, or replaces it.
+    fn add(&self, prepared: PreparedModel) -> Result<Arc<RegisteredModel>, StepsError> {
+        let name = prepared.settings.name.clone();
+        let add = |versions: &mut ByVersion| {
+            let (version, model) = self.ready(prepared);
+            versions.insert(version, Arc::clone(&model));
+            model
+        };
+        self.try_edit(&name, add, |snapshot| steps::check(snapshot, &name))
     }
 
     /// Lists a required model as failed, unless it is ready.
@@ -543,11 +559,32 @@ impl Registry {
 
     /// Changes the versions of a name, in a new snapshot. Metrics of removed versions are removed as well.
     fn edit<T>(&self, name: &str, change: impl FnOnce(&mut ByVersion) -> T) -> T {
+        match self.try_edit(name, change, |_| Ok::<(), Infallible>(())) {
+            Ok(result) => result,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Does the same, unless `check` rejects the new snapshot.
+    fn try_edit<T, E>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut ByVersion) -> T,
+        check: impl FnOnce(&Snapshot) -> Result<(), E>,
+    ) -> Result<T, E> {
         let edit = self.shared.edit.lock();
         let mut snapshot = Snapshot::clone(&self.shared.snapshot.load());
         let before = snapshot.versions(name).map(|versions| versions.all.clone()).unwrap_or_default();
         let mut after = before.clone();
         let result = change(&mut after);
+        let is_removed = after.is_empty();
+        let part = Arc::make_mut(&mut snapshot.parts[Snapshot::part_index(name)]);
+        if is_removed {
+            part.remove(name);
+        } else {
+            part.insert(name.to_owned(), Arc::new(after.clone().into()));
+        }
+        check(&snapshot)?;
         for (version, model) in &before {
             if version.is_some() && !after.contains_key(version) {
                 model.metrics.retire();
@@ -555,15 +592,11 @@ impl Registry {
             }
         }
         let has_routes = before.values().chain(after.values()).any(|model| !routes::routes_of(model).is_empty());
-        let part = Arc::make_mut(&mut snapshot.parts[Snapshot::part_index(name)]);
-        if after.is_empty() {
+        if is_removed {
             for model in before.values() {
                 model.metrics_as_default.retire();
             }
             self.shared.metrics.forget_model(name, None);
-            part.remove(name);
-        } else {
-            part.insert(name.to_owned(), Arc::new(after.into()));
         }
         if has_routes {
             snapshot.routes = Arc::new(CustomRoutes::of(snapshot.all().map(Arc::as_ref)));
@@ -571,7 +604,7 @@ impl Registry {
         self.shared.snapshot.store(Arc::new(snapshot));
         drop(edit);
         self.announce_change();
-        result
+        Ok(result)
     }
 }
 

@@ -45,8 +45,12 @@ pub enum RuntimeErrorKind {
     WorkerLost,
     /// No process can answer the request, or the model is not in memory and cannot be loaded.
     Unavailable,
-    /// Too many requests wait for a thread.
+    /// Too many requests wait for a thread, or a step was rejected because of overload.
     Overloaded,
+    /// The server has no such model, which this one asks.
+    NotFound,
+    /// A step was not answered in time.
+    Timeout,
     /// The server is shutting down.
     Stopping,
     /// A bug of the server.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::{BoxFuture, OutputError, Predictor, RequestStream, ResponseStream, RuntimeError, ready};
+use super::{BoxFuture, OutputError, Predictor, Progress, RequestStream, ResponseStream, RuntimeError, ready};
 use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor, short};
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Predictor for Identity {
         inputs.map(Tensor::byte_len).sum()
     }
 
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         Box::pin(requests.map(answer))
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     #[tokio::test]
     async fn identity_stream_answers_every_message() {
         let requests = stream::iter([request(&["a"]), request(&["c"]), request(&["b"])]);
-        let answers: Vec<_> = Arc::new(Identity).predict_stream(Box::pin(requests)).collect().await;
+        let answers: Vec<_> = Arc::new(Identity).predict_stream(Box::pin(requests), Arc::new(())).collect().await;
         assert_eq!(answers.len(), 3);
         assert_eq!(answers[0].as_ref().unwrap().outputs[0].name, "a");
         assert!(answers[1].is_err());

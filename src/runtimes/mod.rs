@@ -14,6 +14,7 @@ mod progress;
 pub mod python;
 mod row_sizes;
 mod sklearn;
+mod steps;
 mod trees;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use error::{FamilyError, LoadError, RuntimeError, RuntimeErrorKind};
 pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use predictor::Predictor;
 pub use progress::Progress;
+pub use steps::{ListedModel, MAX_STEP_DEPTH, ModelDirectory, StepModel, Steps};
 
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -84,8 +86,8 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     ///
     /// The next response is computed when the stream is polled, which is how backpressure reaches the model. Dropping the
     /// stream cancels the work, as when a client disconnects. Models that do not stream [answer the first request](answer_first), as
-    /// the original does.
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream;
+    /// the original does. `progress` leads to the steps of the stream.
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream;
 
     /// Answers a call of one of the routes, or handlers of the V1 protocol, in the description; `route` is its index. Dropping the future cancels the call.
     fn call(
@@ -114,6 +116,8 @@ pub struct Description {
     pub routes: Vec<CustomRoute>,
     /// Where [`Runtime::call`] takes bodies of KServe's V1 protocol. `None` for models that only take tensors.
     pub v1: Option<V1Handlers>,
+    /// The models that it asks to answer a request. The server rejects a model whose steps lead back to it.
+    pub steps: Vec<StepModel>,
 }
 
 impl Description {
@@ -132,6 +136,7 @@ impl Description {
             metadata: None,
             routes: Vec::new(),
             v1: None,
+            steps: Vec::new(),
         }
     }
 }
@@ -162,10 +167,14 @@ impl RuntimeStatus {
 }
 
 /// Answers the first request of a stream, and no other.
-fn answer_first<R: Runtime + ?Sized>(runtime: Arc<R>, mut requests: RequestStream) -> ResponseStream {
+fn answer_first<R: Runtime + ?Sized>(
+    runtime: Arc<R>,
+    mut requests: RequestStream,
+    progress: Arc<dyn Progress>,
+) -> ResponseStream {
     Box::pin(stream::once(async move {
         match requests.next().await {
-            Some(request) => runtime.predict(request, Arc::new(())).await,
+            Some(request) => runtime.predict(request, progress).await,
             None => Err(RuntimeError::no_request()),
         }
     }))

@@ -61,11 +61,11 @@ pub trait Predictor: fmt::Debug + Send + Sync + 'static {
     }
 
     /// See [`Runtime::predict_stream`].
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream
     where
         Self: Sized,
     {
-        answer_first(self, requests)
+        answer_first(self, requests, progress)
     }
 }
 
@@ -94,8 +94,8 @@ impl<P: Predictor> Runtime for P {
         Predictor::predict_with(self, request, progress)
     }
 
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        Predictor::predict_stream(self, requests)
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
+        Predictor::predict_stream(self, requests, progress)
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

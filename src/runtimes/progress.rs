@@ -1,8 +1,9 @@
-//! Reports when a prediction begins.
+//! The request behind a prediction: hears when the prediction begins, and answers its steps.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::RuntimeError;
+use super::{RuntimeError, Steps};
 use crate::types::TraceContext;
 
 /// Receives the progress of a request.
@@ -25,9 +26,14 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
 
     /// The request is in a batch, which has a span of its own.
     fn joined(&self, _batch: TraceContext) {}
+
+    /// Returns what answers the steps of the request. `None` unless the model's description lists steps.
+    fn steps(&self) -> Option<Arc<dyn Steps>> {
+        None
+    }
 }
 
-/// Ignores the progress.
+/// Ignores the progress, and has no steps: for predictions without a request.
 impl Progress for () {
     fn begin(&self) {}
 

@@ -78,6 +78,7 @@ pub(super) async fn start(
         .with_stream_limits(streams)
         .with_server_timing(settings.server_timing)
         .with_strict_tensors(settings.strict_tensors)
+        .with_compute(compute.clone())
         .with_traces(traces);
     let joined = Arc::new(AtomicBool::new(false));
     if settings.kafka_enabled && settings.kafka_readiness {

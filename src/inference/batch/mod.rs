@@ -27,7 +27,7 @@ use tracing::{debug, info};
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
-    RuntimeStatus,
+    RuntimeStatus, Steps,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::spawn_supervised;
@@ -142,8 +142,8 @@ impl Runtime for Batched {
         Box::pin(self.batcher.predict(request, progress))
     }
 
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        Arc::clone(&self.batcher.runtime).predict_stream(requests)
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
+        Arc::clone(&self.batcher.runtime).predict_stream(requests, progress)
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -397,6 +397,12 @@ impl Progress for BatchProgress {
         for progress in &self.members {
             progress.joined(batch);
         }
+    }
+
+    /// Returns those of the member that waits longest, so that the deadline of one does not end the others.
+    fn steps(&self) -> Option<Arc<dyn Steps>> {
+        let steps = self.members.iter().filter_map(|progress| progress.steps());
+        steps.max_by_key(|steps| steps.deadline().map_or((true, None), |deadline| (false, Some(deadline))))
     }
 }
 

@@ -466,10 +466,10 @@ impl Runtime for OnDemand {
         })
     }
 
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
         let opened = async move {
             let lease = self.model.lease().await?;
-            let responses = Arc::clone(lease.runtime()?).predict_stream(requests);
+            let responses = Arc::clone(lease.runtime()?).predict_stream(requests, progress);
             Ok::<_, RuntimeError>((lease, responses))
         };
         Box::pin(stream::once(opened).flat_map(|opened| {

@@ -190,7 +190,7 @@ async fn budget_streams_keep_model_in_memory() {
     let loader = loader(&world, 10);
     let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     let requests: RequestStream = Box::pin(stream::iter([request("s")]));
-    let mut answers = Arc::clone(&a).predict_stream(requests);
+    let mut answers = Arc::clone(&a).predict_stream(requests, Arc::new(()));
     answers.next().await.unwrap().unwrap();
     let mut other = b.predict(request("x"), Arc::new(()));
     assert!(tokio::time::timeout(Duration::from_mins(1), &mut other).await.is_err());
@@ -228,7 +228,7 @@ impl Runtime for SlowToLeave {
         Box::pin(std::future::ready(Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })))
     }
 
-    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         Box::pin(stream::empty())
     }
 

@@ -67,6 +67,9 @@ pub(super) struct LoadedHead {
     pub(super) own_loop: bool,
     #[serde(default)]
     pub(super) handlers: Vec<HandlerInfo>,
+    /// The models that it asks with `ask` frames.
+    #[serde(default)]
+    pub(super) steps: Vec<String>,
     pub(super) metadata: ModelMetadata,
 }
 

@@ -16,7 +16,7 @@ use super::{CallError, PythonLoadError};
 use crate::compute::ComputePool;
 use crate::runtimes::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
-    RuntimeStatus, answer_first, ready,
+    RuntimeStatus, StepModel, answer_first, ready,
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::limit::LogLimiter;
@@ -97,6 +97,7 @@ pub(super) async fn load(
             metadata: Some(loaded.metadata),
             routes: Vec::new(),
             v1: v1_handlers(&loaded.handlers),
+            steps: loaded.steps.into_iter().map(StepModel::new).collect(),
         },
         handlers: loaded.handlers,
         loaded: loaded.ready,
@@ -274,8 +275,8 @@ impl Runtime for PythonModel {
         })
     }
 
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        if self.streams { AnswerStream::open(self, requests) } else { answer_first(self, requests) }
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
+        if self.streams { AnswerStream::open(self, requests, progress) } else { answer_first(self, requests, progress) }
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

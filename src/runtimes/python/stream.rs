@@ -10,7 +10,7 @@ use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, CreditHead, StreamHead};
 use super::model::{PythonModel, inconsistent, invalid_response, too_long};
 use super::pool::OpenCall;
-use crate::runtimes::{RequestStream, ResponseStream, RuntimeError};
+use crate::runtimes::{Progress, RequestStream, ResponseStream, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// How many answers the model may produce ahead of the reader.
@@ -32,13 +32,17 @@ pub(super) struct AnswerStream {
 
 impl AnswerStream {
     /// Opens a stream of `model`, and returns its answers to `requests`.
-    pub(super) fn open(model: Arc<PythonModel>, mut requests: RequestStream) -> ResponseStream {
+    pub(super) fn open(
+        model: Arc<PythonModel>,
+        mut requests: RequestStream,
+        progress: Arc<dyn Progress>,
+    ) -> ResponseStream {
         let opened = async move {
             let first = requests.next().await.ok_or_else(RuntimeError::no_request)?;
             model.check_ready()?;
             let head = StreamHead { model: model.number, request: &first.id, credit: AHEAD };
             let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(too_long)?;
-            let (call, frames) = model.pool.open(model.number, first.priority, frame)?;
+            let (call, frames) = model.pool.open(model.number, first.priority, frame, progress)?;
             let id = first.id.clone();
             Ok::<_, RuntimeError>(Self {
                 model,

@@ -79,6 +79,12 @@ impl Traces {
         Some(span)
     }
 
+    /// Starts the span of a step, as a child of the span `of` of its request.
+    pub fn step(&self, of: Option<TraceContext>, name: impl FnOnce() -> String) -> Option<Span> {
+        let Exporting { tracer, .. } = &**self.0.as_ref()?;
+        Some(Span(SpanBuilder::from_name(name()).start_with_context(tracer, &within(of?, false))))
+    }
+
     /// Records a phase of a request as a child of the span `of`.
     pub fn record_phase(&self, of: Option<TraceContext>, phase: RequestPhase) {
         let (Some(exporting), Some(of)) = (&self.0, of) else { return };

@@ -74,10 +74,11 @@ impl Pool {
         model: ModelNumber,
         priority: Priority,
         frame: OutgoingFrame,
+        progress: Arc<dyn Progress>,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
         let target = CallTarget { model, plain: false, priority };
-        Ok((self.submit(target, frame, ReplySender::Many(reply), Arc::new(()))?, answers))
+        Ok((self.submit(target, frame, ReplySender::Many(reply), progress)?, answers))
     }
 
     fn submit(

@@ -1,0 +1,455 @@
+//! The steps of a request: requests to other models, within its admission and its deadline.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{Admission, Inference, InferenceError, InferenceErrorKind, ModelTarget};
+use crate::runtimes::{
+    BoxFuture, MAX_STEP_DEPTH, Progress, RequestStream, ResponseStream, RuntimeError, RuntimeErrorKind, StepModel,
+    Steps,
+};
+use crate::telemetry::traces::Span;
+use crate::types::json::{NonFinite, read_v1_request, write_v1_response};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
+
+/// From how many bytes on a body is read or written on the compute pool: about a tenth of a millisecond of work.
+const LONG_BODY: usize = 64 << 10;
+
+/// Answers the steps of one request.
+#[derive(Debug)]
+pub(super) struct StepScope {
+    inference: Inference,
+    /// Shares the slot of the request. Holds the bytes of all responses of its steps until the request ends.
+    admission: Mutex<Admission>,
+    deadline: Option<Instant>,
+    priority: Priority,
+    trace: Option<TraceContext>,
+    /// How many requests this one is a step of, itself included.
+    depth: usize,
+}
+
+impl StepScope {
+    /// Creates the scope of a request to `target`.
+    pub(super) fn new(
+        inference: &Inference,
+        target: &ModelTarget,
+        admission: &mut Admission,
+        (priority, trace): (Priority, Option<TraceContext>),
+        deadline: Option<Instant>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            inference: inference.clone(),
+            admission: Mutex::new(admission.nested()),
+            deadline,
+            priority,
+            trace,
+            depth: target.depth + 1,
+        })
+    }
+
+    fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
+        if self.depth >= MAX_STEP_DEPTH {
+            let reason = format!("models that ask other models are nested more than {MAX_STEP_DEPTH} levels deep");
+            return Err(RuntimeError::exception(reason));
+        }
+        // Requests in flight finish during a shutdown, so their steps are not rejected.
+        let registry = self.inference.registry();
+        let found = registry.find(&model.name, model.version.as_deref()).map_err(InferenceError::from);
+        Ok(ModelTarget {
+            model: found.map_err(step_error)?,
+            with_version: model.version.is_some(),
+            deadline: self.deadline,
+            traces: self.inference.traces().clone(),
+            depth: self.depth,
+        })
+    }
+
+    fn admission(&self) -> Admission {
+        self.admission.lock().nested()
+    }
+
+    /// Keeps the bytes of a response that a later step may still use.
+    fn keep(&self, mut admission: Admission) {
+        self.admission.lock().reservation.merge(std::mem::take(&mut admission.reservation));
+    }
+
+    fn span(&self, model: &StepModel) -> Option<Span> {
+        self.inference.traces().step(self.trace, || format!("step {model}"))
+    }
+
+    fn prepare(&self, request: &mut InferenceRequest, span: Option<&Span>) {
+        request.priority = self.priority;
+        request.trace = span.map(Span::context);
+    }
+
+    async fn answer_v1(
+        &self,
+        target: &ModelTarget,
+        headers: HeaderMap,
+        body: Bytes,
+        span: Option<&Span>,
+        admission: &mut Admission,
+    ) -> Result<CustomReply, RuntimeError> {
+        let (inference, model) = (&self.inference, &target.model);
+        if let Some(handlers) = model.v1_handlers() {
+            let path = format!("/v1/models/{}:predict", model.name);
+            let (parameters, query) = (Vec::new(), String::new());
+            let call = CustomCall { method: Method::POST, path, parameters, query, headers, body };
+            return inference.call_as_request(target, handlers.predict, call, admission).await.map_err(step_error);
+        }
+        let rule = inference.tensor_rule(model);
+        let declared = Arc::clone(model);
+        let is_long = body.len() >= LONG_BODY;
+        let read = move || read_v1_request(&body, &declared.metadata.inputs, rule);
+        let read = if is_long { inference.compute.run_at(self.priority, read).await? } else { read() };
+        let mut request = read.map_err(RuntimeError::invalid_request)?;
+        self.prepare(&mut request, span);
+        request.headers = headers;
+        let response = inference.infer(target, request, admission).await.map_err(step_error)?;
+        let is_long = response.outputs.iter().map(crate::types::Tensor::byte_len).sum::<usize>() >= LONG_BODY;
+        let write = move || write_v1_response(&response, NonFinite::Null);
+        let written = if is_long { inference.compute.run_at(self.priority, write).await? } else { write() };
+        let body = Bytes::from(written.map_err(|error| RuntimeError::exception(error.to_string()))?);
+        let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))].into_iter().collect();
+        Ok(CustomReply { status: StatusCode::OK, headers, body })
+    }
+}
+
+impl Steps for StepScope {
+    fn infer(
+        self: Arc<Self>,
+        model: StepModel,
+        mut request: InferenceRequest,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            let target = self.target(&model)?;
+            let mut admission = self.admission();
+            let mut span = self.span(&model);
+            self.prepare(&mut request, span.as_ref());
+            let result = self.inference.infer(&target, request, &mut admission).await;
+            if result.is_err()
+                && let Some(span) = &mut span
+            {
+                span.fail();
+            }
+            self.keep(admission);
+            result.map_err(step_error)
+        })
+    }
+
+    fn infer_stream(self: Arc<Self>, model: StepModel, requests: RequestStream) -> ResponseStream {
+        let opened = async move {
+            let target = self.target(&model)?;
+            let admission = self.admission();
+            let span = self.span(&model);
+            let scope = Arc::clone(&self);
+            let trace = span.as_ref().map(Span::context);
+            let requests = requests.map(move |mut request| {
+                (request.priority, request.trace) = (scope.priority, trace);
+                request
+            });
+            let responses = self.inference.infer_step_stream(&target, requests, admission).map_err(step_error)?;
+            // The span ends with the stream.
+            let mut span = span;
+            Ok::<_, RuntimeError>(responses.map(move |response| {
+                response.map_err(|error| {
+                    if let Some(span) = &mut span {
+                        span.fail();
+                    }
+                    step_error(error)
+                })
+            }))
+        };
+        let responses = opened.map(|opened| match opened {
+            Ok(responses) => responses.left_stream(),
+            Err(error) => stream::iter([Err(error)]).right_stream(),
+        });
+        Box::pin(responses.flatten_stream())
+    }
+
+    fn predict_v1(
+        self: Arc<Self>,
+        model: StepModel,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<CustomReply, RuntimeError>> {
+        Box::pin(async move {
+            let target = self.target(&model)?;
+            let mut admission = self.admission();
+            let mut span = self.span(&model);
+            let result = self.answer_v1(&target, headers, body, span.as_ref(), &mut admission).await;
+            if result.is_err()
+                && let Some(span) = &mut span
+            {
+                span.fail();
+            }
+            self.keep(admission);
+            result
+        })
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn reports_timing(&self) -> bool {
+        self.inference.server_timing
+    }
+}
+
+/// Returns the error of a step as that of the model that asked it, with the same kind. The step has logged it.
+pub(super) fn step_error(error: InferenceError) -> RuntimeError {
+    let kind = match error.kind() {
+        InferenceErrorKind::NotFound => RuntimeErrorKind::NotFound,
+        InferenceErrorKind::NotReady => RuntimeErrorKind::NotReady,
+        InferenceErrorKind::BadRequest => RuntimeErrorKind::InvalidRequest,
+        InferenceErrorKind::BadRepository | InferenceErrorKind::LoadFailed => RuntimeErrorKind::Unavailable,
+        InferenceErrorKind::TooLarge => RuntimeErrorKind::TooLarge,
+        InferenceErrorKind::Overloaded => RuntimeErrorKind::Overloaded,
+        InferenceErrorKind::Timeout => RuntimeErrorKind::Timeout,
+        InferenceErrorKind::Stopping => RuntimeErrorKind::Stopping,
+        InferenceErrorKind::Model { status } => RuntimeErrorKind::Rejected { status },
+        InferenceErrorKind::ModelFailed => RuntimeErrorKind::Exception,
+        InferenceErrorKind::WorkerLost => RuntimeErrorKind::WorkerLost,
+        InferenceErrorKind::Internal => RuntimeErrorKind::Internal,
+    };
+    RuntimeError::new(kind, error).logged()
+}
+
+/// Leads a stream to its steps; its progress is not reported.
+#[derive(Debug)]
+pub(super) struct StreamProgress(pub(super) Option<Arc<StepScope>>);
+
+impl Progress for StreamProgress {
+    fn begin(&self) {}
+
+    fn reserve(&self, _: usize) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    fn wait_again(&self) {}
+
+    fn steps(&self) -> Option<Arc<dyn Steps>> {
+        self.0.clone().map(|scope| scope as Arc<dyn Steps>)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{LoadError, Loader, Registry};
+    use crate::runtimes::{Description, Runtime, RuntimeStatus};
+    use crate::settings::ModelSettings;
+    use crate::telemetry::inference::InferenceMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::Tensor;
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    /// Asks the models in `parameters.extra.steps` at the same time, and joins their answers. Without steps, it answers with its inputs,
+    /// after `delay` milliseconds.
+    #[derive(Debug)]
+    struct Asks {
+        description: Description,
+        delay: Option<Duration>,
+    }
+
+    impl Runtime for Asks {
+        fn description(&self) -> &Description {
+            &self.description
+        }
+
+        fn status(&self) -> RuntimeStatus {
+            RuntimeStatus::AVAILABLE
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+
+        fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn predict(
+            &self,
+            request: InferenceRequest,
+            progress: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+            Box::pin(async move {
+                progress.begin();
+                if let Some(delay) = self.delay {
+                    tokio::time::sleep(delay).await;
+                }
+                let Some(steps) = progress.steps() else {
+                    return Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() });
+                };
+                let answers = self.description.steps.iter().map(|model| {
+                    let inputs = request.inputs.clone();
+                    Arc::clone(&steps).infer(model.clone(), InferenceRequest { inputs, ..InferenceRequest::default() })
+                });
+                let answers = futures_util::future::try_join_all(answers).await?;
+                let outputs = answers.into_iter().flat_map(|answer| answer.outputs).collect();
+                Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
+            })
+        }
+
+        fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
+            match (progress.steps(), self.description.steps.first()) {
+                (Some(steps), Some(first)) => steps.infer_stream(first.clone(), requests),
+                _ => {
+                    Box::pin(requests.map(|request| {
+                        Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
+                    }))
+                }
+            }
+        }
+
+        fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn call(
+            &self,
+            route: usize,
+            _: CustomCall,
+            _: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+            Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
+        }
+    }
+
+    #[derive(Debug)]
+    struct AskingLoader;
+
+    impl Loader for AskingLoader {
+        fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+            let extra = &settings.parameters.extra;
+            let names = extra.get("steps").and_then(|steps| steps.as_array()).into_iter().flatten();
+            let steps = names.filter_map(|name| name.as_str()).map(StepModel::new).collect();
+            let delay = extra.get("delay").and_then(serde_json::Value::as_u64).map(Duration::from_millis);
+            let runtime = Asks { description: Description { steps, ..Description::native() }, delay };
+            Box::pin(std::future::ready(Ok(Arc::new(runtime) as Arc<dyn Runtime>)))
+        }
+    }
+
+    fn settings(name: &str, steps: &[&str], delay: Option<u64>) -> ModelSettings {
+        let mut settings = ModelSettings::new(name, "tests.Asks");
+        settings.parameters.extra.insert("steps".to_owned(), steps.into());
+        if let Some(delay) = delay {
+            settings.parameters.extra.insert("delay".to_owned(), delay.into());
+        }
+        settings
+    }
+
+    async fn serve(max_in_flight: usize, models: &[(&str, &[&str], Option<u64>)]) -> Inference {
+        let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
+        let registry = Registry::new(AskingLoader, metrics);
+        for (name, steps, delay) in models {
+            registry.load(settings(name, steps, *delay)).await.unwrap();
+        }
+        Inference::new(registry, NonZeroUsize::new(max_in_flight).unwrap())
+    }
+
+    async fn ask(inference: &Inference, name: &str) -> Result<InferenceResponse, InferenceError> {
+        let target = inference.target(name, None)?;
+        let inputs = vec![Tensor::from_elements("x", vec![1], &[1_i64]).unwrap()];
+        let request = InferenceRequest { id: "r".to_owned(), inputs, ..InferenceRequest::default() };
+        inference.infer(&target, request, &mut inference.admission()).await
+    }
+
+    #[tokio::test]
+    async fn nested_steps_need_one_slot() {
+        let models = [("leaf", &[][..], None), ("pair", &["leaf", "leaf"], None), ("top", &["pair", "leaf"], None)];
+        let inference = serve(1, &models).await;
+        let response = ask(&inference, "top").await.unwrap();
+        assert_eq!((response.outputs.len(), response.model_name.as_str(), response.id.as_str()), (3, "top", "r"));
+        assert_eq!(inference.in_flight(), 0);
+    }
+
+    #[tokio::test]
+    async fn step_error_keeps_its_kind_and_is_not_logged_again() {
+        let inference = serve(4, &[("top", &["missing"], None)]).await;
+        let error = ask(&inference, "top").await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (InferenceErrorKind::NotFound, "Model missing not found".to_owned())
+        );
+        assert!(error.is_logged());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadline_of_the_request_ends_its_steps() {
+        let inference = serve(4, &[("leaf", &[], Some(60_000)), ("top", &["leaf"], None)]).await;
+        let target = inference.target("top", None).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(100);
+        let target = target.with_deadline(Some(deadline));
+        let error = inference.infer(&target, InferenceRequest::default(), &mut Admission::new()).await.unwrap_err();
+        assert_eq!(error.kind(), InferenceErrorKind::Timeout);
+        assert_eq!(Instant::now(), deadline);
+        assert_eq!(inference.in_flight(), 0);
+    }
+
+    #[tokio::test]
+    async fn request_in_flight_finishes_its_steps_during_shutdown() {
+        let inference = serve(4, &[("leaf", &[], None), ("top", &["leaf"], Some(20))]).await;
+        let request = tokio::spawn({
+            let inference = inference.clone();
+            async move { ask(&inference, "top").await }
+        });
+        while inference.in_flight() == 0 {
+            tokio::task::yield_now().await;
+        }
+        inference.stop();
+        assert!(ask(&inference, "leaf").await.is_err());
+        request.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn models_nested_deeper_than_the_limit_fail() {
+        let names: Vec<String> = (0..=MAX_STEP_DEPTH).map(|level| format!("level-{level}")).collect();
+        let mut models = vec![("level-0", Vec::new())];
+        models.extend((1..=MAX_STEP_DEPTH).map(|level| (names[level].as_str(), vec![names[level - 1].as_str()])));
+        // Each before its steps, so that no load finds all levels below it.
+        let models: Vec<_> = models.iter().rev().map(|(name, steps)| (*name, steps.as_slice(), None)).collect();
+        let inference = serve(4, &models).await;
+        ask(&inference, &names[MAX_STEP_DEPTH - 1]).await.unwrap();
+        let error = ask(&inference, &names[MAX_STEP_DEPTH]).await.unwrap_err();
+        assert!(error.to_string().contains("more than 16 levels"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn stream_of_a_step_needs_no_second_slot() {
+        let inference = serve(1, &[("leaf", &[], None), ("top", &["leaf"], None)]).await;
+        let inference = inference.with_stream_limits(crate::inference::StreamLimits {
+            max_streams: NonZeroUsize::MIN,
+            ..crate::inference::StreamLimits::default()
+        });
+        let target = inference.target("top", None).unwrap();
+        let requests = stream::iter([InferenceRequest::default(), InferenceRequest::default()]);
+        let responses = inference.infer_stream(&target, "s".to_owned(), requests, inference.admission()).unwrap();
+        let responses: Vec<_> = responses.map(|response| response.unwrap().id).collect().await;
+        assert_eq!(responses, ["s", "s"]);
+    }
+
+    #[tokio::test]
+    async fn v1_step_of_tensors_answers_predictions() {
+        let inference = serve(1, &[("leaf", &[], None), ("top", &["leaf"], None)]).await;
+        let target = inference.target("top", None).unwrap();
+        let mut admission = inference.admission();
+        inference.slots.admit(&mut admission).unwrap();
+        let scope = StepScope::new(&inference, &target, &mut admission, (Priority::default(), None), None);
+        let ask = |body: &'static [u8]| {
+            Arc::clone(&scope).predict_v1(StepModel::new("leaf"), HeaderMap::new(), Bytes::from_static(body))
+        };
+        let reply = ask(br#"{"instances": [[1, 2], [3, 4]]}"#).await.unwrap();
+        assert_eq!(reply.body, r#"{"predictions":[[1,2],[3,4]]}"#);
+        let error = ask(br#"{"instances": 1}"#).await.unwrap_err();
+        assert_eq!(error.kind(), RuntimeErrorKind::InvalidRequest);
+    }
+}

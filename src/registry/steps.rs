@@ -1,0 +1,214 @@
+//! The models that models ask: whether their steps end, and what the server knows of each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::{ModelState, RegisteredModel, Registry, RegistryShared, Snapshot};
+use crate::runtimes::{ListedModel, MAX_STEP_DEPTH, ModelDirectory, StepModel};
+
+/// Why a model with steps cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StepsError {
+    /// A request would never end.
+    #[error("its steps lead back to a model that asks them: {path}")]
+    Cycle { path: String },
+    #[error("its steps are nested {depth} levels deep, more than the {MAX_STEP_DEPTH} that are allowed")]
+    TooDeep { depth: usize },
+}
+
+impl RegisteredModel {
+    /// Returns the models that it asks.
+    pub fn steps(&self) -> &[StepModel] {
+        match &self.state {
+            ModelState::Ready(runtime) => &runtime.description().steps,
+            ModelState::Loading | ModelState::Failed { .. } => &[],
+        }
+    }
+}
+
+impl Snapshot {
+    fn find_step(&self, step: &StepModel) -> Option<&Arc<RegisteredModel>> {
+        let versions = self.versions(&step.name)?;
+        match &step.version {
+            None => versions.default.as_ref(),
+            version => versions.all.get(version),
+        }
+    }
+}
+
+/// Checks that the steps of each version of `name` end, within [`MAX_STEP_DEPTH`].
+pub(super) fn check(snapshot: &Snapshot, name: &str) -> Result<(), StepsError> {
+    let Some(versions) = snapshot.versions(name) else { return Ok(()) };
+    let mut heights = Heights { snapshot, known: HashMap::new(), path: Vec::new() };
+    for model in versions.all.values().filter(|model| !model.steps().is_empty()) {
+        let depth = heights.of(model)?;
+        if depth > MAX_STEP_DEPTH {
+            return Err(StepsError::TooDeep { depth });
+        }
+    }
+    Ok(())
+}
+
+/// How many levels of models are below each, itself included. Looks at each model once.
+struct Heights<'a> {
+    snapshot: &'a Snapshot,
+    known: HashMap<*const RegisteredModel, usize>,
+    path: Vec<&'a Arc<RegisteredModel>>,
+}
+
+impl<'a> Heights<'a> {
+    fn of(&mut self, model: &'a Arc<RegisteredModel>) -> Result<usize, StepsError> {
+        if let Some(height) = self.known.get(&Arc::as_ptr(model)) {
+            return Ok(*height);
+        }
+        if let Some(start) = self.path.iter().position(|other| Arc::ptr_eq(other, model)) {
+            let cycle = self.path[start..].iter().chain([&model]).map(|model| model.label());
+            return Err(StepsError::Cycle { path: cycle.collect::<Vec<_>>().join(" -> ") });
+        }
+        self.path.push(model);
+        // Also bounds the recursion.
+        if self.path.len() > MAX_STEP_DEPTH {
+            return Err(StepsError::TooDeep { depth: self.path.len() });
+        }
+        let mut height = 1;
+        for step in model.steps() {
+            if let Some(step) = self.snapshot.find_step(step) {
+                height = height.max(1 + self.of(step)?);
+            }
+        }
+        self.path.pop();
+        self.known.insert(Arc::as_ptr(model), height);
+        Ok(height)
+    }
+}
+
+/// Looks models up in a registry that is created later, because its loader needs this. Clones share the registry.
+#[derive(Debug, Clone, Default)]
+pub struct RegistryDirectory(Arc<OnceLock<Weak<RegistryShared>>>);
+
+impl RegistryDirectory {
+    /// Looks models up in `registry` from now on.
+    pub fn connect(&self, registry: &Registry) {
+        // A directory belongs to the loader of one registry.
+        let _ = self.0.set(Arc::downgrade(&registry.shared));
+    }
+}
+
+impl ModelDirectory for RegistryDirectory {
+    fn find(&self, model: &StepModel) -> Option<ListedModel> {
+        let shared = self.0.get()?.upgrade()?;
+        let snapshot = shared.snapshot.load();
+        let found = snapshot.find_step(model)?;
+        let unavailable = match &found.state {
+            ModelState::Ready(runtime) => runtime.status().into_reason(),
+            ModelState::Loading => Some("it is being loaded".to_owned()),
+            ModelState::Failed { reason } => Some(format!("it could not be loaded: {reason}")),
+        };
+        Some(ListedModel { unavailable, metadata: found.metadata.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{LoadError, Loader};
+    use crate::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
+    use crate::settings::ModelSettings;
+    use crate::telemetry::inference::InferenceMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::{InferenceRequest, InferenceResponse};
+
+    /// Has the steps of `parameters.extra.steps`, each a name or `name@version`.
+    #[derive(Debug)]
+    struct Graph(Description);
+
+    impl Predictor for Graph {
+        fn description(&self) -> &Description {
+            &self.0
+        }
+
+        fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+            Box::pin(std::future::ready(Ok(InferenceResponse::default())))
+        }
+    }
+
+    #[derive(Debug)]
+    struct GraphLoader;
+
+    impl Loader for GraphLoader {
+        fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+            let names = settings.parameters.extra.get("steps").and_then(|steps| steps.as_array()).cloned();
+            let steps = names.into_iter().flatten().filter_map(|name| {
+                let (name, version) = name
+                    .as_str()?
+                    .split_once('@')
+                    .map_or((name.as_str()?, None), |(name, version)| (name, Some(version.to_owned())));
+                Some(StepModel { name: name.to_owned(), version })
+            });
+            let description = Description { steps: steps.collect(), ..Description::native() };
+            Box::pin(std::future::ready(Ok(Arc::new(Graph(description)) as Arc<dyn Runtime>)))
+        }
+    }
+
+    fn registry() -> Registry {
+        Registry::new(GraphLoader, InferenceMetrics::register(&mut MetricsRegistry::default()))
+    }
+
+    async fn load(registry: &Registry, name: &str, version: Option<&str>, steps: &[&str]) -> Result<(), String> {
+        let mut settings = ModelSettings::new(name, "tests.Graph");
+        settings.parameters.version = version.map(str::to_owned);
+        settings.parameters.extra.insert("steps".to_owned(), steps.into());
+        registry.load(settings).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn steps_that_lead_back_are_rejected_by_the_load_that_closes_the_cycle() {
+        let registry = registry();
+        load(&registry, "a", None, &["b", "leaf"]).await.unwrap();
+        load(&registry, "leaf", None, &[]).await.unwrap();
+        load(&registry, "b", None, &["c", "leaf"]).await.unwrap();
+        let error = load(&registry, "c", None, &["leaf", "a"]).await.unwrap_err();
+        assert_eq!(error, "its steps lead back to a model that asks them: c -> a -> b -> c");
+        assert_eq!(registry.find("c", None).unwrap().state.name(), "FAILED");
+        load(&registry, "c", None, &["leaf"]).await.unwrap();
+        assert!(load(&registry, "self", None, &["self"]).await.is_err());
+        // A failed reload keeps what serves.
+        assert!(load(&registry, "c", None, &["a"]).await.is_err());
+        assert_eq!(registry.find("c", None).unwrap().steps(), [StepModel::new("leaf")]);
+    }
+
+    #[tokio::test]
+    async fn versions_of_a_step_are_told_apart() {
+        let registry = registry();
+        load(&registry, "a", Some("1"), &[]).await.unwrap();
+        load(&registry, "a", Some("2"), &["a@1"]).await.unwrap();
+        let error = load(&registry, "a", Some("1"), &["a"]).await.unwrap_err();
+        assert!(error.contains("a:1 -> a:2 -> a:1"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn steps_nest_up_to_the_limit() {
+        let registry = registry();
+        load(&registry, "level-1", None, &[]).await.unwrap();
+        for level in 2..=MAX_STEP_DEPTH {
+            let below = format!("level-{}", level - 1);
+            // Twice, so that looking at each path would take 2^16 steps.
+            load(&registry, &format!("level-{level}"), None, &[&below, &below]).await.unwrap();
+        }
+        let top = format!("level-{MAX_STEP_DEPTH}");
+        let error = load(&registry, "top", None, &[&top]).await.unwrap_err();
+        assert!(error.contains("17 levels deep"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn directory_knows_models_once_it_is_connected() {
+        let (registry, directory) = (registry(), RegistryDirectory::default());
+        assert!(directory.find(&StepModel::new("a")).is_none());
+        directory.connect(&registry);
+        registry.announce(&ModelSettings::new("a", "tests.Graph"));
+        assert_eq!(directory.find(&StepModel::new("a")).unwrap().unavailable.unwrap(), "it is being loaded");
+        load(&registry, "a", None, &[]).await.unwrap();
+        assert_eq!(directory.find(&StepModel::new("a")).unwrap().unavailable, None);
+        assert!(directory.find(&StepModel::new("b")).is_none());
+    }
+}

@@ -1,0 +1,84 @@
+//! Steps: requests to other models of the server, as a part of one request.
+//!
+//! A graph answers with its steps, and a transformer asks its predictor. A step takes the ordinary path of a request (queue, timeouts, batches, cache,
+//! metrics), but shares the admission, the deadline, the priority and the trace of the request that it belongs to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::{BoxFuture, RequestStream, ResponseStream, RuntimeError};
+use crate::types::{CustomReply, InferenceRequest, InferenceResponse, ModelMetadata};
+
+/// The maximum number of requests of which each is a step of the one before: how deep graphs may be nested.
+pub const MAX_STEP_DEPTH: usize = 16;
+
+/// Names a model that a step asks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepModel {
+    pub name: String,
+    /// `None` for the default version at the time of each request.
+    pub version: Option<String>,
+}
+
+impl StepModel {
+    /// Names the default version of a model.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), version: None }
+    }
+}
+
+impl fmt::Display for StepModel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.version {
+            None => formatter.write_str(&self.name),
+            Some(version) => write!(formatter, "{}@{version}", self.name),
+        }
+    }
+}
+
+/// Answers the steps of one request. Dropping a future or a stream cancels the step.
+///
+/// The errors of steps keep the kinds, and so the statuses, that they would have as requests of their own.
+pub trait Steps: fmt::Debug + Send + Sync + 'static {
+    /// Answers a step. Its priority and trace are those of the request that it belongs to.
+    fn infer(
+        self: Arc<Self>,
+        model: StepModel,
+        request: InferenceRequest,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers a step with a stream of responses.
+    fn infer_stream(self: Arc<Self>, model: StepModel, requests: RequestStream) -> ResponseStream;
+
+    /// Answers a step whose body is a request of KServe's V1 protocol.
+    fn predict_v1(
+        self: Arc<Self>,
+        model: StepModel,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<CustomReply, RuntimeError>>;
+
+    /// Returns when the client stops waiting, if there is a deadline.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Returns whether responses report how long their steps took.
+    fn reports_timing(&self) -> bool;
+}
+
+/// What the server knows of a model that steps may ask.
+#[derive(Debug, Clone)]
+pub struct ListedModel {
+    /// Why it cannot answer now; `None` if it can.
+    pub unavailable: Option<String>,
+    pub metadata: ModelMetadata,
+}
+
+/// The models of the server.
+pub trait ModelDirectory: fmt::Debug + Send + Sync + 'static {
+    /// Returns what is known of a model, or `None` if the server does not have it.
+    fn find(&self, model: &StepModel) -> Option<ListedModel>;
+}
