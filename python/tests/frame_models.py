@@ -5,6 +5,8 @@ from contextlib import suppress
 
 import mlserver
 from mlserver import MLModel
+from mlserver._worker.frames import read_tensors
+from mlserver.cancellation import cancellation_var
 from mlserver.handlers import custom_handler
 from mlserver.rest import Request, Response
 from mlserver.types import InferenceResponse, Parameters, ResponseOutput
@@ -28,6 +30,8 @@ class Echo(MLModel):
     async def predict(self, payload):
         if payload.id == "wait":
             await asyncio.sleep(60)
+        if payload.id == "ask":
+            return await self.ask(payload)
         if payload.id == "fail":
             raise ValueError("boom")
         self.seen = payload
@@ -47,6 +51,20 @@ class Echo(MLModel):
                 for tensor in payload.inputs
             ],
         )
+
+    async def ask(self, payload):
+        """Answers with what the model `other` answers."""
+        call = cancellation_var.get()
+        elements = payload.inputs[0].data.elements
+        tensor = {"name": "x", "datatype": "INT64", "shape": [1], "size": 8}
+        head = {"id": "ask", "headers": [["x-asked", "ä"]], "outputs": ["y"], "inputs": [tensor]}
+        head, tail = await call.ask("other", head, (elements.buffer,))
+        assert (head["parameters"], head["headers"]) == ({"kept": True}, [["x-step", "ä"]])
+        outputs = [
+            ResponseOutput(name=tensor.name, shape=tensor.shape, datatype=tensor.datatype, data=tensor.data)
+            for tensor in read_tensors(head, tail)
+        ]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
 
     async def predict_stream(self, payloads):
         async for payload in payloads:

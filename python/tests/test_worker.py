@@ -88,6 +88,14 @@ def test_worker_frames_match_fixtures():
         same(worker.receive(), "pong")
         worker.send(fixture("cancel"))
         same(worker.receive(), "error")
+        answer = read_frame(Reader(fixture("step_answer")))
+        assert answer is not None
+        worker.send(frame(PREDICT, answer.id, request(id="ask"), NUMBER))
+        same(worker.receive(), "step")
+        worker.send(fixture("step_answer"))
+        final = worker.receive()
+        assert (final.kind, final.id, final.head["outputs"][0]["name"]) == (ANSWER, answer.id, "numbers")
+        assert final.tail == answer.tail
         worker.send(fixture("unload"))
         same(worker.receive(), "done")
         worker.send(fixture("stop"))

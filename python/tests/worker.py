@@ -18,8 +18,8 @@ FIXTURES = ROOT / "tests" / "fixtures" / "frames"
 _HEADER = struct.Struct("<B3xIQQ")
 
 HELLO, LOAD, UNLOAD, PREDICT, STREAM, CALL, ITEM, END, CREDIT, CANCEL, PING, STOP = range(1, 13)
-SCRAPE = 13
-READY, LOADED, DONE, ANSWER, REPLY, ERROR, YIELDED, PONG, METRICS, EXPOSITION = range(64, 74)
+SCRAPE, STEP_ANSWER = 13, 14
+READY, LOADED, DONE, ANSWER, REPLY, ERROR, YIELDED, PONG, METRICS, EXPOSITION, STEP = range(64, 75)
 
 
 def frame(kind: int, id: int = 0, head: Any = None, tail: bytes = b"") -> bytes:

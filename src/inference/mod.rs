@@ -22,7 +22,7 @@ pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
 use futures_core::Stream;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{Level, debug, enabled, error};
@@ -119,6 +119,42 @@ pub enum InferenceErrorKind {
     Internal,
 }
 
+impl InferenceErrorKind {
+    /// Returns the HTTP status, which Kafka's dead letters and the steps of models in Python carry, too.
+    pub fn http_status(self) -> StatusCode {
+        match self {
+            Self::NotFound => StatusCode::NOT_FOUND,
+            // The protocol and the original use 400, not 503.
+            Self::NotReady | Self::BadRequest => StatusCode::BAD_REQUEST,
+            Self::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
+            // A number that is not a valid status becomes 500.
+            Self::Model { status } => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            Self::Overloaded | Self::Stopping | Self::WorkerLost => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::ModelFailed | Self::LoadFailed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl From<RuntimeErrorKind> for InferenceErrorKind {
+    fn from(kind: RuntimeErrorKind) -> Self {
+        match kind {
+            RuntimeErrorKind::InvalidRequest => Self::BadRequest,
+            RuntimeErrorKind::NotReady => Self::NotReady,
+            RuntimeErrorKind::TooLarge => Self::TooLarge,
+            RuntimeErrorKind::OverBudget | RuntimeErrorKind::Overloaded => Self::Overloaded,
+            RuntimeErrorKind::Rejected { status } => Self::Model { status },
+            RuntimeErrorKind::Exception => Self::ModelFailed,
+            RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => Self::WorkerLost,
+            RuntimeErrorKind::Stopping => Self::Stopping,
+            RuntimeErrorKind::NotFound => Self::NotFound,
+            RuntimeErrorKind::Timeout => Self::Timeout,
+            RuntimeErrorKind::Internal => Self::Internal,
+        }
+    }
+}
+
 impl InferenceError {
     /// Returns the kind, which decides the status.
     pub fn kind(&self) -> InferenceErrorKind {
@@ -139,19 +175,7 @@ impl InferenceError {
                 InferenceErrorKind::Timeout
             }
             Self::Stopping => InferenceErrorKind::Stopping,
-            Self::Runtime(error) => match error.kind() {
-                RuntimeErrorKind::InvalidRequest => InferenceErrorKind::BadRequest,
-                RuntimeErrorKind::NotReady => InferenceErrorKind::NotReady,
-                RuntimeErrorKind::TooLarge => InferenceErrorKind::TooLarge,
-                RuntimeErrorKind::OverBudget | RuntimeErrorKind::Overloaded => InferenceErrorKind::Overloaded,
-                RuntimeErrorKind::Rejected { status } => InferenceErrorKind::Model { status },
-                RuntimeErrorKind::Exception => InferenceErrorKind::ModelFailed,
-                RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => InferenceErrorKind::WorkerLost,
-                RuntimeErrorKind::Stopping => InferenceErrorKind::Stopping,
-                RuntimeErrorKind::NotFound => InferenceErrorKind::NotFound,
-                RuntimeErrorKind::Timeout => InferenceErrorKind::Timeout,
-                RuntimeErrorKind::Internal => InferenceErrorKind::Internal,
-            },
+            Self::Runtime(error) => error.kind().into(),
         }
     }
 }

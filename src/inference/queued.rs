@@ -179,6 +179,9 @@ impl Drop for QueueGuard {
         if self.0.trace.is_some() {
             self.0.trace(stage);
         }
+        if let Some(steps) = &self.0.steps {
+            steps.end();
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The steps of a request: requests to other models, within its admission and its deadline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Admission, Inference, InferenceError, InferenceErrorKind, ModelTarget};
+use crate::registry::RegisteredModel;
 use crate::runtimes::{
     BoxFuture, MAX_STEP_DEPTH, Progress, RequestStream, ResponseStream, RuntimeError, RuntimeErrorKind, StepModel,
     Steps,
@@ -31,6 +33,10 @@ pub(super) struct StepScope {
     trace: Option<TraceContext>,
     /// How many requests this one is a step of, itself included.
     depth: usize,
+    /// The model of the request, which asks only the steps of its description.
+    model: Arc<RegisteredModel>,
+    /// Whether the request has been answered or cancelled.
+    has_ended: AtomicBool,
 }
 
 impl StepScope {
@@ -49,10 +55,24 @@ impl StepScope {
             priority,
             trace,
             depth: target.depth + 1,
+            model: Arc::clone(&target.model),
+            has_ended: AtomicBool::new(false),
         })
     }
 
+    /// Gives the slot and the bytes of the request back, even if the model's code still runs.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        drop(std::mem::take(&mut *self.admission.lock()));
+    }
+
     fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
+        if self.has_ended.load(Ordering::Acquire) {
+            return Err(RuntimeError::exception("the request that this is a step of has ended"));
+        }
+        if !self.model.steps().contains(model) {
+            return Err(RuntimeError::exception(format!("`{model}` is not one of the models that this one may ask")));
+        }
         if self.depth >= MAX_STEP_DEPTH {
             let reason = format!("models that ask other models are nested more than {MAX_STEP_DEPTH} levels deep");
             return Err(RuntimeError::exception(reason));
@@ -191,6 +211,10 @@ impl Steps for StepScope {
             self.keep(admission);
             result
         })
+    }
+
+    fn status(&self, error: &RuntimeError) -> u16 {
+        InferenceErrorKind::from(error.kind()).http_status().as_u16()
     }
 
     fn deadline(&self) -> Option<Instant> {

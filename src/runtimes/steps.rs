@@ -62,6 +62,9 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
         body: Bytes,
     ) -> BoxFuture<'static, Result<CustomReply, RuntimeError>>;
 
+    /// Returns the HTTP status of the error of a step.
+    fn status(&self, error: &RuntimeError) -> u16;
+
     /// Returns when the client stops waiting, if there is a deadline.
     fn deadline(&self) -> Option<Instant>;
 

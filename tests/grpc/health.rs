@@ -133,7 +133,7 @@ impl Runtime for Flapping {
         Box::pin(std::future::pending())
     }
 
-    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         Box::pin(stream::empty())
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RequestStream, ResponseStream, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, RuntimeError};
 use mlserver::types::protobuf::messages::{ModelInferRequest, ModelInferResponse};
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use prost::Message;
@@ -154,7 +154,7 @@ impl Predictor for CountingRuntime {
     }
 
     /// Sends the configured number of answers or, if none is configured, one answer for each request.
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         let alive = Arc::clone(&self.alive);
         if self.answers > 0 {
             return Box::pin(stream::iter(0..self.answers).map(move |number| {

@@ -56,7 +56,7 @@ impl Runtime for Fragile {
         })
     }
 
-    fn predict_stream(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         let first = requests.take(1).map(|request| Ok(answer(request)));
         Box::pin(first.chain(stream::once(async { unreachable!("injected") })))
     }

@@ -84,7 +84,7 @@ impl Runtime for Gates {
         })
     }
 
-    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         Box::pin(futures_util::stream::empty())
     }
 

@@ -4,6 +4,7 @@ mod custom_repository;
 mod environments;
 mod irregular;
 mod pools;
+mod predictors;
 mod scripts;
 mod shapes;
 mod supervision;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RequestStream, ResponseStream, RuntimeError};
+use mlserver::runtimes::{BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl Predictor for CountingRuntime {
         Box::pin(async { self.answer(0) })
     }
 
-    fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
         let (count, hangs, alive) = (self.answers, self.hangs, Arc::clone(&self.alive));
         let answers = stream::iter(0..count).map(move |number| {
             let _ = &alive;
@@ -219,7 +219,7 @@ async fn stream_client_disconnect_cancels_an_idle_model() {
             Box::pin(async { Ok(InferenceResponse::default()) })
         }
 
-        fn predict_stream(self: Arc<Self>, _: RequestStream) -> ResponseStream {
+        fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
             let alive = Arc::clone(&self.0);
             let never = stream::pending().map(move |(): ()| {
                 let _ = &alive;

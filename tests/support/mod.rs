@@ -36,6 +36,7 @@ pub(crate) static TEST_RUNTIME: Description = Description {
     metadata: None,
     routes: Vec::new(),
     v1: None,
+    steps: Vec::new(),
 };
 
 /// How long a test waits for anything before it gives up. Never waited for in a test that passes.

@@ -17,6 +17,7 @@ from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
 from .package import Package, is_default, package_of, packages
+from .predictor import ServedPredictor, served_predictor
 from .steps import Pipeline, Step, arity_of, log_latency, returns_iterator, single_result, with_headers
 from .tensors import array_outputs, http_parameters, output_of, requested_output, sent_parameters
 from .v1 import (
@@ -89,6 +90,8 @@ class KServeModel(MLModel):
         if getattr(model, "name", None) != settings.name:
             with contextlib.suppress(AttributeError):
                 model.name = settings.name
+        #: The name of the model of this server that is the predictor.
+        self._served_predictor: Optional[str] = None if predictor is not None else served_predictor(settings)
         self._predictor = predictor if predictor is not None else _predictor(settings, package, model)
         explainer = _extra(settings).get("explainer_host")
         if explainer is not None:
@@ -128,6 +131,10 @@ class KServeModel(MLModel):
             V1Handler(f"v1:{name}", f"/v1/models/{{model_name}}:{name}", name, respond[is_async], is_async)
             for name, is_async in (("predict", predict_is_async), ("explain", explain_is_async))
         ]
+
+    def _steps(self) -> List[str]:
+        """Returns the models that this one asks."""
+        return [] if self._served_predictor is None else [self._served_predictor]
 
     def _v1_handlers(self) -> List[V1Handler]:
         """Returns what answers requests of V1."""
@@ -176,6 +183,9 @@ class KServeModel(MLModel):
         """Prepares the clients of the predictor and the explainer."""
         model, config = self.model, self._predictor
         if config is None or not hasattr(model, "_http_client_instance"):
+            return
+        if self._served_predictor is not None:
+            model._http_client_instance = ServedPredictor(self._served_predictor, config.protocol, self._package)
             return
         has_host = bool(config.predictor_host)
         if self._package.name == "kserve" and (has_host or getattr(model, "explainer_host", None)):
@@ -511,7 +521,12 @@ def _predictor(settings: ModelSettings, package: Package, model: Any) -> Any:
     )
     extra = _extra(settings)
     given = {name: extra[name] for name in names if extra.get(name) is not None}
-    protocol = given.get("predictor_protocol", "v1")
+    served = served_predictor(settings)
+    if served is not None:
+        given["predictor_host"] = served
+        # Both forms of V2 are the same without a network.
+        given["predictor_protocol"] = "v1" if given.get("predictor_protocol", "v1") == "v1" else "v2"
+    protocol = extra.get("predictor_protocol") or "v1"
     if protocol not in ("v1", "v2", "grpc-v2"):
         raise MLServerError(
             f"invalid `predictor_protocol` {protocol!r} in `parameters.extra`: use v1, v2 or grpc-v2", 500

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any, Dict, Optional, Type
 
-from .tensors import binary_request, lazy_input
+from .tensors import binary_request, lazy_tensor
 
 
 class Package:
@@ -15,7 +15,7 @@ class Package:
         self.metrics = self._module("metrics")
         self.model: Any = self._module("model")
         self.infer_type: Any = self._module("protocol.infer_type")
-        self.lazy_input = lazy_input(self.infer_type.InferInput)
+        self.lazy_input = lazy_tensor(self.infer_type.InferInput)
         self.request = binary_request(self.infer_type.InferRequest)
 
     def _module(self, name: str) -> Any:

@@ -8,10 +8,10 @@ from .._tensor import FixedElements
 from ..errors import MLServerError
 
 
-def lazy_input(base: Any) -> Any:
-    """Returns a class of inputs over tensors of the worker, which become lists only if `data` is read."""
+def lazy_tensor(base: Any) -> Any:
+    """Returns a class of inputs or outputs over tensors of the worker, which become lists only if `data` is read."""
 
-    class InferInput(base):  # type: ignore[misc]
+    class LazyTensor(base):  # type: ignore[misc]
         _tensor: Any = None
         _value: Any = None
 
@@ -37,7 +37,8 @@ def lazy_input(base: Any) -> Any:
                 return elements.numpy().reshape(self._shape)
             return super().as_numpy()
 
-    return InferInput
+    LazyTensor.__name__ = LazyTensor.__qualname__ = base.__name__
+    return LazyTensor
 
 
 def binary_request(base: Any) -> Any:

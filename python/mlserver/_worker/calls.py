@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
@@ -16,6 +17,7 @@ from .frames import Buffer, FrameError, FrameKind, Head, read_request, write_res
 from .models import LoadedModel, load, unload
 from .output import request_id_var
 from .streams import Stream
+from .threads import Result
 
 if TYPE_CHECKING:
     from .service import Service
@@ -51,6 +53,8 @@ class Call(Cancellation):
         self.tail = tail
         #: The event loop that runs the task of this call.
         self.loop: CallLoop = service.loop
+        #: What its code waits for from other models, by number.
+        self.steps: Dict[int, Result] = {}
 
     async def execute(self) -> Final:
         """Runs the code of the call, and returns the content of the final frame."""
@@ -107,6 +111,23 @@ class Call(Cancellation):
             service.observations.flush(service.connection)
         service.connection.send(kind, self.id, head, *tail)
 
+    async def ask(self, model: str, head: Dict[str, Any], tail: Tuple[Buffer, ...]) -> Tuple[Dict[str, Any], Buffer]:
+        """Asks another model of the server, and returns head and tail of its answer. Can be awaited on any event loop.
+
+        Raises `MLServerError` with the status and the message of a failure.
+        """
+        number = next(_step_numbers)
+        result = self.steps[number] = Result()
+        try:
+            self.service.connection.send(FrameKind.STEP, self.id, {"step": number, "model": model, **head}, *tail)
+            self.service.connection.flush()
+            head, answer = await result.wait(lambda: True)
+        finally:
+            self.steps.pop(number, None)
+        if "error" in head:
+            raise MLServerError(head["error"], head["status"])
+        return head, answer
+
     def begin(self) -> None:
         """Records that user code for this call has begun. Safe to call from any thread."""
         self.service.begin(self.id)
@@ -120,6 +141,10 @@ class Call(Cancellation):
         model_version_var.set(model.version or "")
         request_id_var.set(request)
         return model
+
+
+#: Tells the steps of calls apart. Counting is atomic.
+_step_numbers = itertools.count(1)
 
 
 class LoadCall(Call):

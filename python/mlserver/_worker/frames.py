@@ -49,6 +49,7 @@ class FrameKind(enum.IntEnum):
     PING = 11
     STOP = 12
     SCRAPE = 13
+    STEP_ANSWER = 14
     READY = 64
     LOADED = 65
     DONE = 66
@@ -59,6 +60,7 @@ class FrameKind(enum.IntEnum):
     PONG = 71
     METRICS = 72
     EXPOSITION = 73
+    STEP = 74
 
 
 class FrameError(Exception):
@@ -126,19 +128,8 @@ def write_json(head: Any) -> bytes:
 
 def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
     """Returns the `InferenceRequest` of a frame. Its tensors are views of `tail`, which should be a `bytearray`."""
-    inputs = []
-    offset = 0
-    view = memoryview(tail)
     try:
-        for tensor in head["inputs"]:
-            end = offset + tensor["size"]
-            if end > len(view):
-                raise FrameError(f"input '{tensor['name']}' exceeds its frame by {end - len(view)} bytes")
-            elements = _read_elements(tensor, view[offset:end])
-            offset = _aligned(end)
-            name, datatype = tensor["name"], tensor["datatype"]
-            parameters, nested = tensor.get("parameters"), tensor.get("nested", False)
-            inputs.append(tensor_input(name, datatype, tensor["shape"], parameters, elements, nested))
+        inputs = read_tensors(head, tail)
         outputs = head.get("outputs")
         requested = outputs and [requested_output(output["name"], output.get("parameters")) for output in outputs]
         parameters, headers = head.get("parameters"), head.get("headers")
@@ -147,6 +138,23 @@ def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
         return inference_request(head.get("id"), parameters, inputs, requested or None)
     except (KeyError, TypeError, AttributeError) as error:
         raise FrameError(f"invalid head of a request: {error!r}") from error
+
+
+def read_tensors(head: Dict[str, Any], tail: Buffer) -> List[Any]:
+    """Returns the tensors in the `inputs` of a head."""
+    inputs = []
+    offset = 0
+    view = memoryview(tail)
+    for tensor in head["inputs"]:
+        end = offset + tensor["size"]
+        if end > len(view):
+            raise FrameError(f"input '{tensor['name']}' exceeds its frame by {end - len(view)} bytes")
+        elements = _read_elements(tensor, view[offset:end])
+        offset = _aligned(end)
+        name, datatype = tensor["name"], tensor["datatype"]
+        parameters, nested = tensor.get("parameters"), tensor.get("nested", False)
+        inputs.append(tensor_input(name, datatype, tensor["shape"], parameters, elements, nested))
+    return inputs
 
 
 def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Any:
@@ -166,6 +174,20 @@ def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
 
     Raises `TensorError` if an output's data is not a valid tensor of its datatype.
     """
+    outputs, tail = write_tensors(response)
+    text = b'{"outputs":[' + b",".join(outputs) + b"]"
+    parameters = wire_parameters(response.parameters)
+    if parameters:
+        headers = parameters.pop("headers", None)
+        if headers:
+            text += b',"headers":' + write_json(headers)
+        if parameters:
+            text += b',"parameters":' + write_json(parameters)
+    return text + b"}", tail
+
+
+def write_tensors(response: Any) -> Tuple[List[bytes], Tuple[Buffer, ...]]:
+    """Returns the descriptions of the outputs of an `InferenceResponse` in a head, and their bytes."""
     outputs = []
     tail: List[Buffer] = []
     for output in wire_outputs(response):
@@ -181,15 +203,7 @@ def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
         padding = -size % _ALIGNMENT
         if padding:
             tail.append(_PADDING[:padding])
-    text = b'{"outputs":[' + b",".join(outputs) + b"]"
-    parameters = wire_parameters(response.parameters)
-    if parameters:
-        headers = parameters.pop("headers", None)
-        if headers:
-            text += b',"headers":' + write_json(headers)
-        if parameters:
-            text += b',"parameters":' + write_json(parameters)
-    return text + b"}", tuple(tail)
+    return outputs, tuple(tail)
 
 
 def _write_tensor(output: WireTensor, size: int) -> bytes:

@@ -91,6 +91,7 @@ async def load(
         except BaseException:
             await _unload_failed(model)
             raise
+    steps = getattr(instance, "_steps", list)()
     return model, {
         "ready": instance.ready,
         "streams": _streams(instance),
@@ -108,6 +109,7 @@ async def load(
             for handler in model.handlers.values()
         ],
         "metadata": metadata.model_dump(mode="json", exclude_unset=False),
+        **({"steps": steps} if steps else {}),
     }
 
 

@@ -56,6 +56,7 @@ class Service:
             FrameKind.PING: self._ping,
             FrameKind.STOP: self._stop,
             FrameKind.SCRAPE: self._scrape,
+            FrameKind.STEP_ANSWER: self._step_answer,
         }
         metrics.set_sink(self.observations.add)
 
@@ -157,6 +158,12 @@ class Service:
             # A collector of user code has failed, or its metrics are longer than a frame.
             traceback.print_exc()
             self.connection.send(FrameKind.EXPOSITION, header.id, {"families": []})
+
+    def _step_answer(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
+        call = self._calls.get(header.id)
+        result = None if call is None else call.steps.get(head["step"])
+        if result is not None:
+            result.set((head, tail))
 
     def _stop(self, _header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         self._stopping = True

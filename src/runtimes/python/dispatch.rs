@@ -244,6 +244,12 @@ impl<C> Dispatch<C> {
         (placed.id == id).then_some(&placed.call)
     }
 
+    /// Returns an open call, to change it.
+    pub(super) fn open_call_mut(&mut self, worker: usize, id: u64) -> Option<&mut C> {
+        let placed = self.workers.get_mut(worker)?.slots[slot(id)].as_mut()?;
+        (placed.id == id).then_some(&mut placed.call)
+    }
+
     /// Removes a call that has ended. The caller then calls [`Dispatch::place_next`].
     pub(super) fn finish(&mut self, worker: usize, id: u64, now: Instant) -> Option<C> {
         let state = &mut self.workers[worker];

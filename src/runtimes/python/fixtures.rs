@@ -17,7 +17,8 @@ use super::message::{
 };
 use crate::telemetry::exposition::{self, Family, Merge, Sample};
 use crate::types::{
-    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, Parameters, RequestedOutput, Tensor, TensorData,
+    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput,
+    Tensor, TensorData,
 };
 
 const LOAD: u64 = 0x100;
@@ -27,6 +28,7 @@ const STREAM: u64 = 0x403;
 const PING: u64 = 0x504;
 const CANCELLED: u64 = 0x605;
 const UNLOAD: u64 = 0x706;
+const ASK: u64 = 0x807;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/frames")
@@ -135,9 +137,17 @@ fn server_frames() -> Vec<(&'static str, u64, OutgoingFrame)> {
         ),
         ("cancel", CANCELLED, OutgoingFrame::empty(FrameKind::Cancel)),
         ("unload", UNLOAD, message::unload_frame(7)),
+        ("step_answer", ASK, message::step_response_frame(1, &step_response()).unwrap()),
         ("stop", 0, OutgoingFrame::empty(FrameKind::Stop)),
         ("scrape", 0, OutgoingFrame::empty(FrameKind::Scrape)),
     ]
+}
+
+fn step_response() -> InferenceResponse {
+    let mut headers = HeaderMap::new();
+    headers.append("x-step", HeaderValue::from_bytes(b"\xe4").unwrap());
+    let parameters = parameters(&json!({"kept": true}));
+    InferenceResponse { parameters, headers, outputs: vec![numbers()], ..InferenceResponse::default() }
 }
 
 fn bytes(id: u64, frame: OutgoingFrame) -> Vec<u8> {
@@ -255,6 +265,26 @@ fn reply_rejects_invalid_http_status_and_headers() {
 }
 
 #[test]
+fn step_is_read_with_its_tensors() {
+    let frame = read("step");
+    assert_eq!((frame.kind, frame.id), (FrameKind::Step, ASK));
+    let message::StepRequest { number, model, payload } = message::read_step(&frame).unwrap();
+    assert_eq!((number, model.as_str()), (1, "other"));
+    let message::StepPayload::Tensors(request) = payload else { unreachable!("{payload:?}") };
+    assert_eq!((request.id.as_str(), request.headers["x-asked"].as_bytes()), ("ask", b"\xe4".as_slice()));
+    assert_eq!(request.outputs[0].name, "y");
+    assert_eq!((request.inputs.len(), request.inputs[0].shape.as_slice()), (1, &[1][..]));
+    let with = |head: &str| Frame { head: Bytes::copy_from_slice(head.as_bytes()), ..frame.clone() };
+    let v1 = with(r#"{"step":2,"model":"m","v1":true,"headers":[["a","b"]]}"#);
+    let message::StepPayload::V1 { headers, body } = message::read_step(&v1).unwrap().payload else { unreachable!() };
+    assert_eq!((headers["a"].as_bytes(), body), (b"b".as_slice(), frame.tail.clone()));
+    let invalid = with(r#"{"step":3,"model":"m","headers":[["a b","c"]]}"#);
+    assert!(message::read_step(&invalid).is_err());
+    assert_eq!(message::step_number(&invalid), Some(3));
+    assert_eq!(message::step_number(&with("{}")), None);
+}
+
+#[test]
 fn every_frame_kind_has_a_fixture() {
     let mut kinds: Vec<u8> = fs::read_dir(folder())
         .unwrap()
@@ -262,5 +292,5 @@ fn every_frame_kind_has_a_fixture() {
         .map(|name| read(&name).kind as u8)
         .collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, (1..=13).chain(64..=73).collect::<Vec<_>>());
+    assert_eq!(kinds, (1..=14).chain(64..=74).collect::<Vec<_>>());
 }

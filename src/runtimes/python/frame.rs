@@ -40,6 +40,7 @@ pub(super) enum FrameKind {
     Ping = 11,
     Stop = 12,
     Scrape = 13,
+    StepAnswer = 14,
     Ready = 64,
     Loaded = 65,
     Done = 66,
@@ -50,10 +51,11 @@ pub(super) enum FrameKind {
     Pong = 71,
     Metrics = 72,
     Exposition = 73,
+    Step = 74,
 }
 
 impl FrameKind {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::Hello,
         Self::Load,
         Self::Unload,
@@ -67,6 +69,7 @@ impl FrameKind {
         Self::Ping,
         Self::Stop,
         Self::Scrape,
+        Self::StepAnswer,
         Self::Ready,
         Self::Loaded,
         Self::Done,
@@ -77,6 +80,7 @@ impl FrameKind {
         Self::Pong,
         Self::Metrics,
         Self::Exposition,
+        Self::Step,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {

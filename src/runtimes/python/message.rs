@@ -371,6 +371,119 @@ fn offsets_and_elements(elements: &BytesElements) -> Bytes {
     bytes.freeze()
 }
 
+/// A request to another model, which the code of an open call sends.
+#[derive(Debug)]
+pub(super) struct StepRequest {
+    /// Tells the steps of a call apart.
+    pub(super) number: u64,
+    /// The name of the model that it asks.
+    pub(super) model: String,
+    pub(super) payload: StepPayload,
+}
+
+/// The form of a step's request, which is also that of its answer.
+#[derive(Debug)]
+pub(super) enum StepPayload {
+    Tensors(InferenceRequest),
+    /// A body of KServe's V1 protocol.
+    V1 {
+        headers: HeaderMap,
+        body: Bytes,
+    },
+}
+
+/// The head of `step`.
+#[derive(Deserialize)]
+struct StepHead<'a> {
+    step: u64,
+    #[serde(borrow)]
+    model: Cow<'a, str>,
+    #[serde(default)]
+    v1: bool,
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    #[serde(borrow, default)]
+    inputs: Vec<ResponseTensor<'a>>,
+    #[serde(default)]
+    outputs: Vec<String>,
+}
+
+/// Reads a `step`.
+///
+/// # Errors
+///
+/// Fails if the head does not describe the tail, or has invalid headers.
+pub(super) fn read_step(frame: &Frame) -> Result<StepRequest, MessageError> {
+    let StepHead { step: number, model, v1, id, parameters, headers, inputs, outputs } = frame.read_head()?;
+    let (model, headers) = (model.into_owned(), header_map(headers)?);
+    if v1 {
+        return Ok(StepRequest { number, model, payload: StepPayload::V1 { headers, body: frame.tail.clone() } });
+    }
+    let mut tail = frame.tail.clone();
+    let inputs = inputs.into_iter().map(|input| decode_tensor(input, &mut tail)).collect::<Result<_, _>>()?;
+    let outputs = outputs.into_iter().map(|name| RequestedOutput { name, ..RequestedOutput::default() }).collect();
+    let request = InferenceRequest { id, parameters, headers, inputs, outputs, ..InferenceRequest::default() };
+    Ok(StepRequest { number, model, payload: StepPayload::Tensors(request) })
+}
+
+/// Returns the number of a `step` that cannot be read otherwise.
+pub(super) fn step_number(frame: &Frame) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Numbered {
+        step: u64,
+    }
+    frame.read_head::<Numbered>().ok().map(|head| head.step)
+}
+
+/// The head of `step_answer`: a response, a reply of the V1 protocol, or an error.
+#[derive(Serialize)]
+struct StepAnswerHead<'a> {
+    step: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    parameters: &'a Parameters,
+    #[serde(skip_serializing_if = "HeaderMap::is_empty", serialize_with = "header_pairs")]
+    headers: &'a HeaderMap,
+    inputs: Vec<TensorHead<'a>>,
+}
+
+/// Creates the frame of a step's response, whose outputs are the inputs of the code that asked.
+pub(super) fn step_response_frame(step: u64, response: &InferenceResponse) -> Result<OutgoingFrame, FrameError> {
+    let mut tail = Vec::with_capacity(response.outputs.len());
+    let inputs = response.outputs.iter().map(|output| encode_tensor(output, &mut tail)).collect();
+    let InferenceResponse { parameters, headers, .. } = response;
+    let head = encode_head(&StepAnswerHead { step, error: None, status: None, parameters, headers, inputs });
+    OutgoingFrame::with_tail(FrameKind::StepAnswer, head, tail)
+}
+
+/// Creates the frame of a step's reply of the V1 protocol.
+pub(super) fn step_reply_frame(step: u64, reply: CustomReply) -> Result<OutgoingFrame, FrameError> {
+    let CustomReply { status, headers, body } = reply;
+    let (status, parameters) = (Some(status.as_u16()), Parameters::new());
+    let (parameters, headers, inputs) = (&parameters, &headers, Vec::new());
+    let head = encode_head(&StepAnswerHead { step, error: None, status, parameters, headers, inputs });
+    OutgoingFrame::with_tail(FrameKind::StepAnswer, head, vec![body])
+}
+
+/// Creates the frame of a step that failed with an HTTP status.
+pub(super) fn step_error_frame(step: u64, status: u16, error: &str) -> OutgoingFrame {
+    let (parameters, headers) = (Parameters::new(), HeaderMap::new());
+    let frame = |error| {
+        let (parameters, headers, inputs) = (&parameters, &headers, Vec::new());
+        let head = StepAnswerHead { step, error: Some(error), status: Some(status), parameters, headers, inputs };
+        OutgoingFrame::new(FrameKind::StepAnswer, encode_head(&head))
+    };
+    let short = |_| frame("the message of the error is too long").expect("a short message fits into a head");
+    frame(error).unwrap_or_else(short)
+}
+
 #[derive(Deserialize)]
 struct ResponseHead<'a> {
     #[serde(default)]
@@ -450,6 +563,11 @@ pub(super) fn read_reply(frame: &Frame) -> Result<CustomReply, MessageError> {
     let ReplyHead { status: number, headers: pairs } = frame.read_head()?;
     let status = StatusCode::from_u16(number).ok().filter(|status| !status.is_informational());
     let status = status.ok_or(MessageError::Status { status: number })?;
+    Ok(CustomReply { status, headers: header_map(pairs)?, body: frame.tail.clone() })
+}
+
+/// Reads headers that a worker sends as pairs, their values in Latin-1.
+fn header_map(pairs: Vec<(String, String)>) -> Result<HeaderMap, MessageError> {
     check_headers(pairs.len())?;
     let mut headers = HeaderMap::with_capacity(pairs.len());
     for (name, value) in pairs {
@@ -460,7 +578,7 @@ pub(super) fn read_reply(frame: &Frame) -> Result<CustomReply, MessageError> {
             _ => return Err(MessageError::Header { name }),
         };
     }
-    Ok(CustomReply { status, headers, body: frame.tail.clone() })
+    Ok(headers)
 }
 
 fn check_headers(found: usize) -> Result<(), MessageError> {

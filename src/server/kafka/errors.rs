@@ -107,7 +107,7 @@ impl RecordError {
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::NoModel | Self::NoValue | Self::Method { .. } | Self::Read(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Protobuf(_) | Self::Deadline(_) | Self::Priority(_) => StatusCode::BAD_REQUEST,
-            Self::Inference(error) => status::of_kind(error.kind()),
+            Self::Inference(error) => error.kind().http_status(),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Compute(_) | Self::Write(_) | Self::Tensor(_) | Self::Panicked(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR

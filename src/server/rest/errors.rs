@@ -89,8 +89,8 @@ impl RequestError {
             Self::Event(error) if matches!(**error, EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) => StatusCode::BAD_REQUEST,
             Self::Caller(error) => error.status(),
-            Self::Inference(error) => status::of_kind(error.kind()),
-            Self::Admin(error) => status::of_kind(error.kind()),
+            Self::Inference(error) => error.kind().http_status(),
+            Self::Admin(error) => error.kind().http_status(),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Write(_) | Self::Compute(_) | Self::RequestPanicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }

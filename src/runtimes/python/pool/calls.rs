@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tracing::error;
 
 use super::{Pool, PoolState};
@@ -23,7 +24,9 @@ pub(super) struct PoolCall {
     pub(super) frame: OutgoingFrame,
     pub(super) reply: ReplySender,
     pub(super) placement: Arc<CallPlacement>,
-    progress: Arc<dyn Progress>,
+    pub(super) progress: Arc<dyn Progress>,
+    /// The steps that its code waits for. Dropping them cancels them.
+    pub(super) steps: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -89,7 +92,8 @@ impl Pool {
         progress: Arc<dyn Progress>,
     ) -> Result<OpenCall, CallError> {
         let placement = Arc::<CallPlacement>::default();
-        let call = PoolCall { model: target.model, frame, reply, placement: Arc::clone(&placement), progress };
+        let (model, steps) = (target.model, JoinSet::new());
+        let call = PoolCall { model, frame, reply, placement: Arc::clone(&placement), progress, steps };
         let mut state = self.state.lock();
         if state.closed {
             return Err(CallError::Stopping);
@@ -116,7 +120,7 @@ impl Pool {
     }
 
     /// Handles a frame from a worker.
-    pub(super) fn receive(&self, worker: usize, frame: Frame) {
+    pub(super) fn receive(self: &Arc<Self>, worker: usize, frame: Frame) {
         let now = Instant::now();
         match frame.kind {
             FrameKind::Metrics => match frame.read_head::<MetricsHead>() {
@@ -124,6 +128,7 @@ impl Pool {
                 Err(error) => error!("{}: {error}", self.worker_name(worker)),
             },
             FrameKind::Exposition => self.receive_metrics(worker, &frame),
+            FrameKind::Step => self.receive_step(worker, &frame),
             FrameKind::Ready => {
                 let ready = self.state.lock().links[worker].ready.take();
                 if let (Some(sender), Ok(ready)) = (ready, frame.read_head()) {
@@ -202,6 +207,7 @@ impl PoolState {
             reply: ReplySender::One(reply),
             placement: Arc::default(),
             progress: Arc::new(()),
+            steps: JoinSet::new(),
         };
         let placed = self.dispatch.submit_to(worker, call, Instant::now()).ok()?;
         self.send(placed);
@@ -271,10 +277,13 @@ impl Drop for OpenCall {
             let taken = state.dispatch.take_queued_call(|call| Arc::ptr_eq(&call.placement, &self.placement));
             drop(state);
             drop(taken);
-        } else if state.dispatch.open_call(worker, id).is_some()
-            && let Some(mailbox) = &state.links[worker].mailbox
-        {
-            let _ = mailbox.send((id, OutgoingFrame::empty(FrameKind::Cancel)));
+        } else if let Some(call) = state.dispatch.open_call_mut(worker, id) {
+            let steps = std::mem::take(&mut call.steps);
+            if let Some(mailbox) = &state.links[worker].mailbox {
+                let _ = mailbox.send((id, OutgoingFrame::empty(FrameKind::Cancel)));
+            }
+            drop(state);
+            drop(steps);
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod calls;
 mod scrape;
+mod steps;
 mod supervisor;
 
 use std::collections::BTreeMap;
