@@ -77,7 +77,7 @@ async def load(
         instance = _instance(parsed)
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(instance, loop, threads, is_inline)
-        if type(instance).__module__ == "mlserver._kserve_adapter":
+        if type(instance).__module__.startswith("mlserver._kserve_adapter."):
             instance.bind(model.run_plain)
         try:
             for handler in _handlers(instance):

@@ -1,0 +1,52 @@
+"""The modules of the `kserve` package that a class extends: the real one, or ours."""
+
+import importlib
+from typing import Any, Dict, Optional, Type
+
+from .tensors import binary_request, lazy_input
+
+
+class Package:
+    """The modules of the `kserve` package that a class extends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.context = self._module("context")
+        self.metrics = self._module("metrics")
+        self.model: Any = self._module("model")
+        self.infer_type: Any = self._module("protocol.infer_type")
+        self.lazy_input = lazy_input(self.infer_type.InferInput)
+        self.request = binary_request(self.infer_type.InferRequest)
+
+    def _module(self, name: str) -> Any:
+        try:
+            return importlib.import_module(f"{self.name}.{name}")
+        except ImportError:  # older versions have fewer modules
+            return None
+
+
+packages: Dict[str, Package] = {}
+
+
+def package_of(cls: Type[Any]) -> Optional[str]:
+    """Returns the name of the package whose base class a class extends, or `None`."""
+    for base in cls.__mro__:
+        if base.__name__ in ("BaseKServeModel", "Model") and base.__module__ in (
+            "kserve.model",
+            "mlserver._kserve.model",
+        ):
+            return base.__module__.rpartition(".")[0]
+    return None
+
+
+def is_kserve_class(cls: Any) -> bool:
+    """Returns whether a class extends a base class of KServe."""
+    return isinstance(cls, type) and package_of(cls) is not None
+
+
+def is_default(model: Any, name: str) -> bool:
+    """Returns whether a method is that of KServe's base classes."""
+    if name in getattr(model, "__dict__", {}):
+        return False
+    owner = next((base for base in type(model).__mro__ if name in base.__dict__), None)
+    return owner is not None and owner.__module__ in ("kserve.model", "mlserver._kserve.model")

@@ -1,0 +1,188 @@
+"""Bodies of V1: reads requests, and writes replies."""
+
+import json
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+from .._model import jsonable
+from .._worker.failures import is_http_exception
+from ..errors import MLServerError
+from .failures import translated
+from .tensors import output_of
+
+Pairs = List[Tuple[str, str]]
+
+
+_JSON: Pairs = [("content-type", "application/json")]
+
+
+#: The most bytes of a streamed answer that are collected for a client that does not stream.
+_MAX_COLLECTED = 64 << 20
+
+
+#: The media types of bodies that are JSON and do not say so: the last one is curl's default.
+_JSON_TYPES = ("application/octet-stream", "application/x-www-form-urlencoded")
+
+
+#: The attributes that make a request of V1 a CloudEvent in binary mode.
+_EVENT = ("ce-specversion", "ce-id", "ce-source", "ce-type")
+
+
+#: Headers of a predictor's response that concern only its own connection and body.
+FRAMING = (
+    "connection",
+    "content-encoding",
+    "content-length",
+    "date",
+    "inference-header-content-length",
+    "keep-alive",
+    "server",
+    "transfer-encoding",
+)
+
+
+#: Status, headers and body of the response to a request of V1.
+Reply = Tuple[int, Pairs, bytes]
+
+
+class V1Handler(NamedTuple):
+    """A route of V1. Unlike a custom handler, it gets the body as it is, and has no declared arguments."""
+
+    name: str
+    path: str
+    #: "predict" or "explain".
+    v1: str
+    #: Called with the head of the `call` frame and its body.
+    respond: Callable[[Tuple[Dict[str, Any], Any]], Any]
+    is_async: bool
+    method: str = "POST"
+
+
+def read_body(head: Dict[str, Any], content: Any) -> Tuple[Any, Dict[str, str], str]:
+    """Returns body and headers of a request of V1, and "predict" or "explain"."""
+    headers: Dict[str, str] = dict(head["headers"])
+    verb = "explain" if head["handler"] == "v1:explain" else "predict"
+    is_event = "ce-specversion" in headers and all(name in headers for name in _EVENT)
+    if not (is_event or _is_json(headers.get("content-type", ""))):
+        return bytes(content), headers, verb
+    try:
+        body = json.loads(str(content, "utf-8"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        if is_event:
+            return bytes(content), headers, verb
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise MLServerError(f"Unrecognized request format: {reason}", 400) from None
+    return body, headers, verb
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _is_json(content_type: str) -> bool:
+    """Returns whether a body of V1 is read as JSON: also `application/octet-stream`, as in KServe."""
+    if not content_type or content_type == "application/json":
+        return True
+    media = content_type.partition(";")[0].strip().lower()
+    return media.endswith(("/json", "+json")) or media in _JSON_TYPES
+
+
+_encoder = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=lambda value: _plain(value)
+)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value that JSON has for one of NumPy or pandas, or for a response of V2."""
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        return value.to_dict("records")
+    if hasattr(value, "to_rest"):
+        return _rest(value)
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):
+        return value.tolist()
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+
+
+def _rest(response: Any) -> Any:
+    """Returns a response of V2 as JSON; FP16 as numbers."""
+    found = {"id": response.id, "model_name": response.model_name, "model_version": response.model_version}
+    tensors = []
+    for tensor in response.outputs:
+        output = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        data = tensor.data if getattr(tensor, "_raw_data", None) is None else output_of(tensor).data.root
+        tensors.append({**output, "data": data})
+    return {**found, "outputs": tensors}
+
+
+def reply(result: Any, response_headers: Optional[Dict[str, str]]) -> Reply:
+    if isinstance(result, (bytes, bytearray, str)):
+        content = result.encode() if isinstance(result, str) else bytes(result)
+        return (200, sent_headers(response_headers or {}, FRAMING), content)
+    if not response_headers:
+        return (200, _JSON, to_json(result))
+    return (200, sent_headers(response_headers, ("content-type", *FRAMING)) + _JSON, to_json(result))
+
+
+def sent_headers(headers: Dict[str, Any], dropped: Iterable[str]) -> Pairs:
+    """Returns headers of a response as text. Those that describe a predictor's connection or body are dropped."""
+    return [(str(name), str(value)) for name, value in headers.items() if str(name).lower() not in dropped]
+
+
+def to_json(value: Any) -> bytes:
+    """Returns compact JSON. Numbers that JSON lacks become null, as in KServe.
+
+    Raises `TypeError` for values that JSON lacks, and `ValueError` for a value that contains itself.
+    """
+    try:
+        return _encoder.encode(value).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the result has text that is not Unicode: {error}") from None
+    except RecursionError:
+        raise ValueError("the result is nested too deeply") from None
+    except ValueError as error:
+        if "Circular" in str(error):
+            raise ValueError("the result contains itself") from None
+    return _encoder.encode(jsonable(json.loads(_with_nan.encode(value)))).encode()
+
+
+_with_nan = json.JSONEncoder(default=lambda value: _plain(value))
+
+
+def bounded_chunks(items: Iterable[Any]) -> Iterator[bytes]:
+    """Yields the parts of a streamed answer. Raises `MLServerError` if they are too long."""
+    size = 0
+    for item in items:
+        chunk = chunk_of(item)
+        size = checked_size(size + len(chunk))
+        yield chunk
+
+
+def checked_size(size: int) -> int:
+    if size > _MAX_COLLECTED:
+        raise MLServerError(f"the streamed answer is longer than {_MAX_COLLECTED} bytes", 500)
+    return size
+
+
+def chunk_of(item: Any) -> bytes:
+    if isinstance(item, str):
+        return item.encode()
+    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else to_json(item)
+
+
+def streamed_reply(chunks: List[bytes], response_headers: Optional[Dict[str, str]]) -> Reply:
+    headers = sent_headers(response_headers or {}, ("content-type", *FRAMING))
+    return (200, [("content-type", "text/event-stream"), *headers], b"".join(chunks))
+
+
+def failed_reply(error: Exception) -> Reply:
+    """Returns the reply for an exception. Raises those that the server should log, with KServe's words."""
+    if is_http_exception(error):
+        headers = [(str(name), str(value)) for name, value in (getattr(error, "headers", None) or {}).items()]
+        body = to_json({"detail": jsonable(getattr(error, "detail", None))})
+        return (int(error.status_code), headers + _JSON, body)  # type: ignore[attr-defined]
+    found = translated(error)
+    if isinstance(found, MLServerError) and found.status_code != 500:
+        return (found.status_code, _JSON, to_json({"error": str(found)}))
+    # Raised, so that the server logs it.
+    if found is error:
+        raise found
+    raise found from error
