@@ -185,6 +185,23 @@ fn v1_reaches_models_in_python() {
 }
 
 #[test]
+fn v1_explainer_that_cannot_answer_is_named() {
+    let settings = json!({
+        "name": "id",
+        "implementation": "mlserver_identity.IdentityModel",
+        "parameters": {"extra": {"explainer": "why"}}
+    });
+    let server = TestServer::start(Folder::new().file("id/model-settings.json", settings.to_string()));
+    let explained = || server.post("/v1/models/id:explain", r#"{"instances":[1]}"#);
+    assert_eq!(explained().error(404), "Model with name why does not exist.");
+    let Some(server) = python_models() else { return };
+    crate::support::wait_until("the explainer to load", || server.get("/v1/models/explainer").status == 200);
+    assert_eq!(server.post("/v2/repository/models/explainer/unload", "").status, 200);
+    let answer = server.post("/v1/models/seen:explain", r#"{"instances":[1]}"#);
+    assert_eq!(answer.error(404), "Model with name explainer does not exist.");
+}
+
+#[test]
 fn root_path_of_a_model_takes_precedence() {
     let source = "from mlserver import MLModel\nfrom mlserver.handlers import custom_handler\n\n\nclass Root(MLModel):\n    @custom_handler(rest_path=\"/\", rest_method=\"GET\")\n    def root(self) -> dict:\n        return {\"own\": True}\n";
     let folder = Folder::new()
