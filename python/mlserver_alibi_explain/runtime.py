@@ -97,6 +97,8 @@ class AlibiExplainRuntime(MLModel):
             data = data.to_numpy()
         if isinstance(data, numpy.str_):
             data = str(data)
+        if isinstance(data, str) and self._explain_settings.explainer_type != "anchor_text":
+            raise InferenceError(f"{type(self._explainer).__name__} explains numbers, but the request has text")
         return str(self._explainer.explain(data, **arguments).to_json())
 
 

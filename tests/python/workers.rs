@@ -81,15 +81,20 @@ fn system_exit_of_model_ends_only_its_call() {
 #[test]
 fn worker_killed_loses_only_its_calls() {
     let Some(server) = server(&[("m", "Blocking")], &json!({"parallel_workers": 2})) else { return };
-    let victim = pid(value(&infer(&server, "m", 1)));
+    // Long enough that no calls are sent ahead of time: the answers of calls that arrive together leave together, and are lost together.
+    let victim = pid(value(&infer(&server, "m", 10)));
     let clients: Vec<_> = (0..8)
         .map(|_| {
             let client = Client::new(server.http);
             thread::spawn(move || (0..20).map(|_| infer(&client, "m", 10)).collect::<Vec<_>>())
         })
         .collect();
-    thread::yield_now();
-    wait_until("the calls go on", || server.scrape().text().contains("model_infer_request_success_total{model=\"m\""));
+    let answered = || {
+        let metrics = server.scrape();
+        let is_total = |line: &&str| line.starts_with("model_infer_request_success_total{model=\"m\"");
+        metrics.text().lines().find(is_total).and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+    };
+    wait_until("the workers to be busy", || answered() > Some(4.0));
     kill_process(victim, Signal::KILL).unwrap();
     let answers: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
     // A busy machine may make one worker so slow that requests are shed.

@@ -24,6 +24,8 @@ const LITTLE: u64 = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Endpoint {
     Json,
+    /// JSON of KServe's V1 protocol.
+    V1,
     Binary,
     /// JSON in, server-sent events out.
     Events,
@@ -42,7 +44,7 @@ enum Fault {
     TooShort,
     /// The announced length is -1, or its unsigned equivalent.
     NegativeLength,
-    /// A tensor of -2 elements or bytes, or a string of -1.
+    /// A tensor of -2 elements or bytes, a string of -1, or base64 of a part of a byte.
     NegativeSize,
     UnknownCompression,
     BrokenCompression,
@@ -88,15 +90,16 @@ const CONTENT_LENGTH: &str = "content-length";
 const JSON_LENGTH: &str = "inference-header-content-length";
 
 impl Endpoint {
-    const ALL: [Self; 6] = [Self::Json, Self::Binary, Self::Events, Self::Typed, Self::Raw, Self::Stream];
+    const ALL: [Self; 7] = [Self::Json, Self::V1, Self::Binary, Self::Events, Self::Typed, Self::Raw, Self::Stream];
 
     const fn is_rest(self) -> bool {
-        matches!(self, Self::Json | Self::Binary | Self::Events)
+        matches!(self, Self::Json | Self::V1 | Self::Binary | Self::Events)
     }
 
     const fn path(self) -> &'static str {
         match self {
             Self::Json | Self::Binary => "/v2/models/echo/infer",
+            Self::V1 => "/v1/models/echo:predict",
             Self::Events => "/v2/models/echo/infer_stream",
             Self::Typed | Self::Raw => "/inference.GRPCInferenceService/ModelInfer",
             Self::Stream => "/inference.GRPCInferenceService/ModelStreamInfer",
@@ -124,6 +127,8 @@ impl Endpoint {
                 length = Some(text.len());
                 [text.as_bytes(), &binary].concat()
             }
+            Self::V1 if size < 0 => br#"{"instances": [{"b64": "a"}]}"#.to_vec(),
+            Self::V1 => br#"{"instances": [1, 2]}"#.to_vec(),
             Self::Typed | Self::Stream => {
                 framed(0, &infer_request("echo", "UINT8", &[shape], ints(&[1, 2])).encode_to_vec())
             }
@@ -151,7 +156,7 @@ impl Endpoint {
             Fault::NegativeLength if self.is_rest() => sent.set(self.length_header(), "-1"),
             Fault::NegativeLength => sent.body[1..5].fill(0xff),
             Fault::NegativeSize if self == Self::Raw => sent = self.request(1, -1),
-            Fault::NegativeSize if self == Self::Binary => sent = self.request(2, -2),
+            Fault::NegativeSize if matches!(self, Self::Binary | Self::V1) => sent = self.request(2, -2),
             Fault::NegativeSize => sent = self.request(-2, 2),
             Fault::UnknownCompression => self.compress(&mut sent, "br", <[u8]>::to_vec),
             Fault::BrokenCompression => self.compress(&mut sent, "gzip", |message| {
@@ -278,9 +283,10 @@ fn every_fault_over_every_transport_is_rejected() {
             assert_serves(endpoint);
         }
     }
-    insta::assert_snapshot!(shown, @r"
+    insta::assert_snapshot!(shown, @r#"
     TooLong
       Json: 400 the body ended early: error reading a body from connection
+      V1: 400 the body ended early: error reading a body from connection
       Binary: 400 the header `inference-header-content-length` is 95, but the body has 94 bytes
       Events: 400 the body ended early: error reading a body from connection
       Typed: 3 the message ended early: expected 30 bytes, received 27
@@ -288,6 +294,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 3 the message ended early: expected 30 bytes, received 27
     TooShort
       Json: 422 invalid JSON at byte 68: expected `,` or `}`
+      V1: 400 Unrecognized request format: invalid JSON at byte 20: expected `,` or `}`
       Binary: 422 invalid JSON at byte 91: expected `,` or `}`
       Events: 422 invalid JSON at byte 68: expected `,` or `}`
       Typed: 3 expected one message, received more
@@ -295,6 +302,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 3 invalid message at byte 8: 19 bytes are declared, but 18 are left
     NegativeLength
       Json: 400 (nothing)
+      V1: 400 (nothing)
       Binary: 400 the header `inference-header-content-length` is `-1`, expected one number: the bytes of JSON before the binary data
       Events: 400 (nothing)
       Typed: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
@@ -302,6 +310,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 8 the message has 4294967295 bytes, more than the 1048576 that the setting `grpc_max_message_length` allows
     NegativeSize
       Json: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
+      V1: 400 "instances": "b64" of element 0 is not base64
       Binary: 422 `inputs[0].parameters.binary_data_size`: expected a number of bytes, 0 or more
       Events: 400 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
       Typed: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
@@ -309,6 +318,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 3 input `x`: the shape [-2] cannot be inferred from 2 elements: use at most one -1, and dimensions whose product divides the number of elements
     UnknownCompression
       Json: 415 the content encoding `br` is not supported: send gzip, deflate or none
+      V1: 415 the content encoding `br` is not supported: send gzip, deflate or none
       Binary: 415 the content encoding `br` is not supported: send gzip, deflate or none
       Events: 415 the content encoding `br` is not supported: send gzip, deflate or none
       Typed: 12 the compression `br` is not supported: send gzip, deflate or identity
@@ -316,6 +326,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 12 the compression `br` is not supported: send gzip, deflate or identity
     BrokenCompression
       Json: 400 the body is not valid gzip: incomplete deflate stream
+      V1: 400 the body is not valid gzip: incomplete deflate stream
       Binary: 400 the body is not valid gzip: incomplete deflate stream
       Events: 400 the body is not valid gzip: incomplete deflate stream
       Typed: 3 the message is not valid gzip: incomplete deflate stream
@@ -323,6 +334,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 3 the message is not valid gzip: incomplete deflate stream
     Bomb
       Json: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
+      V1: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
       Binary: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
       Events: 413 the body is larger than 1048576 bytes (setting `http_max_body_bytes`)
       Typed: 8 the decompressed message has more than the 1048576 bytes that the setting `grpc_max_message_length` allows
@@ -330,6 +342,7 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 8 the decompressed message has more than the 1048576 bytes that the setting `grpc_max_message_length` allows
     Garbage
       Json: 422 invalid JSON at byte 1: expected a key in double quotes
+      V1: 400 Unrecognized request format: invalid JSON at byte 1: expected a key in double quotes
       Binary: 422 invalid JSON at byte 1: expected a key in double quotes
       Events: 422 invalid JSON at byte 1: expected a key in double quotes
       Typed: 3 invalid message at byte 0: expected a field of a known wire type
@@ -337,12 +350,13 @@ fn every_fault_over_every_transport_is_rejected() {
       Stream: 3 invalid message at byte 0: expected a field of a known wire type
     MalformedFrame
       Json: 400 the body ended early: error reading a body from connection
+      V1: 400 the body ended early: error reading a body from connection
       Binary: 400 the body ended early: error reading a body from connection
       Events: 400 the body ended early: error reading a body from connection
       Typed: 3 the compressed flag is 7, expected 0 or 1
       Raw: 3 the compressed flag is 7, expected 0 or 1
       Stream: 3 the compressed flag is 7, expected 0 or 1
-    ");
+    "#);
     let grown = harness.server.peak_memory() - before;
     assert!(grown < LITTLE, "{grown} KiB");
 }

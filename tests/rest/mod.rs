@@ -11,4 +11,5 @@ mod openapi;
 mod protocol;
 mod stream;
 mod v1;
+mod v1_hostile;
 mod validation;

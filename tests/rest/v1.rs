@@ -134,26 +134,6 @@ fn v1_mistakes_are_4xx_with_kserves_words() {
 }
 
 #[test]
-fn v1_hostile_bodies_leave_the_server_working() {
-    let server = identity();
-    let deep = format!(r#"{{"instances":{}"#, "[".repeat(1_000_000));
-    let objects = format!(r#"{{"instances":[{}"#, r#"{"a":"#.repeat(200_000));
-    let keys: Vec<String> = (0..200_000).map(|key| format!(r#""k{key}":1"#)).collect();
-    let wide = format!(r#"{{"instances":[{{{}}}]}}"#, keys.join(","));
-    let unknown = format!(r#"{{{},"instances":[1]}}"#, keys.join(","));
-    for body in [&deep, &objects, &wide] {
-        let message = server.post("/v1/models/id:predict", body).error(400);
-        assert!(message.len() < 500, "{message}");
-    }
-    assert_eq!(
-        server.post("/v1/models/id:predict", &unknown).ok(),
-        json!({"predictions": [1]}),
-        "other keys are ignored"
-    );
-    assert_eq!(server.post("/v1/models/id:predict", r#"{"instances":[1]}"#).ok(), json!({"predictions": [1]}));
-}
-
-#[test]
 fn v1_long_bodies_are_answered() {
     let server = identity();
     let rows: Vec<Vec<f64>> =
@@ -182,6 +162,23 @@ fn v1_reaches_models_in_python() {
         "Model with name late is not ready."
     );
     assert_eq!(server.get("/v1/models").ok(), json!({"models": ["explainer", "seen"]}));
+}
+
+#[test]
+fn v1_explainer_that_cannot_answer_is_named() {
+    let settings = json!({
+        "name": "id",
+        "implementation": "mlserver_identity.IdentityModel",
+        "parameters": {"extra": {"explainer": "why"}}
+    });
+    let server = TestServer::start(Folder::new().file("id/model-settings.json", settings.to_string()));
+    let explained = || server.post("/v1/models/id:explain", r#"{"instances":[1]}"#);
+    assert_eq!(explained().error(404), "Model with name why does not exist.");
+    let Some(server) = python_models() else { return };
+    crate::support::wait_until("the explainer to load", || server.get("/v1/models/explainer").status == 200);
+    assert_eq!(server.post("/v2/repository/models/explainer/unload", "").status, 200);
+    let answer = server.post("/v1/models/seen:explain", r#"{"instances":[1]}"#);
+    assert_eq!(answer.error(404), "Model with name explainer does not exist.");
 }
 
 #[test]

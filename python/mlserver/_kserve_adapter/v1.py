@@ -1,6 +1,7 @@
 """Bodies of V1: reads requests, and writes replies."""
 
 import json
+import re
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from .._model import jsonable
@@ -22,6 +23,9 @@ _MAX_COLLECTED = 64 << 20
 #: The media types of bodies that are JSON and do not say so: the last one is curl's default.
 _JSON_TYPES = ("application/octet-stream", "application/x-www-form-urlencoded")
 
+
+#: Half of a character, which JSON can escape and UTF-8 cannot encode.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 #: The attributes that make a request of V1 a CloudEvent in binary mode.
 _EVENT = ("ce-specversion", "ce-id", "ce-source", "ce-type")
@@ -66,8 +70,12 @@ def read_body(head: Dict[str, Any], content: Any) -> Tuple[Any, Dict[str, str], 
         return bytes(content), headers, verb
     try:
         body = json.loads(str(content, "utf-8"), parse_constant=_refuse)
+        if _SURROGATE.search(content) is not None:
+            # Raises an error, unless all of them are pairs. The answer could not have them.
+            json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        if is_event:
+        if is_event and isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+            # Events may have data of any kind.
             return bytes(content), headers, verb
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise MLServerError(f"Unrecognized request format: {reason}", 400) from None

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::UnixStream;
@@ -16,6 +17,9 @@ const READ_BUFFER: usize = 256 << 10;
 const MAILBOX_BATCH: usize = 64;
 /// How many slices one system call writes.
 const MAX_SLICES: usize = 32;
+
+/// How long frames that have arrived are still read after the worker has closed its end, or its process has exited.
+pub(super) const LAST_FRAMES_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -70,10 +74,20 @@ impl Connection {
                     writable.and_then(|()| self.write()).map_err(ConnectionEnd::from)
                 }
             };
+            if let Err(ConnectionEnd::Io(_)) = &step {
+                // The worker has closed its end, perhaps after it has answered calls.
+                let last_frames = self.read_to_end(&mut receive);
+                let _ = tokio::time::timeout(LAST_FRAMES_TIMEOUT, last_frames).await;
+            }
             if let Err(ended) = step {
                 return ended;
             }
         }
+    }
+
+    /// Reads what the worker has sent before its end was closed.
+    async fn read_to_end(&mut self, receive: &mut impl FnMut(Frame)) {
+        while self.stream.readable().await.is_ok() && self.read(receive).is_ok() {}
     }
 
     fn read(&mut self, receive: &mut impl FnMut(Frame)) -> Result<(), ConnectionEnd> {
@@ -123,5 +137,36 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::runtimes::python::frame::FrameKind;
+
+    #[tokio::test]
+    async fn answers_of_a_worker_that_died_are_received_even_if_writing_fails() {
+        let (ours, mut worker) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let (mailbox, frames) = tokio::sync::mpsc::unbounded_channel();
+        let ours = UnixStream::from_std(ours).unwrap();
+        // The runtime knows that the socket is writable, and does not know yet that it is readable.
+        ours.writable().await.unwrap();
+        let connection = Connection::new(ours, frames);
+        let sent = 4000;
+        let mut answers = BytesMut::new();
+        for id in 0..sent {
+            OutgoingFrame::empty(FrameKind::Answer).write(id, &mut answers, |_, _| {});
+        }
+        worker.write_all(&answers).unwrap();
+        drop(worker);
+        mailbox.send((1, OutgoingFrame::empty(FrameKind::Ping))).unwrap();
+        let mut received = 0;
+        let end = connection.run(|frame| received += u64::from(frame.id == received)).await;
+        assert!(matches!(end, ConnectionEnd::Io(_)), "{end:?}");
+        assert_eq!(received, sent);
     }
 }

@@ -187,23 +187,36 @@ impl V1Call<'_> {
         body: Bytes,
         admission: &mut Admission,
     ) -> Result<Response, RequestError> {
-        let app = self.app;
-        let name = target.model.name.as_str();
-        let explainer;
-        let target = match (self.verb, &target.model.explainer) {
-            (Verb::Predict, _) | (Verb::Explain, V1Explainer::Itself) => target,
-            (Verb::Explain, V1Explainer::Model(other)) => {
-                explainer = app.inference.target(other, None)?.with_deadline(deadline::of(&self.parts.headers)?);
-                &explainer
+        let explainer = match (self.verb, &target.model.explainer) {
+            (Verb::Predict, _) | (Verb::Explain, V1Explainer::Itself) => {
+                return self.infer(target, body, admission).await;
             }
+            (Verb::Explain, V1Explainer::Model(explainer)) => explainer,
             (Verb::Explain, V1Explainer::None) => {
                 let message = format!(
-                    "Could not find explainer_host.: the model {name} has no explainer; name one in its setting \
-                     `parameters.extra.explainer`"
+                    "Could not find explainer_host.: the model {} has no explainer; name one in its setting \
+                     `parameters.extra.explainer`",
+                    target.model.name
                 );
                 return Ok(respond::error(StatusCode::NOT_IMPLEMENTED, &message));
             }
         };
+        let asked = async {
+            let until = deadline::of(&self.parts.headers)?;
+            let target = self.app.inference.target(explainer, None)?.with_deadline(until);
+            self.infer(&target, body, admission).await
+        };
+        // Errors name the explainer, not the model that was asked for.
+        Ok(asked.await.unwrap_or_else(|error| response_to(&error, explainer, self.app)))
+    }
+
+    async fn infer(
+        &self,
+        target: &ModelTarget,
+        body: Bytes,
+        admission: &mut Admission,
+    ) -> Result<Response, RequestError> {
+        let app = self.app;
         let request = self.read(target, body, admission).await?;
         let mut response = app.inference.infer(target, request, admission).await?;
         let mut headers = std::mem::take(&mut response.headers);

@@ -70,6 +70,8 @@ pub enum V1Error {
         "\"{key}\": \"{column}\" has {found} values, but \"{first}\" has {expected}: all columns must have as many"
     )]
     Rows { key: V1Key, column: String, found: usize, first: String, expected: usize },
+    #[error("\"{key}\": the objects have no keys")]
+    NoColumns { key: V1Key },
     #[error("\"{key}\": \"b64\" of element {index} is not base64")]
     Base64 { key: V1Key, index: usize },
     /// A value that fits no tensor.
@@ -197,6 +199,9 @@ impl InstancesReader<'_> {
         if let Some(blobs) = blobs {
             let name = self.declared.first().map_or(INPUT, |declared| &declared.name);
             return Ok(Instances { inputs: vec![blobs.into_tensor(name)], is_frame: false });
+        }
+        if columns.is_empty() {
+            return Err(V1Error::NoColumns { key });
         }
         let mut inputs: Vec<Tensor> = Vec::with_capacity(columns.len());
         for (name, column) in columns {
@@ -702,6 +707,7 @@ mod tests {
             (r#"{"instances":[1,{"a":1}]}"#, "input `input-0`: element 1 is not a valid FP64"),
             (r#"{"instances":[{"a":1},{"b":2}]}"#, r#""instances": element 0 has no "b""#),
             (r#"{"instances":[{"a":1,"b":1},{"b":2}]}"#, r#""instances": element 1 has no "a""#),
+            (r#"{"instances":[{},{}]}"#, r#""instances": the objects have no keys"#),
             (r#"{"instances":[{"a":[1,2],"b":[3]}]}"#, r#""instances": "b" has 1 values, but "a" has 2"#),
             (r#"{"instances":[{"b64":"a"}]}"#, r#""instances": "b64" of element 0 is not base64"#),
             (r#"{"instances":[{"b64":"aGk="},{"a":1}]}"#, r#""instances": element 1 is not an object with only "b64""#),

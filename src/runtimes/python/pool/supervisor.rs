@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::calls::ReplySender;
 use super::{Pool, PoolState};
-use crate::runtimes::python::connection::{Connection, ConnectionEnd};
+use crate::runtimes::python::connection::{Connection, ConnectionEnd, LAST_FRAMES_TIMEOUT};
 use crate::runtimes::python::dispatch::{ModelNumber, ModelThreads};
 use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
 use crate::runtimes::python::message::{self, ErrorHead, FailureKind, HelloHead, LoadedHead, PongHead, ReadyHead};
@@ -30,8 +30,6 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 const SOFT_MEMORY_PERCENT: u64 = 80;
 /// The minimum time for which a call may continue after it was cancelled because of `predict_timeout`.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
-/// How long frames that have arrived are still read after the process has exited.
-const LAST_FRAMES_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Why a worker is reaped.
 enum RunEnd {
