@@ -10,6 +10,7 @@ pub mod commands;
 pub mod compute;
 pub mod evaluators;
 pub mod families;
+pub mod graphs;
 pub mod http_client;
 pub mod image;
 pub mod inference;

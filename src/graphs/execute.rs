@@ -1,0 +1,669 @@
+//! Runs the steps of a graph.
+//!
+//! All steps of a request run concurrently in one task. If the future is dropped, every running step is cancelled. Tensors move
+//! from step to step as their buffers, and are cloned only if another step still needs them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::future::{AbortHandle, Abortable};
+use futures_util::stream::FuturesUnordered;
+use http::{HeaderMap, StatusCode};
+
+use super::graph::{Choice, Graph, INPUT, Join, Naming, NodeAction, NodeId, Port, Source, Step};
+use super::schedule::{Branch, FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus, SkipReason};
+use crate::types::json::{BinaryOutputs, NonFinite, WriteOptions, write_request, write_response};
+use crate::types::{Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor};
+
+/// The maximum number of steps that an error lists.
+const MAX_LISTED: usize = 10;
+
+/// A boxed future.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The steps that the answer does not wait for. They run while this is polled, and are cancelled when it is dropped.
+pub type BackgroundSteps = BoxFuture<'static, ()>;
+
+/// Runs single steps, and observes them.
+pub trait StepRunner: Send + Sync + 'static {
+    type Error: Send + 'static;
+
+    /// Runs a step. Dropping the future cancels the step.
+    fn run<'a>(
+        &'a self,
+        step: &'a Step,
+        request: InferenceRequest,
+    ) -> BoxFuture<'a, Result<InferenceResponse, Self::Error>>;
+
+    /// Observes the end of a step.
+    fn observe(&self, step: &Step, duration: Duration, outcome: StepOutcome<'_, Self::Error>);
+
+    /// Returns a random number from 0 to `below - 1`, with which splitters choose.
+    fn random(&self, below: u32) -> u32;
+}
+
+/// How a step ended.
+#[derive(Debug)]
+pub enum StepOutcome<'a, E> {
+    Succeeded,
+    Failed {
+        error: &'a GraphError<E>,
+        /// Whether the failure fails the graph. Otherwise the outputs of the step are missing.
+        fails_graph: bool,
+    },
+    Cancelled,
+}
+
+/// Why a graph has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GraphError<E> {
+    /// A step failed. The error determines the status.
+    #[error("step \"{step}\": {error}")]
+    Step { step: String, error: E },
+    /// No step that the answer is made of has run.
+    #[error("the graph has no output for this request{}", listed(.skipped))]
+    NoOutput { skipped: Vec<SkippedStep> },
+    /// A `Switch` has no condition that matches.
+    #[error("node \"{node}\": no condition matches the request, expected one of: {}", .conditions.join(", "))]
+    NoMatch { node: String, conditions: Vec<String> },
+    /// A router answered something else than the index of a child.
+    #[error("step \"{step}\": expected one integer from -1 to {last}, the index of a child, found {found}", last = .children.saturating_sub(1))]
+    RouterIndex { step: String, found: String, children: usize },
+    /// Two steps returned a tensor of the same name for the same consumer.
+    #[error("\"{}\" and \"{}\" both provide the tensor `{name}` for {consumer}; rename one of them", .producers[0], .producers[1])]
+    Conflict { consumer: String, name: String, producers: [String; 2] },
+}
+
+impl<E> GraphError<E> {
+    /// Returns the HTTP status of the error, or `None` for the error of a step, which has its own.
+    pub const fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Step { .. } => None,
+            Self::NoOutput { .. } | Self::Conflict { .. } => Some(StatusCode::UNPROCESSABLE_ENTITY),
+            Self::NoMatch { .. } => Some(StatusCode::NOT_FOUND),
+            Self::RouterIndex { .. } => Some(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+/// A step that did not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedStep {
+    /// The name of the step, or `None` for the output of the graph.
+    pub step: Option<String>,
+    pub reason: String,
+}
+
+impl fmt::Display for SkippedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.step {
+            Some(step) => write!(f, "step \"{step}\" did not run, {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+fn listed(skipped: &[SkippedStep]) -> String {
+    if skipped.is_empty() {
+        return String::new();
+    }
+    let mut parts: Vec<_> = skipped.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    if skipped.len() > MAX_LISTED {
+        parts.push(format!("and {} more", skipped.len() - MAX_LISTED));
+    }
+    format!(": {}", parts.join("; "))
+}
+
+/// The answer of a graph.
+pub struct Execution<E> {
+    /// The answer, without a model's name.
+    pub answer: Result<InferenceResponse, GraphError<E>>,
+    /// Steps that are still running although the answer does not need them.
+    pub background: Option<BackgroundSteps>,
+}
+
+/// The result of [`prepare`].
+pub enum Prepared<E> {
+    /// All steps have run but the last one.
+    LastStep(LastStep),
+    /// The graph has an answer already: it failed, or its last step cannot run on its own.
+    Answered(Execution<E>),
+}
+
+/// The last step of a graph, whose answers are the graph's, and its request.
+pub struct LastStep {
+    graph: Arc<Graph>,
+    step: usize,
+    pub request: InferenceRequest,
+    pub background: Option<BackgroundSteps>,
+}
+
+impl LastStep {
+    pub fn step(&self) -> &Step {
+        &self.graph.steps()[self.step]
+    }
+}
+
+/// Runs a graph.
+pub async fn execute<R: StepRunner>(
+    graph: Arc<Graph>,
+    runner: Arc<R>,
+    request: InferenceRequest,
+) -> Execution<R::Error> {
+    let mut run = GraphRun::new(graph, runner, request, false);
+    run.advance().await;
+    run.finish()
+}
+
+/// Runs all steps of a graph but the last one, for a last step that streams. See [`Graph::last_steps`].
+pub async fn prepare<R: StepRunner>(
+    graph: Arc<Graph>,
+    runner: Arc<R>,
+    request: InferenceRequest,
+) -> Prepared<R::Error> {
+    let mut run = GraphRun::new(graph, runner, request, true);
+    run.advance().await;
+    let Some(held) = run.take_last_step() else { return Prepared::Answered(run.finish()) };
+    let graph = Arc::clone(&run.graph);
+    Prepared::LastStep(LastStep { graph, step: held.0, request: held.1, background: run.into_background() })
+}
+
+/// Tensors on their way between steps, and the rest of the request or response that they came with.
+#[derive(Debug, Clone, Default)]
+struct Bundle {
+    tensors: Vec<Tensor>,
+    parameters: Parameters,
+    headers: HeaderMap,
+}
+
+/// The end of a step.
+struct StepEnd<E> {
+    node: NodeId,
+    duration: Duration,
+    result: Result<InferenceResponse, E>,
+}
+
+/// One request on its way through a graph.
+struct GraphRun<R: StepRunner> {
+    graph: Arc<Graph>,
+    runner: Arc<R>,
+    schedule: Schedule,
+    running: FuturesUnordered<Abortable<BoxFuture<'static, StepEnd<R::Error>>>>,
+    abort_handles: HashMap<NodeId, AbortHandle>,
+    /// The tensors that each node has returned, until the last one has read them.
+    outputs: Vec<Option<Bundle>>,
+    /// The tensors that each node was given, if other nodes read them.
+    inputs: BTreeMap<NodeId, Bundle>,
+    scope_errors: Vec<Option<GraphError<R::Error>>>,
+    error: Option<GraphError<R::Error>>,
+    /// The request without its inputs, outputs and parameters.
+    envelope: InferenceRequest,
+    parameters: Parameters,
+    requested: Vec<RequestedOutput>,
+    /// Whether last steps are held, and those that are.
+    holds_last: bool,
+    held: Vec<(NodeId, InferenceRequest)>,
+}
+
+impl<R: StepRunner> GraphRun<R> {
+    fn new(graph: Arc<Graph>, runner: Arc<R>, mut request: InferenceRequest, holds_last: bool) -> Self {
+        let tensors = std::mem::take(&mut request.inputs);
+        let parameters = std::mem::take(&mut request.parameters);
+        let requested = std::mem::take(&mut request.outputs);
+        let names = names_if(graph.usage(INPUT).has_selectors, &tensors);
+        let mut outputs = vec![None; graph.nodes().len()];
+        let passed = if graph.passes_parameters() { parameters.clone() } else { Parameters::new() };
+        outputs[INPUT] = Some(Bundle { tensors, parameters: passed, headers: HeaderMap::new() });
+        Self {
+            schedule: Schedule::new(Arc::clone(&graph), names),
+            running: FuturesUnordered::new(),
+            abort_handles: HashMap::new(),
+            outputs,
+            inputs: BTreeMap::new(),
+            scope_errors: (0..graph.scope_count()).map(|_| None).collect(),
+            error: None,
+            envelope: request,
+            parameters,
+            requested,
+            holds_last,
+            held: Vec::new(),
+            graph,
+            runner,
+        }
+    }
+
+    /// Runs steps until the answer is known, or until only a held step is missing.
+    async fn advance(&mut self) {
+        loop {
+            self.start_steps();
+            if self.schedule.status() != ScheduleStatus::Running || !self.held.is_empty() || !self.wait().await {
+                return;
+            }
+        }
+    }
+
+    /// Follows the schedule until it waits for a step.
+    fn start_steps(&mut self) {
+        while let Some(event) = self.schedule.next() {
+            match event {
+                ScheduleEvent::Start(node) => self.start(node),
+                ScheduleEvent::Cancel(node) => {
+                    if let Some(handle) = self.abort_handles.remove(&node) {
+                        handle.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of a step. Returns false if none is running.
+    async fn wait(&mut self) -> bool {
+        match self.running.next().await {
+            Some(Ok(end)) => {
+                self.step_ended(end);
+                true
+            }
+            // A step that has been cancelled.
+            Some(Err(_)) => true,
+            None => false,
+        }
+    }
+
+    fn step_ended(&mut self, StepEnd { node, duration, result }: StepEnd<R::Error>) {
+        self.abort_handles.remove(&node);
+        match result {
+            Ok(response) => {
+                if let Some(step) = self.step_of(node) {
+                    self.runner.observe(step, duration, StepOutcome::Succeeded);
+                }
+                let InferenceResponse { parameters, headers, outputs, .. } = response;
+                self.end(node, Bundle { tensors: outputs, parameters, headers });
+            }
+            Err(error) => {
+                let step = self.step_of(node).map(|step| step.name.clone()).unwrap_or_default();
+                self.fail(node, duration, GraphError::Step { step, error });
+            }
+        }
+    }
+
+    fn step_of(&self, node: NodeId) -> Option<&Step> {
+        match &self.graph.nodes()[node].action {
+            NodeAction::Step(step) => Some(&self.graph.steps()[*step]),
+            _ => None,
+        }
+    }
+
+    /// Records the tensors of a node.
+    fn end(&mut self, node: NodeId, bundle: Bundle) {
+        let names = names_if(self.graph.usage(node).has_selectors, &bundle.tensors);
+        if node == self.graph.output() || self.schedule.is_read(node) {
+            self.outputs[node] = Some(bundle);
+        }
+        self.schedule.ended(node, NodeEnd::Tensors(names));
+    }
+
+    fn fail(&mut self, node: NodeId, duration: Duration, error: GraphError<R::Error>) {
+        let effect = self.schedule.ended(node, NodeEnd::Failed);
+        if let Some(step) = self.step_of(node) {
+            let fails_graph = effect == Some(FailureEffect::Graph);
+            self.runner.observe(step, duration, StepOutcome::Failed { error: &error, fails_graph });
+        }
+        match effect {
+            Some(FailureEffect::Graph) => self.error = Some(error),
+            Some(FailureEffect::Scope(scope)) => {
+                self.scope_errors[scope].get_or_insert(error);
+            }
+            Some(FailureEffect::Warning) | None => {}
+        }
+    }
+
+    fn start(&mut self, node: NodeId) {
+        let graph = Arc::clone(&self.graph);
+        let bundle = match self.collect(node) {
+            Ok(bundle) => bundle,
+            Err(error) => return self.fail(node, Duration::ZERO, error),
+        };
+        if graph.usage(node).has_input_readers {
+            self.schedule.has_inputs(node, names_if(true, &bundle.tensors));
+            self.inputs.insert(node, bundle.clone());
+        }
+        match &graph.nodes()[node].action {
+            NodeAction::Step(step) => self.start_step(node, *step, bundle),
+            NodeAction::Collect if graph.nodes()[node].join == Join::Gather => match self.gathered_error(node) {
+                Some(error) => self.fail(node, Duration::ZERO, error),
+                None => self.end(node, bundle),
+            },
+            NodeAction::Input | NodeAction::Collect => self.end(node, bundle),
+            NodeAction::Choose(choice) => match self.choose(choice, bundle, &graph.nodes()[node].sources) {
+                Ok(branch) => {
+                    self.schedule.ended(node, NodeEnd::Chosen(branch));
+                }
+                Err(error) => self.fail(node, Duration::ZERO, error),
+            },
+        }
+    }
+
+    fn start_step(&mut self, node: NodeId, step: usize, bundle: Bundle) {
+        let is_last = self.graph.is_last_step(node);
+        let parameters = if self.graph.passes_parameters() { bundle.parameters } else { self.parameters.clone() };
+        let outputs = if is_last { self.requested.clone() } else { Vec::new() };
+        let request = InferenceRequest { parameters, inputs: bundle.tensors, outputs, ..self.envelope.clone() };
+        if is_last && self.holds_last {
+            self.held.push((node, request));
+        } else {
+            self.run_step(node, step, request);
+        }
+    }
+
+    fn run_step(&mut self, node: NodeId, step: usize, request: InferenceRequest) {
+        let (graph, runner) = (Arc::clone(&self.graph), Arc::clone(&self.runner));
+        let future: BoxFuture<'static, _> = Box::pin(async move {
+            let timer = StepTimer { graph: &graph, runner: &*runner, step, start: Instant::now(), is_over: false };
+            let result = runner.run(&graph.steps()[step], request).await;
+            StepEnd { node, duration: timer.stop(), result }
+        });
+        let (future, handle) = futures_util::future::abortable(future);
+        self.abort_handles.insert(node, handle);
+        self.running.push(future);
+    }
+
+    /// Collects the tensors of a node's sources.
+    fn collect(&mut self, node: NodeId) -> Result<Bundle, GraphError<R::Error>> {
+        let graph = Arc::clone(&self.graph);
+        let this = &graph.nodes()[node];
+        let used = self.schedule.sources(node);
+        let mut collected = Bundle::default();
+        // The index of the source of each tensor.
+        let mut producers = Vec::new();
+        for (position, &index) in used.iter().enumerate() {
+            let source = &this.sources[index];
+            let is_again = |later: &usize| {
+                let later = &this.sources[*later];
+                (later.node, later.port) == (source.node, source.port)
+            };
+            let keeps = self.schedule.is_read(source.node) || used[position + 1..].iter().any(is_again);
+            let slot = match source.port {
+                Port::Outputs => self.outputs[source.node].as_mut(),
+                Port::Inputs => self.inputs.get_mut(&source.node),
+            };
+            let Some(bundle) = slot else { continue };
+            let mut tensors = match &source.tensor {
+                Some(name) => {
+                    let found = bundle.tensors.iter().position(|tensor| tensor.name == *name);
+                    let tensor = found.map(|index| {
+                        if keeps { bundle.tensors[index].clone() } else { bundle.tensors.swap_remove(index) }
+                    });
+                    tensor.into_iter().collect::<Vec<_>>()
+                }
+                None if keeps => bundle.tensors.clone(),
+                None => std::mem::take(&mut bundle.tensors),
+            };
+            merge_parameters(&mut collected.parameters, &bundle.parameters);
+            collected.headers.extend(bundle.headers.clone());
+            for tensor in &mut tensors {
+                if let Some((_, new)) = source.renames.iter().find(|(from, _)| *from == tensor.name) {
+                    tensor.name.clone_from(new);
+                }
+            }
+            producers.extend(std::iter::repeat_n(index, tensors.len()));
+            collected.tensors.extend(tensors);
+            if !keeps {
+                match source.port {
+                    Port::Outputs => self.outputs[source.node] = None,
+                    Port::Inputs => drop(self.inputs.remove(&source.node)),
+                }
+            }
+        }
+        prefix_names(this.naming, &this.sources, &mut collected.tensors, &producers);
+        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(producers.len());
+        for (tensor, &producer) in collected.tensors.iter().zip(&producers) {
+            let earlier = seen.insert(&tensor.name, producer).filter(|earlier| *earlier != producer);
+            if let Some(earlier) = earlier {
+                let consumer = match self.step_of(node) {
+                    Some(step) => format!("step \"{}\"", step.name),
+                    None => "the output".to_owned(),
+                };
+                let producers = [earlier, producer].map(|index| this.sources[index].label.clone());
+                return Err(GraphError::Conflict { consumer, name: tensor.name.clone(), producers });
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Returns the error of an ensemble of which all steps have failed.
+    fn gathered_error(&mut self, node: NodeId) -> Option<GraphError<R::Error>> {
+        let graph = Arc::clone(&self.graph);
+        let sources = &graph.nodes()[node].sources;
+        if !sources.iter().all(|source| self.schedule.has_failed(source.node)) {
+            return None;
+        }
+        let mut scopes = sources.iter().filter_map(|source| graph.nodes()[source.node].scope);
+        scopes.find_map(|scope| self.scope_errors[scope].take())
+    }
+
+    fn choose(&self, choice: &Choice, bundle: Bundle, sources: &[Source]) -> Result<Branch, GraphError<R::Error>> {
+        match choice {
+            Choice::Switch { node, conditions } => {
+                let document = request_json(bundle);
+                let found = conditions.iter().position(|condition| condition.matches(&document));
+                found.map(Branch::One).ok_or_else(|| {
+                    let conditions = conditions.iter().map(ToString::to_string).collect();
+                    GraphError::NoMatch { node: node.clone(), conditions }
+                })
+            }
+            Choice::Match(condition) => {
+                let name = sources.first().map(|source| source.label.as_str()).unwrap_or_default();
+                Ok(if condition.matches(&response_json(bundle, name)) { Branch::One(0) } else { Branch::None })
+            }
+            Choice::Split { weights } => {
+                let mut random = self.runner.random(weights.iter().sum());
+                let chosen = weights.iter().position(|&weight| match random.checked_sub(weight) {
+                    Some(left) => {
+                        random = left;
+                        false
+                    }
+                    None => true,
+                });
+                Ok(Branch::One(chosen.unwrap_or(weights.len().saturating_sub(1))))
+            }
+            Choice::Route { step, children } => match router_index(&bundle.tensors) {
+                Ok(-1) => Ok(Branch::All),
+                Ok(index) if usize::try_from(index).is_ok_and(|index| index < *children) => {
+                    Ok(Branch::One(usize::try_from(index).unwrap_or_default()))
+                }
+                Ok(index) => Err(index.to_string()),
+                Err(found) => Err(found),
+            }
+            .map_err(|found| GraphError::RouterIndex { step: step.clone(), found, children: *children }),
+        }
+    }
+
+    /// Returns the last step that is held, and its request. If several are held, the others run in the background.
+    fn take_last_step(&mut self) -> Option<(usize, InferenceRequest)> {
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by_key(|(node, _)| self.graph.last_step_position(*node));
+        let mut held = held.into_iter().filter_map(|(node, request)| match self.graph.nodes()[node].action {
+            NodeAction::Step(step) => Some((node, step, request)),
+            _ => None,
+        });
+        let (_, step, request) = held.next()?;
+        for (node, step, request) in held.collect::<Vec<_>>() {
+            self.run_step(node, step, request);
+        }
+        Some((step, request))
+    }
+
+    fn finish(mut self) -> Execution<R::Error> {
+        if let Some(error) = self.error.take() {
+            return Execution { answer: Err(error), background: None };
+        }
+        let answer = match self.outputs[self.graph.output()].take() {
+            Some(Bundle { mut tensors, parameters, headers }) => {
+                let wants = |name: &str| self.requested.iter().any(|output| output.name == name);
+                if !self.requested.is_empty() {
+                    tensors.retain(|tensor| wants(&tensor.name));
+                }
+                let id = std::mem::take(&mut self.envelope.id);
+                Ok(InferenceResponse { id, parameters, headers, outputs: tensors, ..InferenceResponse::default() })
+            }
+            None => Err(GraphError::NoOutput { skipped: self.skipped() }),
+        };
+        Execution { answer, background: self.into_background() }
+    }
+
+    /// Returns the steps that could have contributed to the answer but did not run.
+    fn skipped(&self) -> Vec<SkippedStep> {
+        let describe = |(node, reason, source): (NodeId, SkipReason, Option<&Source>)| {
+            let step = self.step_of(node).map(|step| step.name.clone());
+            let is_named = step.is_some() || node == self.graph.output();
+            if !is_named || self.graph.usage(node).is_background {
+                return None;
+            }
+            let reason = match (reason, source) {
+                (SkipReason::Gate, _) | (_, None) => "because another branch was chosen".to_owned(),
+                (_, Some(source)) => self.describe_missing(source),
+            };
+            Some(SkippedStep { step, reason })
+        };
+        self.schedule.skipped().filter_map(describe).collect()
+    }
+
+    fn describe_missing(&self, source: &Source) -> String {
+        let label = &source.label;
+        match &source.tensor {
+            Some(tensor) if source.node == INPUT => format!("because the request has no input `{tensor}`"),
+            Some(tensor) if source.port == Port::Outputs && self.schedule.has_ended(source.node) => {
+                format!("because step \"{label}\" returned no tensor `{tensor}`")
+            }
+            Some(tensor) if self.inputs.contains_key(&source.node) => {
+                format!("because step \"{label}\" got no tensor `{tensor}`")
+            }
+            _ if self.schedule.has_failed(source.node) => format!("because step \"{label}\" failed"),
+            _ => format!("because step \"{label}\" did not run"),
+        }
+    }
+
+    /// Returns the steps that are still running.
+    fn into_background(mut self) -> Option<BackgroundSteps> {
+        self.schedule.settle();
+        if self.running.is_empty() || self.schedule.status() == ScheduleStatus::Failed {
+            return None;
+        }
+        Some(Box::pin(async move {
+            while self.wait().await {
+                self.start_steps();
+            }
+        }))
+    }
+}
+
+/// Observes a step that is cancelled.
+struct StepTimer<'a, R: StepRunner> {
+    graph: &'a Graph,
+    runner: &'a R,
+    step: usize,
+    start: Instant,
+    is_over: bool,
+}
+
+impl<R: StepRunner> StepTimer<'_, R> {
+    fn stop(mut self) -> Duration {
+        self.is_over = true;
+        self.start.elapsed()
+    }
+}
+
+impl<R: StepRunner> Drop for StepTimer<'_, R> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.runner.observe(&self.graph.steps()[self.step], self.start.elapsed(), StepOutcome::Cancelled);
+        }
+    }
+}
+
+/// Returns the names of tensors, if they are needed.
+fn names_if(is_needed: bool, tensors: &[Tensor]) -> BTreeSet<String> {
+    if is_needed { tensors.iter().map(|tensor| tensor.name.clone()).collect() } else { BTreeSet::new() }
+}
+
+/// Adds parameters, of which later ones replace earlier ones.
+fn merge_parameters(parameters: &mut Parameters, later: &Parameters) {
+    if later.content_type.is_some() {
+        parameters.content_type.clone_from(&later.content_type);
+    }
+    parameters.others.extend(later.others.iter().map(|(key, value)| (key.clone(), value.clone())));
+}
+
+/// Prefixes the names of tensors with their producers. `producers` has the index of the source of each tensor.
+fn prefix_names(naming: Naming, sources: &[Source], tensors: &mut [Tensor], producers: &[usize]) {
+    let clashes: BTreeSet<String> = match naming {
+        Naming::Unique => return,
+        Naming::Prefix => tensors.iter().map(|tensor| tensor.name.clone()).collect(),
+        Naming::PrefixClashes => {
+            let mut first: HashMap<&str, usize> = HashMap::new();
+            let pairs = tensors.iter().map(|tensor| &tensor.name).zip(producers);
+            let clashing = pairs.filter(|(name, producer)| *first.entry(name).or_insert(**producer) != **producer);
+            clashing.map(|(name, _)| name.clone()).collect()
+        }
+    };
+    for (tensor, &producer) in tensors.iter_mut().zip(producers) {
+        if clashes.contains(&tensor.name) {
+            tensor.name = format!("{}.{}", sources[producer].label, tensor.name);
+        }
+    }
+}
+
+/// Returns the JSON of a request with these inputs, for conditions. Data that JSON does not have is omitted.
+fn request_json(Bundle { tensors, parameters, .. }: Bundle) -> String {
+    let request = InferenceRequest { inputs: tensors, parameters, ..InferenceRequest::default() };
+    let body = write_request(&request, false).or_else(|_| write_request(&request, true));
+    body.ok().and_then(|body| String::from_utf8(body.json).ok()).unwrap_or_default()
+}
+
+/// Returns the JSON of a response with these outputs, for conditions. Data that JSON does not have is omitted.
+fn response_json(Bundle { tensors, parameters, .. }: Bundle, model: &str) -> String {
+    let response = InferenceResponse {
+        model_name: model.to_owned(),
+        outputs: tensors,
+        parameters,
+        ..InferenceResponse::default()
+    };
+    let text = WriteOptions { non_finite: NonFinite::String, ..WriteOptions::default() };
+    let binary = WriteOptions { binary: BinaryOutputs::all(true), ..text.clone() };
+    let body = write_response(&response, &text).or_else(|_| write_response(&response, &binary));
+    body.ok().and_then(|body| String::from_utf8(body.json).ok()).unwrap_or_default()
+}
+
+/// Returns the only element of the only tensor of a router, or describes what it answered instead.
+fn router_index(tensors: &[Tensor]) -> Result<i64, String> {
+    fn first<T: Element + Into<i64>>(tensor: &Tensor) -> Option<i64> {
+        tensor.elements::<T>().and_then(|elements| elements.first().copied()).map(Into::into)
+    }
+    let [tensor] = tensors else { return Err(format!("{} tensors", tensors.len())) };
+    let described = || format!("a {} tensor of {} elements", tensor.datatype, tensor.len());
+    if tensor.len() != 1 {
+        return Err(described());
+    }
+    let unsigned = || tensor.elements::<u64>().and_then(|elements| elements.first().copied());
+    let index = match tensor.datatype {
+        Datatype::Int8 => first::<i8>(tensor),
+        Datatype::Int16 => first::<i16>(tensor),
+        Datatype::Int32 => first::<i32>(tensor),
+        Datatype::Int64 => first::<i64>(tensor),
+        Datatype::Uint8 => first::<u8>(tensor),
+        Datatype::Uint16 => first::<u16>(tensor),
+        Datatype::Uint32 => first::<u32>(tensor),
+        Datatype::Uint64 => {
+            return unsigned()
+                .ok_or_else(described)
+                .and_then(|index| i64::try_from(index).map_err(|_| index.to_string()));
+        }
+        _ => None,
+    };
+    index.ok_or_else(described)
+}

@@ -1,0 +1,18 @@
+//! Inference graphs: models that are made of other models.
+//!
+//! [`GraphManifest::parse`] reads the manifests of Seldon Core 2, `KServe` and Seldon Core under limits and compiles each of them to
+//! a [`Graph`]. [`Schedule`](schedule::Schedule) decides which steps may run, without a clock and without I/O. [`execute`] runs
+//! them through a [`StepRunner`], and moves tensors between them without a copy. Nothing here knows the server.
+
+mod condition;
+mod execute;
+mod graph;
+mod manifest;
+mod schedule;
+
+pub use execute::{
+    BackgroundSteps, BoxFuture, Execution, GraphError, LastStep, Prepared, SkippedStep, StepOutcome, StepRunner,
+    execute, prepare,
+};
+pub use graph::{Edge, Endpoint, Graph, GraphKind, ModelReference, Step};
+pub use manifest::{GraphManifest, GraphOptions, ManifestErrors, ManifestProblem, StepOptions};
