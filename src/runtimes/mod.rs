@@ -14,6 +14,7 @@ mod progress;
 pub mod python;
 mod row_sizes;
 mod sklearn;
+mod steps;
 mod trees;
 
 use std::fmt;
@@ -33,6 +34,7 @@ pub use error::{FamilyError, LoadError, RuntimeError, RuntimeErrorKind};
 pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use predictor::Predictor;
 pub use progress::Progress;
+pub use steps::StepSettingsError;
 
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
