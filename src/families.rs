@@ -45,12 +45,21 @@ pub struct ModelFamily {
 pub enum NativeEvaluator {
     /// Answers with its inputs. Needs no artifact, and has no counterpart in Python.
     Identity,
+    /// Selects, maps or joins tensors as `parameters.extra` describes. Needs no artifact, and has no counterpart in Python.
+    Step,
     /// A tree ensemble.
     Trees(TreeLibrary),
     /// An estimator of scikit-learn.
     Sklearn,
     /// Dispatches to the evaluator of the flavor that MLflow saved.
     Mlflow,
+}
+
+impl NativeEvaluator {
+    /// Reports whether the evaluator reads an artifact.
+    pub fn needs_artifact(self) -> bool {
+        !matches!(self, Self::Identity | Self::Step)
+    }
 }
 
 /// The libraries whose tree ensembles are evaluated natively, each by its own rules.
@@ -73,9 +82,23 @@ const IDENTITY: ModelFamily = ModelFamily {
     system_packages: &[],
 };
 
+const STEPS: ModelFamily = ModelFamily {
+    title: "native step",
+    package: "mlserver",
+    implementations: &["mlserver.Select", "mlserver.Map", "mlserver.Concat"],
+    artifact_names: &[],
+    extensions: &[],
+    signature: None,
+    modules: &[],
+    native: Some(NativeEvaluator::Step),
+    extra: None,
+    system_packages: &[],
+};
+
 /// All families.
-pub const FAMILIES: [ModelFamily; 10] = [
+pub const FAMILIES: [ModelFamily; 11] = [
     IDENTITY,
+    STEPS,
     ModelFamily {
         title: "scikit-learn",
         package: "mlserver_sklearn",
@@ -334,7 +357,7 @@ mod tests {
 
     #[test]
     fn family_classes_exist_in_the_python_packages() {
-        for family in FAMILIES.iter().filter(|family| **family != IDENTITY) {
+        for family in FAMILIES.iter().filter(|family| ![IDENTITY, STEPS].contains(family)) {
             let exports = repository_file(&format!("python/{}/__init__.py", family.package));
             for implementation in family.implementations {
                 let class = implementation.rsplit('.').next().unwrap();

@@ -153,10 +153,12 @@ impl PythonReason {
         let failed = |source| PlanError::Model { model: model(), source };
         let implementation = Implementation::of(settings).map_err(|error| failed(error.into()))?;
         let Implementation::Native(evaluator) = implementation else { return Ok(Some(Self::Model(model()))) };
-        if !evaluator.needs_artifact() {
-            return Ok(None);
-        }
-        let path = match Artifact::resolve(settings, folder).map_err(|error| failed(error.into()))? {
+        let artifact = if evaluator.needs_artifact() {
+            Artifact::resolve(settings, folder).map_err(|error| failed(error.into()))?
+        } else {
+            Artifact::Path(PathBuf::new())
+        };
+        let path = match artifact {
             Artifact::Path(path) => path,
             // MLflow itself resolves its URIs.
             Artifact::Remote(_)

@@ -177,7 +177,7 @@ impl Repository {
         let folder: PathBuf = folder.unwrap_or_else(|| self.root.clone());
         let Some(described) = described else { return self.only_model(&folder, None) };
         let family = ModelFamily::of_package(&described.settings.implementation);
-        if family.is_some_and(|family| family.native == Some(NativeEvaluator::Identity)) {
+        if family.is_some_and(|family| family.native.is_some_and(|native| !native.needs_artifact())) {
             return Ok(Some(described));
         }
         match Artifact::resolve(&described.settings, self.working_directory()) {

@@ -48,7 +48,9 @@ impl FileDescription {
             Some(NativeEvaluator::Trees(library)) => trees(library, family.title, path),
             Some(NativeEvaluator::Sklearn) => sklearn(path),
             Some(NativeEvaluator::Mlflow) => mlflow::describe(path),
-            Some(NativeEvaluator::Identity) | None => Err(LoadError::NotNative { implementation: implementation() }),
+            Some(NativeEvaluator::Identity | NativeEvaluator::Step) | None => {
+                Err(LoadError::NotNative { implementation: implementation() })
+            }
         }
     }
 }

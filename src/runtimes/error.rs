@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::MAX_ARTIFACT_BYTES;
+use super::{MAX_ARTIFACT_BYTES, StepSettingsError};
 use crate::codecs::CodecError;
 use crate::compute::ComputeError;
 use crate::types::{OverBudget, RequestedOutput, short};
@@ -212,6 +212,9 @@ pub enum LoadError {
     Python(FamilyError),
     #[error("`parameters.extra.backend` is `{found}`, expected `native`, `python` or `auto`")]
     Backend { found: String },
+    /// The settings of a native step are not as they should be.
+    #[error(transparent)]
+    Step(#[from] StepSettingsError),
     #[error("cannot read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is a directory without a model file: expected one of {expected}", path.display())]

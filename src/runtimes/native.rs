@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::identity::Identity;
 use super::mlflow::MlflowModel;
+use super::native_steps::NativeStep;
 use super::sklearn::SklearnModel;
 use super::trees::TreeModel;
 use super::{LoadError, Runtime};
@@ -74,13 +75,6 @@ impl Backend {
     }
 }
 
-impl NativeEvaluator {
-    /// Reports whether the evaluator reads an artifact.
-    pub fn needs_artifact(self) -> bool {
-        self != Self::Identity
-    }
-}
-
 /// Loads a model for native evaluation. Reads files and computes: call it on a thread that may block.
 ///
 /// Evaluators that need no artifact ignore `artifact`.
@@ -98,6 +92,7 @@ pub fn load_native(
     let artifact_error = |unsupported, source| LoadError::Artifact { path: artifact.to_owned(), unsupported, source };
     match evaluator {
         NativeEvaluator::Identity => Ok(Arc::new(Identity)),
+        NativeEvaluator::Step => Ok(Arc::new(NativeStep::load(settings, compute.clone())?)),
         NativeEvaluator::Trees(library) => {
             let bytes = read(artifact, &expected)?;
             let model = TreeModel::load(library, &bytes, settings, compute.clone());

@@ -133,6 +133,14 @@ impl BytesElements {
         Some(Self { buffer: self.buffer.clone(), spans, size, text: self.text })
     }
 
+    /// Returns the elements at the given indices, which share the buffer. Indices out of bounds are skipped.
+    #[must_use]
+    pub fn pick(&self, indices: impl IntoIterator<Item = usize>) -> Self {
+        let spans: Vec<_> = indices.into_iter().filter_map(|index| self.spans.get(index).cloned()).collect();
+        let size = spans.iter().map(Range::len).sum();
+        Self { buffer: self.buffer.clone(), spans, size, text: self.text }
+    }
+
     /// Returns the length of all elements in bytes.
     pub const fn size(&self) -> usize {
         self.size
@@ -403,6 +411,15 @@ mod tests {
     fn errors_repeat_the_start_of_a_name() {
         let error = Tensor::from_elements("ü".repeat(1000), vec![2], &[1_u8]).unwrap_err().to_string();
         assert_eq!(error, format!("tensor `{}` of shape [2] needs 2 elements, but 1 were given", "ü".repeat(64)));
+    }
+
+    #[test]
+    fn bytes_elements_pick_shares_the_buffer() {
+        let all = ["ab", "", "c"].iter().collect::<BytesElements>().with_text(true);
+        let picked = all.pick([2, 0, 0, 3]);
+        assert_eq!(picked, ["c", "ab", "ab"].iter().collect());
+        assert_eq!((picked.size(), picked.is_text()), (5, true));
+        assert_eq!(picked.buffer.as_ptr(), all.buffer.as_ptr());
     }
 
     #[test]

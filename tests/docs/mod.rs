@@ -1,6 +1,6 @@
 //! The repository's own documents and rules, checked against the code.
 
-mod kserve;
+mod documents;
 mod layers;
 mod readme;
 mod vocabulary;

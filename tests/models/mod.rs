@@ -4,4 +4,5 @@ mod mlflow;
 mod shapes;
 mod sklearn;
 mod sklearn_serving;
+mod steps;
 mod trees;

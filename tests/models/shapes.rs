@@ -12,13 +12,14 @@ use crate::support::{Folder, IRIS, TestServer, repository_path};
 const LITTLE: u64 = 16 * 1024;
 
 /// The models, the datatype of their input, and its number of columns.
-const MODELS: [(&str, &str, usize); 6] = [
+const MODELS: [(&str, &str, usize); 7] = [
     (IRIS, "FP32", 4),
     ("batched", "FP32", 4),
     ("sklearn", "BYTES", 3),
     ("sklearn-numbers", "FP32", 4),
     ("mlflow", "FP32", 3),
     ("identity", "FP32", 4),
+    ("step", "FP32", 4),
 ];
 
 fn folder() -> Folder {
@@ -30,7 +31,10 @@ fn folder() -> Folder {
     };
     let mlflow = json!({"name": "mlflow", "implementation": "mlserver_mlflow.MLflowRuntime",
         "parameters": {"uri": "./model", "extra": {"backend": "native"}}});
+    let step = json!({"name": "step", "implementation": "mlserver.Select",
+        "parameters": {"extra": {"outputs": [{"input": "x", "columns": [3, 2, 1, 0], "name": "predict"}]}}});
     let mut folder = Folder::iris()
+        .file("step/model-settings.json", step.to_string())
         .with_identity("identity")
         .with_iris("batched", &json!({"name": "batched", "max_batch_size": 8, "max_batch_time": 0.01}));
     folder = sklearn(folder, "sklearn", "1.9.1/encode/one_hot_str.joblib");

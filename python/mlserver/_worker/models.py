@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .. import _kserve_imports
 from .._blocking import completed, is_async
@@ -91,7 +91,7 @@ async def load(
         except BaseException:
             await _unload_failed(model)
             raise
-    steps = getattr(instance, "_steps", list)()
+    steps: List[str] = getattr(instance, "_steps", list)()
     return model, {
         "ready": instance.ready,
         "streams": _streams(instance),

@@ -95,8 +95,8 @@ impl InspectedModel {
     fn of_settings(settings: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
         let sources = SettingsSources::read(environment)?;
         let model = ModelSettings::load(settings, &sources, false)?.settings;
-        let family =
-            ModelFamily::of(&model.implementation).filter(|family| family.native != Some(NativeEvaluator::Identity));
+        let family = ModelFamily::of(&model.implementation)
+            .filter(|family| family.native.is_none_or(NativeEvaluator::needs_artifact));
         let family = family.ok_or_else(|| {
             let (folder, implementation) = (settings.parent().unwrap_or(settings).display(), &model.implementation);
             anyhow!(

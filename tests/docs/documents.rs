@@ -1,6 +1,7 @@
-//! The examples of `docs/kserve.md`, run one after the other in a folder of their own.
+//! The examples of `docs/kserve.md` and `docs/steps.md`, run one after the other in a folder of their own.
 //!
-//! A block after `<!-- run -->` is run with bash. One after `<!-- file -->` is written to the file that its first line names in a comment.
+//! A block after `<!-- run -->` is run with bash. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
+//! first line names in a comment.
 //! The last line of a block after `<!-- serve -->` starts a server; that of one after `<!-- test -->` is a request to it, whose answer is
 //! compared with the next block after `<!-- output -->`, without `id`.
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::support::python::python;
 use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
-/// A marked block of a document: `run`, `file`, `serve`, `test` or `output`.
+/// A marked block of a document: `run`, `file`, `file PATH`, `serve`, `test` or `output`.
 struct Block<'a> {
     line: usize,
     kind: &'a str,
@@ -53,37 +54,52 @@ fn without_id(text: &str) -> Value {
 #[test]
 fn kserve_examples_print_the_documented_output() {
     let Some(python) = python() else { return };
-    let document = fs::read_to_string(repository_path("docs/kserve.md")).unwrap();
+    check_document("docs/kserve.md", Some(&python));
+}
+
+#[test]
+fn steps_examples_print_the_documented_output() {
+    check_document("docs/steps.md", None);
+}
+
+fn check_document(name: &str, python: Option<&Path>) {
+    let document = fs::read_to_string(repository_path(name)).unwrap();
     let folder = Folder::new();
     symlink(repository_path("examples"), folder.path("examples")).unwrap();
     let mut server: Option<TestServer> = None;
     let mut answer = None;
     let mut compared = 0;
     for Block { line, kind, text } in blocks(&document) {
-        match kind {
-            "run" => drop(bash(folder.root(), &text)),
-            "file" => {
-                let name = text.lines().next().unwrap().trim_start_matches(['#', ' ']);
-                fs::write(folder.path(name), &text).unwrap();
+        match kind.split_once(' ').unwrap_or((kind, "")) {
+            ("run", _) => drop(bash(folder.root(), &text)),
+            ("file", path) => {
+                let named = text.lines().next().unwrap().trim_start_matches(['#', ' ']);
+                let path = folder.path(if path.is_empty() { named } else { path });
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, &text).unwrap();
             }
-            "serve" => {
+            ("serve", _) => {
                 let words = text.lines().last().unwrap().strip_prefix("mlserver start ").unwrap();
                 let mut words = words.split_whitespace();
                 let target = folder.path(words.next().unwrap());
                 // Leaked, because flags live as long as the program.
                 let flags: Vec<&'static str> = words.map(|word| &*word.to_owned().leak()).collect();
-                let starting = ServerBuilder::new(Folder::new()).argument(target.to_str().unwrap());
-                server = Some(starting.python(&python).flags(&flags).start());
+                let starting = ServerBuilder::new(Folder::new()).argument(target.to_str().unwrap()).flags(&flags);
+                let starting = match python {
+                    Some(python) => starting.python(python),
+                    None => starting,
+                };
+                server = Some(starting.start());
             }
-            "test" => {
+            ("test", _) => {
                 let server = server.as_ref().unwrap();
                 answer = Some(bash(folder.root(), &text.replace("localhost:8080", &server.http.to_string())));
             }
-            "output" => {
-                assert_eq!(without_id(&answer.take().unwrap()), without_id(&text), "docs/kserve.md:{line}");
+            ("output", _) => {
+                assert_eq!(without_id(&answer.take().unwrap()), without_id(&text), "{name}:{line}");
                 compared += 1;
             }
-            other => unreachable!("docs/kserve.md:{line}: {other}"),
+            _ => unreachable!("{name}:{line}: {kind}"),
         }
     }
     assert!(compared > 0);
