@@ -47,6 +47,8 @@ pub enum NativeEvaluator {
     Identity,
     /// Selects, maps or joins tensors as `parameters.extra` describes. Needs no artifact, and has no counterpart in Python.
     Step,
+    /// Runs the steps of an inference graph, each of which is another model.
+    Graph,
     /// A tree ensemble.
     Trees(TreeLibrary),
     /// An estimator of scikit-learn.
@@ -95,10 +97,24 @@ const STEPS: ModelFamily = ModelFamily {
     system_packages: &[],
 };
 
+const GRAPHS: ModelFamily = ModelFamily {
+    title: "inference graph",
+    package: "mlserver",
+    implementations: &["mlserver.Graph"],
+    artifact_names: &["graph.yaml", "graph.yml", "graph.json"],
+    extensions: &[],
+    signature: None,
+    modules: &[],
+    native: Some(NativeEvaluator::Graph),
+    extra: None,
+    system_packages: &[],
+};
+
 /// All families.
-pub const FAMILIES: [ModelFamily; 11] = [
+pub const FAMILIES: [ModelFamily; 12] = [
     IDENTITY,
     STEPS,
+    GRAPHS,
     ModelFamily {
         title: "scikit-learn",
         package: "mlserver_sklearn",
@@ -228,6 +244,9 @@ impl ModelFamily {
     /// that extend the runtime.
     pub fn of_package(implementation: &str) -> Option<&'static Self> {
         let package = implementation.split('.').next().unwrap_or_default();
+        if let Some(family) = Self::of(implementation) {
+            return Some(family);
+        }
         FAMILIES.iter().find(|family| family.package == package)
     }
 
@@ -357,7 +376,7 @@ mod tests {
 
     #[test]
     fn family_classes_exist_in_the_python_packages() {
-        for family in FAMILIES.iter().filter(|family| ![IDENTITY, STEPS].contains(family)) {
+        for family in FAMILIES.iter().filter(|family| ![IDENTITY, STEPS, GRAPHS].contains(family)) {
             let exports = repository_file(&format!("python/{}/__init__.py", family.package));
             for implementation in family.implementations {
                 let class = implementation.rsplit('.').next().unwrap();

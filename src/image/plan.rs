@@ -168,6 +168,10 @@ impl PythonReason {
             }
             Artifact::Remote(uri) => return Err(failed(format!("its artifact `{uri}` is not in the folder").into())),
         };
+        if evaluator == NativeEvaluator::Graph {
+            // The models of its steps decide for themselves.
+            return runtimes::read_manifest(settings, &path).map(|_| None).map_err(|error| failed(error.into()));
+        }
         let compute = ComputePool::for_this_machine();
         match runtimes::load_native(evaluator, settings, &path, &compute) {
             Ok(_) => Ok(None),

@@ -37,6 +37,8 @@ pub(super) struct StepScope {
     model: Arc<RegisteredModel>,
     /// Whether the request has been answered or cancelled.
     has_ended: AtomicBool,
+    /// Whether steps run on after the answer.
+    is_detached: AtomicBool,
 }
 
 impl StepScope {
@@ -57,11 +59,15 @@ impl StepScope {
             depth: target.depth + 1,
             model: Arc::clone(&target.model),
             has_ended: AtomicBool::new(false),
+            is_detached: AtomicBool::new(false),
         })
     }
 
     /// Gives the slot and the bytes of the request back, even if the model's code still runs.
     pub(super) fn end(&self) {
+        if self.is_detached.load(Ordering::Acquire) {
+            return;
+        }
         self.has_ended.store(true, Ordering::Release);
         drop(std::mem::take(&mut *self.admission.lock()));
     }
@@ -148,6 +154,9 @@ impl Steps for StepScope {
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let target = self.target(&model)?;
+            // Data from clients and models in Python may be irregular.
+            let rule = self.inference.tensor_rule(&target.model);
+            rule.check(&request.inputs).map_err(RuntimeError::invalid_request)?;
             let mut admission = self.admission();
             let mut span = self.span(&model);
             self.prepare(&mut request, span.as_ref());
@@ -169,7 +178,9 @@ impl Steps for StepScope {
             let span = self.span(&model);
             let scope = Arc::clone(&self);
             let trace = span.as_ref().map(Span::context);
-            let requests = requests.map(move |mut request| {
+            let rule = self.inference.tensor_rule(&target.model);
+            let is_regular = move |request: &InferenceRequest| std::future::ready(rule.check(&request.inputs).is_ok());
+            let requests = requests.take_while(is_regular).map(move |mut request| {
                 (request.priority, request.trace) = (scope.priority, trace);
                 request
             });
@@ -219,6 +230,10 @@ impl Steps for StepScope {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    fn detach(&self) {
+        self.is_detached.store(true, Ordering::Release);
     }
 
     fn reports_timing(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::compute::ComputePool;
 use crate::families::NativeEvaluator;
 use crate::repository::Artifact;
 use crate::runtimes::python::Python;
-use crate::runtimes::{self, Backend, BoxFuture, Implementation, Runtime};
+use crate::runtimes::{self, Backend, BoxFuture, GraphResources, Implementation, Runtime};
 use crate::settings::ModelSettings;
 use crate::types::PathTemplate;
 
@@ -34,6 +34,7 @@ pub struct RuntimeLoader {
     /// The folder that paths of models without a settings file are relative to.
     pub working_directory: PathBuf,
     pub python: Python,
+    pub graphs: GraphResources,
     /// Returns whether a model's own route is unreachable because the server serves its paths itself.
     pub is_reserved: fn(&PathTemplate) -> bool,
 }
@@ -66,8 +67,11 @@ impl RuntimeLoader {
         } else {
             PathBuf::new()
         };
-        let compute = self.compute.clone();
-        let load = move || runtimes::load_native(evaluator, &settings, &path, &compute);
+        let (compute, graphs) = (self.compute.clone(), self.graphs.clone());
+        let load = move || match evaluator {
+            NativeEvaluator::Graph => runtimes::load_graph(&settings, &path, graphs),
+            _ => runtimes::load_native(evaluator, &settings, &path, &compute),
+        };
         Ok(self.loading.run(load).await.map_err(LoadError::Panicked)??)
     }
 
@@ -110,7 +114,9 @@ impl RuntimeLoader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::RegistryDirectory;
     use crate::runtimes::python::PythonOptions;
+    use crate::telemetry::graphs::GraphMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
     use crate::telemetry::workers::WorkerMetrics;
     use std::time::Duration;
@@ -150,6 +156,10 @@ mod tests {
             loading: ComputePool::for_this_machine(),
             working_directory: PathBuf::from("/"),
             python: Python::new(python),
+            graphs: GraphResources {
+                directory: Arc::new(RegistryDirectory::default()),
+                metrics: GraphMetrics::register(&mut MetricsRegistry::default()),
+            },
             is_reserved: |_| false,
         };
         let settings = ModelSettings::new("m", "mlserver_identity.IdentityModel");

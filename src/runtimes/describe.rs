@@ -48,7 +48,7 @@ impl FileDescription {
             Some(NativeEvaluator::Trees(library)) => trees(library, family.title, path),
             Some(NativeEvaluator::Sklearn) => sklearn(path),
             Some(NativeEvaluator::Mlflow) => mlflow::describe(path),
-            Some(NativeEvaluator::Identity | NativeEvaluator::Step) | None => {
+            Some(NativeEvaluator::Identity | NativeEvaluator::Step | NativeEvaluator::Graph) | None => {
                 Err(LoadError::NotNative { implementation: implementation() })
             }
         }

@@ -207,6 +207,9 @@ impl From<OutputError> for RuntimeError {
 pub enum LoadError {
     #[error("implementation `{implementation}` is not served natively, as `parameters.extra.backend` asks for")]
     NotNative { implementation: String },
+    /// The manifest of an inference graph has problems, or names models that the server does not have.
+    #[error("the inference graph cannot be served: {0}")]
+    Graph(FamilyError),
     /// A Python model could not be loaded, with the error of its pool.
     #[error(transparent)]
     Python(FamilyError),

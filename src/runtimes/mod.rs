@@ -6,6 +6,7 @@
 mod cancellation;
 mod describe;
 mod error;
+mod graph;
 mod identity;
 mod mlflow;
 mod native;
@@ -32,6 +33,7 @@ use crate::types::{
 pub use describe::FileDescription;
 use error::OutputError;
 pub use error::{FamilyError, LoadError, RuntimeError, RuntimeErrorKind};
+pub use graph::{GraphResources, load_graph, read_manifest};
 pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;
 pub use predictor::Predictor;

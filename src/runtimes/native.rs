@@ -92,6 +92,8 @@ pub fn load_native(
     let artifact_error = |unsupported, source| LoadError::Artifact { path: artifact.to_owned(), unsupported, source };
     match evaluator {
         NativeEvaluator::Identity => Ok(Arc::new(Identity)),
+        // Its steps need the other models of a server.
+        NativeEvaluator::Graph => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
         NativeEvaluator::Step => Ok(Arc::new(NativeStep::load(settings, compute.clone())?)),
         NativeEvaluator::Trees(library) => {
             let bytes = read(artifact, &expected)?;

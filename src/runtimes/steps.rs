@@ -65,6 +65,9 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Returns the HTTP status of the error of a step.
     fn status(&self, error: &RuntimeError) -> u16;
 
+    /// Lets steps run on after the answer of their request. They hold its slot until they have ended.
+    fn detach(&self);
+
     /// Returns when the client stops waiting, if there is a deadline.
     fn deadline(&self) -> Option<Instant>;
 

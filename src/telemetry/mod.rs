@@ -1,6 +1,7 @@
 //! Logs, metrics and traces of the server.
 
 pub mod exposition;
+pub mod graphs;
 pub mod inference;
 pub mod limit;
 pub mod logging;

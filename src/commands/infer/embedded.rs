@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -15,10 +16,12 @@ use crate::commands::CommandError;
 use crate::commands::start::{ServeTarget, python_options};
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError, InferenceErrorKind};
-use crate::registry::{Registry, RuntimeLoader, chain};
+use crate::registry::{Registry, RegistryDirectory, RuntimeLoader, chain};
+use crate::runtimes::GraphResources;
 use crate::runtimes::python::Python;
 use crate::server::rest;
 use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
+use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -72,14 +75,20 @@ impl EmbeddedModel {
         let models = choose_versions(models, folder, name, version)?;
         let mut metrics = MetricsRegistry::default();
         let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
+        let directory = RegistryDirectory::default();
         let loader = RuntimeLoader {
             compute: python.compute().clone(),
             loading: ComputePool::for_this_machine(),
             working_directory: repository.working_directory().to_owned(),
             python: python.clone(),
+            graphs: GraphResources {
+                directory: Arc::new(directory.clone()),
+                metrics: GraphMetrics::register(&mut metrics),
+            },
             is_reserved: rest::is_reserved,
         };
         let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
+        directory.connect(&registry);
         let model = models[0].name.clone();
         for mut settings in models {
             // The client limits the requests in flight, and would rather wait.

@@ -17,8 +17,9 @@ use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
 use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache, StreamLimits};
-use crate::registry::{BudgetLoader, Registry, RuntimeLoader};
+use crate::registry::{BudgetLoader, Registry, RegistryDirectory, RuntimeLoader};
 use crate::repository::Repository;
+use crate::runtimes::GraphResources;
 use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
@@ -28,6 +29,7 @@ use crate::server::{
 };
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{CloudEventVariables, Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
+use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::logging;
 use crate::telemetry::memory::{self, MemoryMetrics};
@@ -118,22 +120,26 @@ fn registry(
     metrics: &mut MetricsRegistry,
 ) -> Registry {
     let working_directory = repository.working_directory().to_owned();
+    let directory = RegistryDirectory::default();
     let loader = RuntimeLoader {
         compute: compute.clone(),
         loading: ComputePool::for_this_machine(),
         working_directory: working_directory.clone(),
         python: python.clone(),
+        graphs: GraphResources { directory: Arc::new(directory.clone()), metrics: GraphMetrics::register(metrics) },
         is_reserved: rest::is_reserved,
     };
     let inference_metrics = InferenceMetrics::register(metrics);
     let loader = BatchingLoader::new(loader, inference_metrics.clone(), traces.clone());
-    match settings.models_max_bytes {
+    let registry = match settings.models_max_bytes {
         None => Registry::new(loader, inference_metrics),
         Some(bytes) => {
             let metrics = MemoryMetrics::register(metrics);
             Registry::new(BudgetLoader::new(loader, bytes, working_directory, metrics), inference_metrics)
         }
-    }
+    };
+    directory.connect(&registry);
+    registry
 }
 
 /// The components that the transports of requests share.

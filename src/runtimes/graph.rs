@@ -1,0 +1,473 @@
+//! The runtime of inference graphs: a model that answers with the answers of other models.
+//!
+//! [`graphs`](crate::graphs) compiles manifests and runs them; the steps take the ordinary path of requests, as [`Steps`] of the graph's
+//! request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use super::native::read;
+use super::{
+    BoxFuture, Description, LoadError, ModelDirectory, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus, StepModel, Steps, ready,
+};
+use crate::graphs::{
+    self, Execution, Graph, GraphError, GraphManifest, GraphOptions, LastStep, ModelReference, Prepared, Step,
+    StepOptions, StepOutcome, StepRunner,
+};
+use crate::settings::ModelSettings;
+use crate::shutdown::catch_panic;
+use crate::telemetry::graphs::{GraphMetrics, StepMetrics};
+use crate::telemetry::limit::LogLimiter;
+use crate::types::{
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, TensorMetadata, TensorRule,
+};
+
+/// The header with the timing of steps.
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// How many predictions of a graph run concurrently. The models of its steps have limits of their own.
+const PARALLELISM: usize = 64;
+
+/// What all graphs of a server share.
+#[derive(Debug, Clone)]
+pub struct GraphResources {
+    /// The models that steps may ask.
+    pub directory: Arc<dyn ModelDirectory>,
+    pub metrics: GraphMetrics,
+}
+
+/// Why a graph cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+enum GraphLoadError {
+    #[error("{}: `{key}` is {found}, expected {expected}", place(file.as_ref()))]
+    Option { file: Option<PathBuf>, key: String, found: String, expected: &'static str },
+    #[error("{}: `warmup` has no effect on a graph; set it for the models of its steps", place(file.as_ref()))]
+    Warmup { file: Option<PathBuf> },
+    #[error("{}", .0.join("\n"))]
+    Problems(Vec<String>),
+}
+
+fn place(file: Option<&PathBuf>) -> String {
+    file.map_or_else(|| "the settings".to_owned(), |file| format!("`{}`", file.display()))
+}
+
+impl From<GraphLoadError> for LoadError {
+    fn from(error: GraphLoadError) -> Self {
+        Self::Graph(error.into())
+    }
+}
+
+/// A loaded graph.
+#[derive(Debug)]
+pub(super) struct GraphModel {
+    shared: Arc<GraphShared>,
+    description: Description,
+    /// The models that a request needs, by the name of the step.
+    required: Vec<(String, StepModel)>,
+}
+
+#[derive(Debug)]
+struct GraphShared {
+    name: String,
+    version: Option<String>,
+    graph: Arc<Graph>,
+    metrics: BTreeMap<String, StepMetrics>,
+    resources: GraphResources,
+    /// Limits the warnings about steps whose failures are tolerated.
+    failure_log: LogLimiter,
+}
+
+/// Reads and checks the manifest of a graph.
+///
+/// # Errors
+///
+/// Fails with all problems of the manifest, and with its steps that name models that the server does not have.
+pub fn load_graph(
+    settings: &ModelSettings,
+    manifest: &Path,
+    resources: GraphResources,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    let file = || settings.source.clone();
+    if !settings.warmup.is_empty() {
+        return Err(GraphLoadError::Warmup { file: file() }.into());
+    }
+    let GraphManifest { graph, warnings, ignored } = read_manifest(settings, manifest)?;
+    let (model, version) = (settings.name.as_str(), settings.version());
+    for warning in &warnings {
+        warn!(model, version, "{warning}");
+    }
+    if !ignored.is_empty() {
+        info!(
+            model,
+            version,
+            fields = ignored.join(", "),
+            "Fields of the manifest that only concern clusters are ignored."
+        );
+    }
+    check_models(&graph, &resources)?;
+    let local = || graph.steps().iter().filter(|step| step.url.is_none());
+    let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
+    let required = local().filter(|step| step.required).map(|step| (step.name.clone(), step_model(&step.model)));
+    let required = required.collect();
+    let description = Description {
+        reads_headers: true,
+        metadata: Some(metadata(settings, &graph)),
+        steps: models.into_iter().collect(),
+        ..Description::native_with(TensorRule::AsSent)
+    };
+    let metrics = graph.steps().iter().map(|step| (step.name.clone(), resources.metrics.of_step(model, &step.name)));
+    let shared = GraphShared {
+        name: model.to_owned(),
+        version: version.map(str::to_owned),
+        metrics: metrics.collect(),
+        graph: Arc::new(graph),
+        resources,
+        failure_log: LogLimiter::default(),
+    };
+    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, required }))
+}
+
+/// Reads the manifest of a graph, without looking at the models of its steps.
+///
+/// # Errors
+///
+/// Fails with all problems of the manifest.
+pub fn read_manifest(settings: &ModelSettings, manifest: &Path) -> Result<GraphManifest, LoadError> {
+    let options = options(settings)?;
+    let bytes = read(manifest, "graph.yaml, graph.yml or graph.json")?;
+    let origin = manifest.file_name().unwrap_or_default().to_string_lossy();
+    Ok(GraphManifest::parse(&bytes, &origin, &options).map_err(|errors| LoadError::Graph(errors.into()))?)
+}
+
+/// Reads `parameters.extra.steps`.
+fn options(settings: &ModelSettings) -> Result<GraphOptions, GraphLoadError> {
+    let invalid = |key: String, found: &Value, expected| GraphLoadError::Option {
+        file: settings.source.clone(),
+        key,
+        found: found.to_string(),
+        expected,
+    };
+    let mut options = GraphOptions::default();
+    let root = "parameters.extra.steps";
+    let steps = match settings.parameters.extra.get("steps") {
+        None | Some(Value::Null) => return Ok(options),
+        Some(Value::Object(steps)) => steps,
+        Some(other) => return Err(invalid(root.to_owned(), other, "an object with an entry for each step")),
+    };
+    for (name, step) in steps {
+        let key = format!("{root}.{name}");
+        let Value::Object(fields) = step else {
+            return Err(invalid(key, step, "an object with `url` or `folder`"));
+        };
+        let mut option = StepOptions::default();
+        for (field, value) in fields {
+            let target = match field.as_str() {
+                "url" => &mut option.url,
+                "folder" => &mut option.folder,
+                _ => return Err(invalid(format!("{key}.{field}"), value, "only the fields `url` and `folder`")),
+            };
+            let Value::String(text) = value else { return Err(invalid(format!("{key}.{field}"), value, "a text")) };
+            *target = Some(text.clone());
+        }
+        options.steps.insert(name.clone(), option);
+    }
+    Ok(options)
+}
+
+fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
+    StepModel { name: name.clone(), version: version.clone() }
+}
+
+/// Checks that the server has the models of the steps, and that they return the tensors that others need.
+fn check_models(graph: &Graph, resources: &GraphResources) -> Result<(), GraphLoadError> {
+    let mut problems = Vec::new();
+    let mut outputs = BTreeMap::new();
+    for step in graph.steps() {
+        if step.url.is_some() {
+            problems.push(format!("{}: step \"{}\": steps with a URL are unsupported", step.path, step.name));
+            continue;
+        }
+        match resources.directory.find(&step_model(&step.model)) {
+            None => problems.push(format!(
+                "{}: step \"{}\": the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
+                step.path,
+                step.name,
+                step_model(&step.model)
+            )),
+            Some(found) if !found.metadata.outputs.is_empty() => {
+                let names: Vec<String> = found.metadata.outputs.into_iter().map(|output| output.name).collect();
+                outputs.insert(step.name.clone(), names);
+            }
+            Some(_) => {}
+        }
+    }
+    problems.extend(graph.check_tensors(|step| outputs.get(&step.name).cloned()).iter().map(ToString::to_string));
+    if problems.is_empty() { Ok(()) } else { Err(GraphLoadError::Problems(problems)) }
+}
+
+/// Returns the metadata of the settings, with the steps.
+fn metadata(settings: &ModelSettings, graph: &Graph) -> ModelMetadata {
+    let tensors = |tensors: &[crate::settings::TensorMetadata]| {
+        let tensors = tensors.iter().map(|tensor| TensorMetadata {
+            name: tensor.name.clone(),
+            datatype: tensor.datatype.clone(),
+            shape: tensor.shape.clone(),
+            parameters: Parameters::from(tensor.parameters.clone()),
+        });
+        tensors.collect()
+    };
+    let steps: Vec<Value> = graph
+        .steps()
+        .iter()
+        .map(|step| match &step.url {
+            None => json!({"name": step.name, "model": step_model(&step.model).to_string()}),
+            Some(url) => json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": url}),
+        })
+        .collect();
+    let mut parameters =
+        settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
+    parameters.others.insert("steps".to_owned(), steps.into());
+    ModelMetadata {
+        name: settings.name.clone(),
+        versions: settings.versions.clone(),
+        platform: settings.platform.clone(),
+        inputs: tensors(&settings.inputs),
+        outputs: tensors(&settings.outputs),
+        parameters,
+    }
+}
+
+impl GraphModel {
+    /// Runs the graph for one request.
+    async fn answer(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> Result<InferenceResponse, RuntimeError> {
+        progress.begin();
+        let run = GraphRun::start(&self.shared, progress.as_ref())?;
+        let Execution { answer, background } =
+            graphs::execute(Arc::clone(&self.shared.graph), Arc::clone(&run), request).await;
+        if let Some(background) = background {
+            run.finish_later(background);
+        }
+        let mut response = answer.map_err(runtime_error)?;
+        run.add_timing(&mut response);
+        Ok(response)
+    }
+}
+
+impl Runtime for GraphModel {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn status(&self) -> RuntimeStatus {
+        for (step, model) in &self.required {
+            let reason = match self.shared.resources.directory.find(model) {
+                None => format!("step \"{step}\": the server has no model `{model}`"),
+                Some(found) => match found.unavailable {
+                    Some(reason) => format!("step \"{step}\": {reason}"),
+                    None => continue,
+                },
+            };
+            return RuntimeStatus::Unavailable { reason };
+        }
+        RuntimeStatus::AVAILABLE
+    }
+
+    fn parallelism(&self) -> usize {
+        PARALLELISM
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        ready(Ok(()))
+    }
+
+    fn predict(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(self.answer(request, progress))
+    }
+
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        drop(self);
+        ready(())
+    }
+
+    /// Answers the requests one after the other, each with the stream of its last step.
+    fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(requests.flat_map(move |request| {
+            let (shared, progress) = (Arc::clone(&shared), Arc::clone(&progress));
+            stream::once(answer_stream(shared, request, progress)).flatten()
+        }))
+    }
+
+    fn call(
+        &self,
+        route: usize,
+        _: CustomCall,
+        _: Arc<dyn Progress>,
+    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        ready(Err(RuntimeError::no_route(route)))
+    }
+}
+
+/// Runs all steps but the last one, and returns the stream of the last one.
+async fn answer_stream(
+    shared: Arc<GraphShared>,
+    request: InferenceRequest,
+    progress: Arc<dyn Progress>,
+) -> ResponseStream {
+    let run = match GraphRun::start(&shared, progress.as_ref()) {
+        Ok(run) => run,
+        Err(error) => return one(Err(error)),
+    };
+    let prepared = graphs::prepare(Arc::clone(&shared.graph), Arc::clone(&run), request).await;
+    let (last, background) = match prepared {
+        Prepared::Answered(Execution { answer, background }) => {
+            if let Some(background) = background {
+                run.finish_later(background);
+            }
+            return one(answer.map_err(runtime_error));
+        }
+        Prepared::LastStep(mut last) => {
+            let background = last.background.take();
+            (last, background)
+        }
+    };
+    if let Some(background) = background {
+        run.finish_later(background);
+    }
+    let responses = run.stream(&last);
+    let step = last.step().name.clone();
+    Box::pin(responses.map(move |response| {
+        let named = |error| runtime_error(GraphError::Step { step: step.clone(), error });
+        response.map_err(named)
+    }))
+}
+
+fn one(response: Result<InferenceResponse, RuntimeError>) -> ResponseStream {
+    Box::pin(stream::iter([response]))
+}
+
+/// Runs the steps of one request.
+struct GraphRun {
+    shared: Arc<GraphShared>,
+    steps: Arc<dyn Steps>,
+    /// How long each step took, if the response reports it.
+    timing: Option<Mutex<Vec<(String, Duration)>>>,
+}
+
+impl GraphRun {
+    fn start(shared: &Arc<GraphShared>, progress: &dyn Progress) -> Result<Arc<Self>, RuntimeError> {
+        let no_request = || RuntimeError::inconsistent("the steps of a graph run only as a part of a request");
+        let steps = progress.steps().ok_or_else(no_request)?;
+        let timing = steps.reports_timing().then(Mutex::default);
+        Ok(Arc::new(Self { shared: Arc::clone(shared), steps, timing }))
+    }
+
+    /// Runs the steps that the answer does not wait for. They hold the slot of the request until they end.
+    fn finish_later(self: &Arc<Self>, background: graphs::BackgroundSteps) {
+        self.steps.detach();
+        let run = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(reason) = catch_panic(background).await {
+                let model = run.shared.name.as_str();
+                tracing::error!(model, reason, "A step panicked. This is a bug in mlserver.");
+            }
+        });
+    }
+
+    fn stream(&self, last: &LastStep) -> ResponseStream {
+        let request = last.request.clone();
+        Arc::clone(&self.steps).infer_stream(step_model(&last.step().model), Box::pin(stream::iter([request])))
+    }
+
+    fn add_timing(&self, response: &mut InferenceResponse) {
+        let Some(timing) = &self.timing else { return };
+        let mut text = String::new();
+        for (step, duration) in timing.lock().iter() {
+            let separator = if text.is_empty() { "" } else { ", " };
+            let name: String =
+                step.chars().filter(|character| !character.is_control() && !"\"\\".contains(*character)).collect();
+            // Writing to a text does not fail.
+            let _ = write!(text, "{separator}step;desc=\"{name}\";dur={:.3}", duration.as_secs_f64() * 1e3);
+        }
+        if let Ok(value) = HeaderValue::try_from(text) {
+            response.headers.append(SERVER_TIMING, value);
+        }
+    }
+}
+
+impl StepRunner for GraphRun {
+    type Error = RuntimeError;
+
+    fn run<'a>(
+        &'a self,
+        step: &'a Step,
+        request: InferenceRequest,
+    ) -> BoxFuture<'a, Result<InferenceResponse, RuntimeError>> {
+        let answer = Arc::clone(&self.steps).infer(step_model(&step.model), request);
+        Box::pin(async move {
+            let mut response = answer.await?;
+            // The graph reports the timing of its steps itself.
+            response.headers.remove(SERVER_TIMING);
+            Ok(response)
+        })
+    }
+
+    fn observe(&self, step: &Step, duration: Duration, outcome: StepOutcome<'_, RuntimeError>) {
+        let metrics = self.shared.metrics.get(&step.name);
+        if let Some(metrics) = metrics {
+            metrics.observe(duration);
+        }
+        if let Some(timing) = &self.timing {
+            timing.lock().push((step.name.clone(), duration));
+        }
+        let StepOutcome::Failed { error, fails_graph: false } = outcome else { return };
+        if let Some(metrics) = metrics {
+            metrics.count_tolerated();
+        }
+        let shared = &self.shared;
+        let (model, version) = (shared.name.clone(), shared.version.clone());
+        let summarize =
+            move |suppressed| warn!(model, version, "{suppressed} more steps failed, which the graph tolerates.");
+        if shared.failure_log.allows("tolerated", summarize) {
+            let (model, version) = (shared.name.as_str(), shared.version.as_deref());
+            warn!(model, version, reason = %error, "A step failed, which the graph tolerates.");
+        } else {
+            debug!(model = shared.name.as_str(), reason = %error, "A step failed, which the graph tolerates.");
+        }
+    }
+
+    fn random(&self, below: u32) -> u32 {
+        fastrand::u32(0..below.max(1))
+    }
+}
+
+/// Returns the error of a graph. The error of a step keeps its kind.
+fn runtime_error(error: GraphError<RuntimeError>) -> RuntimeError {
+    match (&error, error.status()) {
+        (GraphError::Step { error: of_step, .. }, _) => {
+            let (kind, is_logged) = (of_step.kind(), of_step.is_logged());
+            let named = RuntimeError::new(kind, error.to_string());
+            if is_logged { named.logged() } else { named }
+        }
+        (_, Some(status)) => RuntimeError::rejected(status.as_u16(), error.to_string()),
+        (_, None) => RuntimeError::exception(error.to_string()),
+    }
+}
