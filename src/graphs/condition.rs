@@ -506,3 +506,177 @@ impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The document of GJSON's own documentation.
+    const DOCUMENT: &str = r#"{
+        "name": {"first": "Tom", "last": "Anderson"},
+        "age": 37,
+        "children": ["Sara", "Alex", "Jack"],
+        "fav.movie": "Deer Hunter",
+        "friends": [
+            {"first": "Dale", "last": "Murphy", "age": 44, "nets": ["ig", "fb", "tw"]},
+            {"first": "Roger", "last": "Craig", "age": 68, "nets": ["fb", "tw"]},
+            {"first": "Jane", "last": "Murphy", "age": 47, "nets": ["ig", "tw"]}
+        ],
+        "ok": true, "no": false, "nothing": null, "empty": [], "text": "a\"b\n"
+    }"#;
+
+    fn json(value: &Json<'_>) -> Value {
+        match value {
+            Json::Text(text) => serde_json::from_str(text).unwrap(),
+            Json::List(items) => items.iter().map(json).collect(),
+            Json::Number(number) => Value::from(*number),
+        }
+    }
+
+    fn value(path: &str) -> Option<Value> {
+        let condition = Condition::parse(path).unwrap();
+        let value = get(Json::Text(DOCUMENT), condition.path.as_ref()?).map(|value| json(&value));
+        assert_eq!(value.is_some(), condition.matches(DOCUMENT), "{path}");
+        value
+    }
+
+    #[test]
+    fn paths_have_the_values_of_the_documentation() {
+        let cases = [
+            ("name.last", r#""Anderson""#),
+            ("age", "37"),
+            ("children", r#"["Sara","Alex","Jack"]"#),
+            ("children.0", r#""Sara""#),
+            ("children.1", r#""Alex""#),
+            ("friends.1.first", r#""Roger""#),
+            ("child*.2", r#""Jack""#),
+            ("c?ildren.0", r#""Sara""#),
+            (r"fav\.movie", r#""Deer Hunter""#),
+            ("friends.#", "3"),
+            ("friends.#.age", "[44,68,47]"),
+            (r#"friends.#(last=="Murphy").first"#, r#""Dale""#),
+            (r#"friends.#(last=="Murphy")#.first"#, r#"["Dale","Jane"]"#),
+            ("friends.#(age>45)#.last", r#"["Craig","Murphy"]"#),
+            (r#"friends.#(first%"D*").last"#, r#""Murphy""#),
+            (r#"friends.#(first!%"D*").last"#, r#""Craig""#),
+            (r#"children.#(!%"*a*")"#, r#""Alex""#),
+            (r#"children.#(%"*a*")#"#, r#"["Sara","Jack"]"#),
+            (r#"friends.#(nets.#(=="fb"))#.first"#, r#"["Dale","Roger"]"#),
+            ("friends.0.first", r#""Dale""#),
+            ("friends|0.first", r#""Dale""#),
+            ("friends.0|first", r#""Dale""#),
+            ("friends|0|first", r#""Dale""#),
+            ("friends|#", "3"),
+            (r#"friends.#(last="Murphy")#.0"#, "[]"),
+            (r#"friends.#(last="Murphy")#|0.first"#, r#""Dale""#),
+            (r#"friends.#(last="Murphy")#.#"#, "[]"),
+            (r#"friends.#(last="Murphy")#|#"#, "2"),
+            ("friends.#.nets.#", "[3,2,2]"),
+            ("friends.#.first|1", r#""Roger""#),
+            ("@this.age", "37"),
+            ("[@this].#(age==37).name.first", r#""Tom""#),
+            ("[@this].#(ok==true).age", "37"),
+            ("[@this].#(no<true).age", "37"),
+            ("friends.#(age<=44)#.first", r#"["Dale"]"#),
+            ("friends.#(age != 44)#.first", r#"["Roger","Jane"]"#),
+            ("friends.#(age>=68).first", r#""Roger""#),
+            (r#"friends.#(first<"E")#.first"#, r#"["Dale"]"#),
+            ("friends.#(nets)#.#(==1)", "[]"),
+            (r#"[@this].#(text=="a\"b*").age"#, "absent"),
+            (r#"[@this].#(text%"a\"b*").age"#, "37"),
+            ("nothing", "null"),
+            ("no", "false"),
+            ("empty.#(x>1)#", "[]"),
+            ("empty.#.x", "[]"),
+        ];
+        for (path, expected) in cases {
+            let expected = (expected != "absent").then(|| serde_json::from_str::<Value>(expected).unwrap());
+            assert_eq!(value(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_that_do_not_exist_have_no_value() {
+        for path in [
+            "missing",
+            "name.missing",
+            "age.x",
+            "age.#",
+            "children.3",
+            "children.first",
+            "children.99999999999999999999999",
+            r#"friends.#(last="Murphy")#|first"#,
+            "friends.#(age>99)",
+            "friends.#(missing==1)",
+            "friends.#|x",
+            "empty.#(x>1)",
+            "empty.0",
+            "name.#",
+            "friends.#(nets==1)",
+            r#"friends.#(age>"abc")"#,
+        ] {
+            assert_eq!(value(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn malformed_paths_never_match() {
+        for path in ["", ".", "a..b", "a.", "|a", "#x", "a.#(", "a.#(b", "a.#()", "a.#(b==)", r#"a.#(b=="c)"#, r"a\"] {
+            let condition = Condition::parse(path).unwrap();
+            assert!(condition.is_malformed(), "{path}");
+            assert!(!condition.matches(DOCUMENT), "{path}");
+        }
+    }
+
+    #[test]
+    fn unsupported_paths_are_errors() {
+        for path in ["a.@reverse", "@pretty:{}", "{a,b}", "[a,b]", "a.[b]", r#"!"x""#, "a.#(b==~true)"] {
+            assert!(matches!(Condition::parse(path), Err(ConditionError::Unsupported(_))), "{path}");
+        }
+        let nested = format!("{}a{}", "#(".repeat(9), ")".repeat(9));
+        assert_eq!(Condition::parse(&nested).unwrap_err(), ConditionError::TooLong);
+        assert!(!Condition::parse(&format!("{}a{}", "#(".repeat(8), ")".repeat(8))).unwrap().is_malformed());
+        assert_eq!(Condition::parse(&"a".repeat(MAX_PATH + 1)).unwrap_err(), ConditionError::TooLong);
+        assert!(Condition::parse(&"#(".repeat(500)).unwrap().is_malformed());
+    }
+
+    #[test]
+    fn deep_documents_end() {
+        let document = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(Condition::parse("0.0.0").unwrap().matches(&document));
+        assert!(!Condition::parse("a").unwrap().matches(&document));
+        assert!(!Condition::parse(&"0.".repeat(300)).unwrap().matches(&document), "malformed");
+        assert!(Condition::parse(&format!("0{}", ".0".repeat(300))).unwrap().matches(&document));
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_and_document_end_without_a_panic(
+            path in r#"([a-c.|#*?\\"@!%=<>~() 0-9\[\]{}]|\(|\)|#\(|==|"a")[a-c.|#*?\\"@!%=<>~() 0-9\[\]{}é]{0,40}"#,
+            document in r#"[a-c{}\[\]":, 0-9\\é]{0,60}"#,
+        ) {
+            if let Ok(condition) = Condition::parse(&path) {
+                condition.matches(&document);
+                condition.matches(DOCUMENT);
+            }
+        }
+
+        #[test]
+        fn patterns_match_as_a_recursive_definition(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+            fn matches(pattern: &[u8], text: &[u8]) -> bool {
+                match (pattern.first(), text.first()) {
+                    (None, _) => text.is_empty(),
+                    (Some(b'*'), _) => matches(&pattern[1..], text) || (!text.is_empty() && matches(pattern, &text[1..])),
+                    (Some(b'?'), Some(_)) => matches(&pattern[1..], &text[1..]),
+                    (Some(wanted), Some(c)) => wanted == c && matches(&pattern[1..], &text[1..]),
+                    (Some(_), None) => false,
+                }
+            }
+            let expected = matches(pattern.as_bytes(), text.as_bytes());
+            prop_assert_eq!(Pattern::parse(&pattern).unwrap().matches(&text), expected);
+        }
+    }
+}

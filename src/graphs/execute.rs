@@ -103,7 +103,7 @@ impl fmt::Display for SkippedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.step {
             Some(step) => write!(f, "step \"{step}\" did not run, {}", self.reason),
-            None => f.write_str(&self.reason),
+            None => write!(f, "the output is missing, {}", self.reason),
         }
     }
 }
@@ -530,7 +530,12 @@ impl<R: StepRunner> GraphRun<R> {
             };
             Some(SkippedStep { step, reason })
         };
-        self.schedule.skipped().filter_map(describe).collect()
+        let mut skipped: Vec<_> = self.schedule.skipped().filter_map(describe).collect();
+        // The output is missing because of these steps.
+        if skipped.iter().any(|skipped| skipped.step.is_some()) {
+            skipped.retain(|skipped| skipped.step.is_some());
+        }
+        skipped
     }
 
     fn describe_missing(&self, source: &Source) -> String {
@@ -645,7 +650,10 @@ fn router_index(tensors: &[Tensor]) -> Result<i64, String> {
         tensor.elements::<T>().and_then(|elements| elements.first().copied()).map(Into::into)
     }
     let [tensor] = tensors else { return Err(format!("{} tensors", tensors.len())) };
-    let described = || format!("a {} tensor of {} elements", tensor.datatype, tensor.len());
+    let described = || match tensor.len() {
+        1 => format!("one element of {}", tensor.datatype),
+        length => format!("{length} elements of {}", tensor.datatype),
+    };
     if tensor.len() != 1 {
         return Err(described());
     }

@@ -9,6 +9,8 @@ mod execute;
 mod graph;
 mod manifest;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 pub use execute::{
     BackgroundSteps, BoxFuture, Execution, GraphError, LastStep, Prepared, SkippedStep, StepOutcome, StepRunner,
