@@ -63,6 +63,12 @@ fn example_ensemble_commands_print_the_documented_output() {
 }
 
 #[test]
+fn example_text_commands_print_the_documented_output() {
+    let Some(python) = python() else { return };
+    check_document("examples/graph-text/README.md", Some(&python));
+}
+
+#[test]
 fn steps_examples_print_the_documented_output() {
     check_document("docs/steps.md", None);
 }
