@@ -7,7 +7,7 @@ use mlserver::types::Datatype;
 use serde_json::{Value, json};
 
 use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
-use crate::support::{Folder, ServerBuilder, TestServer, run_mlserver};
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path, run_mlserver};
 
 /// Adds a step to a folder.
 fn with_step(folder: Folder, name: &str, class: &str, extra: &Value, more: &Value) -> Folder {
@@ -191,4 +191,36 @@ fn invalid_steps_are_found_by_every_command() {
     let exit = ServerBuilder::new(folder).run();
     let log = [exit.stdout, exit.stderr].concat();
     assert!(exit.code != Some(0) && log.contains(&format!("s/model-settings.json`: {expected}")), "{log}");
+}
+
+/// Runs the steps of `examples/graph-ensemble` one after the other, as its pipeline describes.
+#[test]
+fn example_ensemble_answers_as_the_real_libraries() {
+    let example = repository_path("examples/graph-ensemble");
+    let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(example.join(name)).unwrap()).unwrap() };
+    let server = ServerBuilder::new(Folder::new()).argument(example.to_str().unwrap()).start();
+    let infer = |model: &str, request: &Value| {
+        server.post(&format!("/v2/models/{model}/infer"), request.to_string()).ok()["outputs"].clone()
+    };
+    let renamed = |output: &Value, name: &str| {
+        let mut input = output.clone();
+        input["name"] = json!(name);
+        input
+    };
+    let request = read("request.json");
+    let benign = infer("benign", &json!({"inputs": infer("sklearn-tumor", &request)}));
+    let inputs = [
+        renamed(&infer("xgboost-tumor", &request)[0], "xgboost"),
+        renamed(&infer("lightgbm-tumor", &request)[0], "lightgbm"),
+        benign[0].clone(),
+    ];
+    let joined = infer("joined", &json!({"inputs": inputs}));
+    let verdict = infer("verdict", &json!({"inputs": joined}));
+    let expected = &read("answer.json")["outputs"];
+    let numbers = |output: &Value| -> Vec<f64> { serde_json::from_value(output["data"].clone()).unwrap() };
+    let (found, wanted) = (numbers(&verdict[0]), numbers(&expected[0]));
+    assert!(found.len() == 3 && found.iter().zip(&wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6));
+    for field in ["name", "shape", "datatype", "data"] {
+        assert_eq!(verdict[1][field], expected[1][field]);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod custom_repository;
 mod environments;
+mod example_text;
 mod irregular;
 mod pools;
 mod predictors;

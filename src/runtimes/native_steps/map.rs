@@ -16,6 +16,9 @@ const MAX_OPERATIONS: usize = 16;
 /// The most thresholds of an operation.
 const MAX_THRESHOLDS: usize = 1 << 12;
 
+/// The most weights of an operation.
+const MAX_WEIGHTS: usize = 1 << 12;
+
 /// An operation.
 #[derive(Debug)]
 pub(super) enum MapOperation {
@@ -23,6 +26,8 @@ pub(super) enum MapOperation {
     Softmax,
     /// Returns the column of the largest number of each row.
     Argmax,
+    /// Adds parts of the columns of each row, as many as there are weights, each multiplied by its weight.
+    WeightedSum(Vec<f64>),
     /// Counts the thresholds that a number reaches.
     Thresholds(Vec<f64>),
     /// Looks an element up.
@@ -46,12 +51,17 @@ pub(super) fn outputs(extra: &SettingReader<'_>) -> Result<Vec<StepOutput>, Sett
 
 impl MapOperation {
     fn read(setting: &SettingReader<'_>) -> Result<Self, SettingProblem> {
-        const EXPECTED: &str = "`\"softmax\"`, `\"argmax\"`, or an object with `thresholds`, `table` or `one_hot`";
+        const EXPECTED: &str =
+            "`\"softmax\"`, `\"argmax\"`, or an object with `weighted_sum`, `thresholds`, `table` or `one_hot`";
         match setting.scalar().map(|value| value.as_str()) {
             Some(Some("softmax")) => return Ok(Self::Softmax),
             Some(Some("argmax")) => return Ok(Self::Argmax),
             Some(_) => return Err(setting.unexpected(EXPECTED)),
             None => {}
+        }
+        if let Some(weights) = setting.optional("weighted_sum") {
+            setting.known(&["weighted_sum"])?;
+            return weights.list(MAX_WEIGHTS, "weights", SettingReader::number).map(Self::WeightedSum);
         }
         if let Some(thresholds) = setting.optional("thresholds") {
             setting.known(&["thresholds"])?;
@@ -83,6 +93,7 @@ impl MapOperation {
         match self {
             Self::Softmax => "`softmax`",
             Self::Argmax => "`argmax`",
+            Self::WeightedSum(_) => "`weighted_sum`",
             Self::Thresholds(_) => "`thresholds`",
             Self::Table(_) => "`table`",
             Self::OneHot(_) => "`one_hot`",
@@ -100,8 +111,18 @@ impl MapOperation {
             Self::Softmax => {
                 signature.numbers(input, name)?;
                 signature.columns(input, name)?;
-                let datatype = with_number!(signature.datatype, N => <N as Number>::Float::DATATYPE, Datatype::Bytes);
-                Ok(Signature { datatype, ..signature })
+                Ok(Signature { datatype: float(signature.datatype), ..signature })
+            }
+            Self::WeightedSum(weights) => {
+                signature.numbers(input, name)?;
+                let columns = match signature.columns(input, name)? {
+                    Some(columns) if !columns.is_multiple_of(weights.len()) => {
+                        let expected = format!("columns in {} parts of the same size", weights.len());
+                        return Err(signature.unsuitable(input, name, expected));
+                    }
+                    columns => columns.map(|columns| columns / weights.len()),
+                };
+                Ok(Signature { datatype: float(signature.datatype), ..signature }.with_columns(columns))
             }
             Self::Argmax => {
                 signature.numbers(input, name)?;
@@ -138,7 +159,7 @@ impl MapOperation {
     pub(super) fn text_bytes(&self, elements: usize) -> usize {
         match self {
             Self::Table(table) => table.longest_text().saturating_mul(elements),
-            Self::Softmax | Self::Argmax | Self::Thresholds(_) | Self::OneHot(_) => 0,
+            Self::Softmax | Self::Argmax | Self::WeightedSum(_) | Self::Thresholds(_) | Self::OneHot(_) => 0,
         }
     }
 
@@ -156,16 +177,26 @@ impl MapOperation {
                 let data = with_number!(tensor.datatype, N => argmax::<N>(bytes, columns, stop)?, Vec::new());
                 Ok(TensorData::Fixed(data.into()))
             }
+            (Self::WeightedSum(weights), TensorData::Fixed(bytes)) => {
+                let data =
+                    with_number!(tensor.datatype, N => weighted_sum::<N>(bytes, columns, weights, stop)?, Vec::new());
+                Ok(TensorData::Fixed(data.into()))
+            }
             (Self::Thresholds(thresholds), TensorData::Fixed(bytes)) => {
                 let data = with_number!(tensor.datatype, N => count::<N>(bytes, thresholds, stop)?, Vec::new());
                 Ok(TensorData::Fixed(data.into()))
             }
             (
-                Self::Softmax | Self::Argmax | Self::Thresholds(_),
+                Self::Softmax | Self::Argmax | Self::WeightedSum(_) | Self::Thresholds(_),
                 TensorData::Variable(_) | TensorData::Irregular(_),
             ) => Err(StepError::Numbers { input: input.to_owned(), operation: self.name() }),
         }
     }
+}
+
+/// Returns the datatype of floating-point results about numbers of a datatype.
+fn float(datatype: Datatype) -> Datatype {
+    with_number!(datatype, N => <N as Number>::Float::DATATYPE, Datatype::Bytes)
 }
 
 /// Calls a function for each row, which has at least one column.
@@ -223,6 +254,31 @@ fn argmax<T: Number>(bytes: &[u8], columns: usize, stop: &AtomicBool) -> Result<
         }
         let index = best.map_or(0, |(index, _)| index as u64);
         result.extend_from_slice(&index.to_le_bytes());
+    })?;
+    Ok(result)
+}
+
+/// Returns the sum of the parts of each row, multiplied by their weights. Computed in FP64, in the order of the parts.
+fn weighted_sum<T: Number>(
+    bytes: &[u8],
+    columns: usize,
+    weights: &[f64],
+    stop: &AtomicBool,
+) -> Result<Vec<u8>, StepError> {
+    let part = columns / weights.len().max(1);
+    let mut result = Vec::with_capacity(bytes.len() / size_of::<T>() / weights.len().max(1) * size_of::<T::Float>());
+    let mut sums = Vec::new();
+    for_each_row::<T>(bytes, columns, stop, |row| {
+        sums.clear();
+        sums.resize(part, 0.0);
+        for (weight, part) in weights.iter().zip(row.chunks_exact(part * size_of::<T>())) {
+            for (sum, number) in sums.iter_mut().zip(numbers::<T>(part)) {
+                *sum += weight * number.to_f64();
+            }
+        }
+        for sum in &sums {
+            result.extend_from_slice(bytemuck::bytes_of(&T::Float::from_f64(*sum)));
+        }
     })?;
     Ok(result)
 }

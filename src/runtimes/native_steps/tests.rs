@@ -273,6 +273,27 @@ proptest! {
             prop_assert_eq!(found, &Cell::Integer(i128::try_from(expected).unwrap()));
         }
 
+        let summed = mapped(&json!([{"weighted_sum": thresholds}]), tensor.clone());
+        if tensor.shape[1] % thresholds.len() == 0 {
+            let summed = summed.unwrap();
+            let size = tensor.shape[1] / thresholds.len();
+            prop_assert_eq!(&summed.shape, &vec![rows.len(), size]);
+            for (found, row) in cells(&summed).chunks(size).zip(&rows) {
+                for (column, found) in found.iter().enumerate() {
+                    let sum: f64 = thresholds.iter().enumerate().map(|(part, weight)| weight * row[part * size + column].to_f64()).sum();
+                    let rounded = match summed.datatype {
+                        Datatype::Fp16 => f16::from_f64(sum).to_f64(),
+                        Datatype::Bf16 => bf16::from_f64(sum).to_f64(),
+                        Datatype::Fp32 => Number::to_f64(<f32 as Number>::from_f64(sum)),
+                        _ => sum,
+                    };
+                    prop_assert_eq!(found, &Cell::float(rounded));
+                }
+            }
+        } else {
+            prop_assert!(summed.unwrap_err().contains("parts of the same size"));
+        }
+
         let softmax = mapped(&json!(["softmax"]), tensor.clone()).unwrap();
         prop_assert_eq!(&softmax.shape, &tensor.shape);
         let tolerance = match softmax.datatype {
@@ -476,6 +497,12 @@ fn requests_that_do_not_fit_are_rejected() {
         ),
         (
             "mlserver.Map",
+            json!({"outputs": [{"input": "x", "apply": [{"weighted_sum": [1, 2]}]}]}),
+            vec![column()],
+            "the input `x` has the shape [2, 1], but `weighted_sum` needs columns in 2 parts of the same size",
+        ),
+        (
+            "mlserver.Map",
             json!({"outputs": [{"input": "x", "apply": ["softmax"]}]}),
             vec![texts("x", &[1, 1], &["a"])],
             "the input `x` is BYTES, but `softmax` needs numbers",
@@ -532,7 +559,13 @@ fn shapes_without_elements_are_not_multiplied() {
     let huge = [usize::MAX, 0, usize::MAX];
     let selected = only("mlserver.Select", &json!({"outputs": [{"input": "x", "columns": [0]}]}), vec![empty(&huge)]);
     assert_eq!(selected.unwrap().shape, [usize::MAX, 0, 1]);
-    for apply in [json!(["argmax"]), json!(["softmax"]), json!([{"thresholds": [1]}]), json!([{"table": ["a"]}])] {
+    for apply in [
+        json!(["argmax"]),
+        json!(["softmax"]),
+        json!([{"weighted_sum": [1]}]),
+        json!([{"thresholds": [1]}]),
+        json!([{"table": ["a"]}]),
+    ] {
         assert!(mapped(&apply, empty(&huge)).unwrap().is_empty());
     }
     assert_eq!(
@@ -557,6 +590,7 @@ fn computations_stop_when_nobody_waits() {
         ("mlserver.Select", json!({"outputs": [{"input": "x", "columns": [0]}]})),
         ("mlserver.Map", json!({"outputs": [{"input": "x", "apply": ["softmax"]}]})),
         ("mlserver.Map", json!({"outputs": [{"input": "x", "apply": ["argmax"]}]})),
+        ("mlserver.Map", json!({"outputs": [{"input": "x", "apply": [{"weighted_sum": [1]}]}]})),
         ("mlserver.Map", json!({"outputs": [{"input": "x", "apply": [{"thresholds": [1]}]}]})),
         ("mlserver.Map", json!({"outputs": [{"input": "x", "apply": [{"table": ["a"], "default": "b"}]}]})),
         ("mlserver.Concat", json!({"name": "y"})),
@@ -621,11 +655,11 @@ fn load_errors_of_operations_name_file_key_value_and_expectation() {
     let cases = [
         (
             json!("sigmoid"),
-            "`parameters.extra.outputs[0].apply[0]` is `\"sigmoid\"`, expected `\"softmax\"`, `\"argmax\"`, or an object with `thresholds`, `table` or `one_hot`",
+            "`parameters.extra.outputs[0].apply[0]` is `\"sigmoid\"`, expected `\"softmax\"`, `\"argmax\"`, or an object with `weighted_sum`, `thresholds`, `table` or `one_hot`",
         ),
         (
             json!({"softmax": {}}),
-            "`parameters.extra.outputs[0].apply[0].softmax` is unknown, expected `\"softmax\"`, `\"argmax\"`, or an object with `thresholds`, `table` or `one_hot`",
+            "`parameters.extra.outputs[0].apply[0].softmax` is unknown, expected `\"softmax\"`, `\"argmax\"`, or an object with `weighted_sum`, `thresholds`, `table` or `one_hot`",
         ),
         (
             json!({"thresholds": [1, 1]}),
