@@ -107,7 +107,6 @@ MISSING_MODULES = {
 
 #: What only ours has, and why.
 ADDED = {
-    "kserve.errors:status_and_message": "the answers of the handlers that are missing",
     "kserve.inference_client:HTTPStatusError": "the counterpart of httpx.HTTPStatusError, whose status the answer has",
     "kserve.inference_client:MAX_GRPC_MESSAGE_LENGTH": "the limit of clients is that of servers",
 }
