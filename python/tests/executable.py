@@ -15,7 +15,7 @@ import pytest
 #: Read here, because tests run without the variable.
 BINARY = os.environ.get("MLSERVER_BIN")
 
-needs_executable = pytest.mark.skipif(BINARY is None, reason="needs the executable, whose path is in MLSERVER_BIN")
+needs_executable = pytest.mark.needs("MLSERVER_BIN")
 
 
 @contextmanager

@@ -453,8 +453,11 @@ def attributes(error):
 
 def answer(errors, error):
     """The status and message that a server answers."""
-    if hasattr(errors, "status_and_message"):
-        return list(errors.status_and_message(error))
+    if not hasattr(errors, "generic_exception_handler"):
+        from mlserver._kserve_adapter.failures import translated
+
+        found = translated(error)
+        return [found.status_code, str(found)]
     import logging
 
     logging.disable(logging.CRITICAL)

@@ -23,6 +23,8 @@ from mlserver._kserve.model import InferenceVerb, Model
 from mlserver._kserve.predictor_config import PredictorConfig
 from mlserver._kserve.protocol.infer_type import InferInput, InferRequest, InferResponse, RequestedOutput
 from mlserver._kserve.utils.inference_client_factory import InferenceClientFactory
+from mlserver._kserve_adapter.failures import translated
+from mlserver.errors import MLServerError
 
 Answer = Tuple[int, str, bytes]
 
@@ -105,6 +107,13 @@ def _no_predictor() -> Iterator[None]:
 
 def predict(payload: Any, headers: Any = None, response_headers: Any = None, name: str = "m") -> Any:
     return asyncio.run(Model(name).predict(payload, headers, response_headers))
+
+
+def status_and_message(error: Exception) -> Tuple[int, str]:
+    """Returns what a transformer answers if its predictor fails."""
+    found = translated(error)
+    assert isinstance(found, MLServerError)
+    return found.status_code, str(found)
 
 
 def test_transformer_calls_predictor_over_v1(predictor: Predictor) -> None:
@@ -212,8 +221,8 @@ def test_status_of_predictor_is_kept(predictor: Predictor, status: int, kind: st
     with pytest.raises(HTTPStatusError) as caught:
         predict({"instances": []})
 
-    assert errors.status_and_message(caught.value)[0] == status
-    assert message in errors.status_and_message(caught.value)[1]
+    assert status_and_message(caught.value)[0] == status
+    assert message in status_and_message(caught.value)[1]
     assert len(predictor.requests) == 1  # what was sent is never sent again
 
 
@@ -236,7 +245,7 @@ def test_redirect_is_bad_gateway(predictor: Predictor) -> None:
     with pytest.raises(HTTPStatusError) as caught:
         predict({"instances": []})
 
-    assert errors.status_and_message(caught.value)[0] == 502
+    assert status_and_message(caught.value)[0] == 502
 
 
 def test_unreachable_predictor_is_unavailable() -> None:
@@ -245,7 +254,7 @@ def test_unreachable_predictor_is_unavailable() -> None:
     with pytest.raises(Unreachable) as caught:
         predict({"instances": []})
 
-    assert errors.status_and_message(caught.value)[0] == 503
+    assert status_and_message(caught.value)[0] == 503
 
 
 def test_connections_are_reused_and_bounded(predictor: Predictor) -> None:
@@ -283,7 +292,7 @@ def test_timeout_ends_request(predictor: Predictor) -> None:
     with pytest.raises(TimeoutError, match="did not answer within 1") as caught:
         predict({"instances": []})
 
-    assert errors.status_and_message(caught.value)[0] == 504
+    assert status_and_message(caught.value)[0] == 504
 
 
 def test_cancelled_call_closes_its_connection(predictor: Predictor) -> None:
@@ -442,7 +451,7 @@ def test_grpc_timeout_ends_request(grpc_predictor: GrpcPredictor) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         predict(InferRequest("m", []))
 
-    assert errors.status_and_message(caught.value)[0] == 504
+    assert status_and_message(caught.value)[0] == 504
 
 
 @pytest.mark.needs("grpc")
@@ -664,7 +673,7 @@ def test_grpc_without_predictor_fails() -> None:
         predict(InferRequest("m", [InferInput("x", [1], "INT8", [1])]))
 
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-    assert errors.status_and_message(caught.value)[0] == 503
+    assert status_and_message(caught.value)[0] == 503
 
 
 def test_grpc_needs_package(monkeypatch: pytest.MonkeyPatch) -> None:

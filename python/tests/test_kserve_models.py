@@ -447,7 +447,9 @@ def test_v2_raw_outputs_are_sent():
     import numpy as np
 
     def answer(payload: Any) -> Any:
-        text, flags, halves = (InferOutput(*each) for each in (("t", [2], "BYTES"), ("b", [1], "BOOL"), ("h", [1], "FP16")))
+        text, flags, halves = (
+            InferOutput(*each) for each in (("t", [2], "BYTES"), ("b", [1], "BOOL"), ("h", [1], "FP16"))
+        )
         text.set_data_from_numpy(np.array([b"a", b"\xff"], dtype=object))
         flags.set_data_from_numpy(np.array([True]))
         halves.set_data_from_numpy(np.array([1.5], dtype=np.float16))
@@ -732,29 +734,30 @@ def test_v2_results_of_wrong_types_are_errors(result):
 # Metrics
 
 
-@pytest.mark.skipif(IS_REAL, reason="the real package observes with prometheus_client")
-def test_steps_are_observed():
-    with serve(Steps, name="m") as model:
-        v1(model, {"instances": [[1]]})
-        v1(model, {"instances": [[1]]}, "explain")
-        counts = {name: len(values) for name, values in model.metrics.items()}
-    assert counts == {
-        "request_preprocess_seconds": 2,
-        "request_predict_seconds": 1,
-        "request_explain_seconds": 1,
-        "request_postprocess_seconds": 2,
-    }
+if IS_REAL:
 
+    def test_steps_are_observed_by_prometheus_client():
+        from mlserver.metrics.prometheus import families
 
-@pytest.mark.skipif(not IS_REAL, reason="needs the real package")
-def test_steps_are_observed_by_prometheus_client():
-    from mlserver.metrics.prometheus import families
+        with serve(Steps, name="observed") as model:
+            model.call("POST", "/v1/models/observed:predict", json={"instances": [[1]]})
+            assert model.metrics == {}
+        family = next(each for each in families() if each["name"] == "request_predict_seconds")
+        assert ("request_predict_seconds_count", [("model_name", "observed")], "1.0") in family["samples"]
 
-    with serve(Steps, name="observed") as model:
-        model.call("POST", "/v1/models/observed:predict", json={"instances": [[1]]})
-        assert model.metrics == {}
-    family = next(each for each in families() if each["name"] == "request_predict_seconds")
-    assert ("request_predict_seconds_count", [("model_name", "observed")], "1.0") in family["samples"]
+else:
+
+    def test_steps_are_observed():
+        with serve(Steps, name="m") as model:
+            v1(model, {"instances": [[1]]})
+            v1(model, {"instances": [[1]]}, "explain")
+            counts = {name: len(values) for name, values in model.metrics.items()}
+        assert counts == {
+            "request_preprocess_seconds": 2,
+            "request_predict_seconds": 1,
+            "request_explain_seconds": 1,
+            "request_postprocess_seconds": 2,
+        }
 
 
 # The process
@@ -773,15 +776,22 @@ def test_models_of_other_kinds_do_not_import_the_adapter():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(
-    KSERVE_PYTHON is None,
-    reason="TESTS WITH THE REAL kserve DID NOT RUN: set KSERVE_PYTHON to an interpreter with kserve==0.21.0",
-)
-def test_all_with_the_real_package():
-    environment = {name: value for name, value in os.environ.items() if name != "KSERVE_PYTHON"}
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    command = [str(KSERVE_PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", os.path.abspath(__file__)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
-    assert done.returncode == 0, done.stdout[-5000:]
+if not IS_REAL:
 
-
+    @pytest.mark.needs("KSERVE_PYTHON")
+    def test_all_with_the_real_package():
+        environment = {name: value for name, value in os.environ.items() if name != "KSERVE_PYTHON"}
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        command = [
+            str(KSERVE_PYTHON),
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "default",
+            os.path.abspath(__file__),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
+        assert done.returncode == 0, done.stdout[-5000:]

@@ -13,6 +13,7 @@ import urllib.request
 from typing import Any, Dict, List
 
 import pytest
+from executable import needs_executable
 from mlserver import MLModel, MLServer, ModelSettings, Settings
 from mlserver.cli.serve import load_settings
 from mlserver.errors import MLServerError
@@ -244,7 +245,7 @@ def test_cli_main_runs_executable(executable: Executable) -> None:
     assert asyncio.run(executable.report())["arguments"] == ["--version", "a b"]
 
 
-@pytest.mark.skipif(BINARY is None, reason="needs the executable, whose path is in MLSERVER_BIN")
+@needs_executable
 def test_start_serves_model_of_script(tmp_path: pathlib.Path) -> None:
     script = tmp_path / "serving.py"
     script.write_text(

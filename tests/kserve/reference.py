@@ -1,6 +1,4 @@
-"""KServe's own server with the same models. Arguments: the port of HTTP and that of gRPC."""
-
-import sys
+"""KServe's own server with the same models. It takes the options of KServe, such as `--http_port`."""
 
 from kserve import ModelServer
 from models import MODELS
@@ -11,4 +9,4 @@ if __name__ == "__main__":
         model = cls(name)
         model.load()
         loaded.append(model)
-    ModelServer(http_port=int(sys.argv[1]), grpc_port=int(sys.argv[2]), workers=1).start(loaded)
+    ModelServer(workers=1).start(loaded)

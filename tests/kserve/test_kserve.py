@@ -2,16 +2,7 @@
 
 import asyncio
 import json
-import os
 import random
-import socket
-import subprocess
-import sys
-import sysconfig
-import time
-import urllib.error
-import urllib.request
-import venv
 from pathlib import Path
 
 import joblib
@@ -20,66 +11,16 @@ import pytest
 from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
+from support import PATIENCE, answer, both, python_of, serving
 
 HERE = Path(__file__).resolve().parent
-BINARY = Path(os.environ.get("MLSERVER_BIN", HERE.parents[1] / "target/debug/mlserver")).resolve()
-#: A passing test never waits this long.
-PATIENCE = 120
 SEED = 7
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def answer(base, path, body=None, method=None, **headers):
-    """Returns status, headers and body of a response."""
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"content-type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    request = urllib.request.Request(base + path, data, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            return response.status, dict(response.headers), response.read()
-    except urllib.error.HTTPError as error:
-        return error.code, dict(error.headers), error.read()
-
-
-def start(command, folder, base, log, names, **variables):
-    process = subprocess.Popen(
-        command, cwd=folder, env={**os.environ, **variables}, stdout=log.open("w"), stderr=subprocess.STDOUT
-    )
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            if all(answer(base, f"/v1/models/{name}")[0] == 200 for name in names):
-                return process
-        except OSError:
-            pass
-        time.sleep(0.05)
-    process.kill()
-    raise AssertionError(f"the server did not start:\n{log.read_text()}")
-
-
-def python_without_kserve(folder):
-    """Makes an environment that has all packages of this one but KServe's, and returns its interpreter."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not path.name.startswith("kserve"):
-            (packages / path.name).symlink_to(path)
-    return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="session", params=["kserve", "without_kserve"])
 def servers(request, tmp_path_factory):
     """Returns URL and gRPC address of this server, whose models have KServe's package or not, and of KServe's server."""
-    python = sys.executable
-    if request.param == "without_kserve":
-        python = str(python_without_kserve(tmp_path_factory.mktemp("environment") / "venv"))
-        missing = subprocess.run([python, "-c", "import sklearn, kserve"], capture_output=True, text=True)
-        assert "No module named 'kserve'" in missing.stderr, missing.stderr
+    python = python_of(request.param, tmp_path_factory)
     folder = tmp_path_factory.mktemp("kserve")
     features, classes = load_iris(return_X_y=True)
     joblib.dump(LogisticRegression(max_iter=1000).fit(features, classes), folder / "iris.joblib")
@@ -99,38 +40,11 @@ def servers(request, tmp_path_factory):
     native = {"name": "native", "implementation": "mlserver_sklearn.SKLearnModel"}
     native["parameters"] = {"uri": str(folder / "iris.joblib")}
     (ours / "native" / "model-settings.json").write_text(json.dumps(native))
-    addresses, processes = [], []
-    try:
-        for kind in ("ours", "kserve"):
-            http, grpc = free_port(), free_port()
-            base = f"http://127.0.0.1:{http}"
-            if kind == "ours":
-                command = [str(BINARY), "start", str(ours), "--set", "exit_on_load_failure=false"]
-                variables = {
-                    "MLSERVER_HOST": "127.0.0.1",
-                    "MLSERVER_HTTP_PORT": str(http),
-                    "MLSERVER_GRPC_PORT": str(grpc),
-                    "MLSERVER_METRICS_PORT": "0",
-                    "MLSERVER_PYTHON_EXECUTABLE": python,
-                }
-            else:
-                command, variables = [sys.executable, "reference.py", str(http), str(grpc)], {}
-            # `late`, which only this server has, is never ready.
-            names = ["iris", "echo", "steps", "troubled"] + ["native"] * (kind == "ours")
-            processes.append(start(command, folder, base, folder / f"{kind}.log", names, **variables))
-            addresses.append((base, f"127.0.0.1:{grpc}"))
-        yield addresses
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(PATIENCE)
-
-
-def both(servers, path, body=None, method=None, **headers):
-    """Returns the statuses and the parsed bodies of both servers."""
-    found = [answer(base, path, body, method, **headers) for base, _ in servers]
-    return [(status, json.loads(text) if text else None) for status, _, text in found]
+    names = ["iris", "echo", "steps", "troubled"]
+    # `late`, which only this server has, is never ready.
+    own = serving("ours", ours, [*names, "native"], "--set", "exit_on_load_failure=false", python=python)
+    with own as first, serving("kserve", folder / "reference.py", names) as second:
+        yield [first, second]
 
 
 def rows(random_, columns, integers=False):

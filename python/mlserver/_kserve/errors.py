@@ -1,7 +1,6 @@
-"""KServe's exceptions. A server answers them with the HTTP statuses in `STATUSES`."""
+"""KServe's exceptions."""
 
-from http import HTTPStatus
-from typing import Any, List, Optional, Tuple, Type
+from typing import Any, List, Optional
 
 from .logging import logger
 
@@ -129,48 +128,3 @@ class WorkersShouldBeLessThanMaxWorkersError(Exception):
 
 def _with_detail(message: str, detail: Optional[str]) -> str:
     return f"{message} {detail}" if detail else message
-
-
-#: The HTTP status of each exception. All others are internal server errors.
-STATUSES: Tuple[Tuple[Type[BaseException], HTTPStatus], ...] = (
-    (InvalidInput, HTTPStatus.BAD_REQUEST),
-    (ModelNotFound, HTTPStatus.NOT_FOUND),
-    (ModelNotReady, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ServerNotLive, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ServerNotReady, HTTPStatus.SERVICE_UNAVAILABLE),
-    (UnsupportedProtocol, HTTPStatus.NOT_IMPLEMENTED),
-    (NotImplementedError, HTTPStatus.NOT_IMPLEMENTED),
-    (InferenceError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
-
-
-#: The HTTP status of each code with which a predictor ends a call of gRPC.
-_GRPC_STATUSES = {
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
-    "OUT_OF_RANGE": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "RESOURCE_EXHAUSTED": 429,
-    "UNIMPLEMENTED": 501,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-}
-
-
-def _status_of_grpc(error: BaseException) -> Optional[int]:
-    if type(error).__module__.partition(".")[0] != "grpc" or not callable(getattr(error, "code", None)):
-        return None
-    return _GRPC_STATUSES.get(getattr(error.code(), "name", ""), 500)  # type: ignore[attr-defined]
-
-
-def status_and_message(error: BaseException) -> Tuple[int, str]:
-    """Returns the HTTP status and the `error` of the body with which KServe answers an exception."""
-    passed_on = getattr(error, "http_status", None) or _status_of_grpc(error)  # of a predictor
-    if passed_on is not None:
-        return int(passed_on), str(error)
-    for kind, status in STATUSES:
-        if isinstance(error, kind):
-            return int(status), str(error)
-    return int(HTTPStatus.INTERNAL_SERVER_ERROR), f"{type(error).__name__} : {error}"

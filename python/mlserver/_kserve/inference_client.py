@@ -284,6 +284,21 @@ def _v2_response(response: Response) -> InferResponse:
         raise InferenceError(f"{response.url} answered with what is no V2 response: {error}") from error
 
 
+#: What a transformer answers for the code with which its predictor has ended a call.
+_GRPC_STATUSES = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+
+
 class InferenceGRPCClient:
     """A client of servers that speak V2 over gRPC. Requires `grpcio` and `protobuf`."""
 
@@ -419,7 +434,13 @@ class InferenceGRPCClient:
         except asyncio.CancelledError:
             call.cancel()
             raise
-        return call.result()
+        import grpc
+
+        try:
+            return call.result()
+        except grpc.RpcError as error:
+            error.http_status = _GRPC_STATUSES.get(error.code().name, 500)
+            raise
 
 
 def _contents(path: str) -> bytes:

@@ -11,7 +11,6 @@ _STATUSES = {
     "InvalidInput": 400,
     "ModelNotFound": 404,
     "ModelNotReady": 503,
-    "NoModelReady": 503,
     "ServerNotLive": 503,
     "ServerNotReady": 503,
     "UnsupportedProtocol": 501,
@@ -33,7 +32,8 @@ def translated(error: Exception) -> Exception:
     # A predictor's answer; only errors of our module have it.
     passed_on = getattr(error, "http_status", None)
     if isinstance(passed_on, int):
-        return MLServerError(text_of(error), passed_on)
+        details = getattr(error, "details", None)  # of gRPC
+        return MLServerError(str(details()) if callable(details) else text_of(error), passed_on)
     for base in type(error).__mro__:
         status = _STATUSES.get(base.__name__)
         if status is not None and base.__module__ in ("kserve.errors", "mlserver._kserve.errors"):
