@@ -7,6 +7,7 @@
 mod condition;
 mod execute;
 mod graph;
+mod load;
 mod manifest;
 mod schedule;
 #[cfg(test)]
@@ -17,4 +18,5 @@ pub use execute::{
     execute, prepare,
 };
 pub use graph::{Edge, Endpoint, Graph, GraphKind, ModelReference, Step};
+pub use load::{GRAPH_IMPLEMENTATION, GraphFileError, read_manifest};
 pub use manifest::{GraphManifest, GraphOptions, ManifestErrors, ManifestProblem, StepOptions};

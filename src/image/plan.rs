@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::compute::ComputePool;
 use crate::families::NativeEvaluator;
+use crate::graphs;
 use crate::repository::{Artifact, DiscoveryError, Repository};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
@@ -170,7 +171,7 @@ impl PythonReason {
         };
         if evaluator == NativeEvaluator::Graph {
             // The models of its steps decide for themselves.
-            return runtimes::read_manifest(settings, &path).map(|_| None).map_err(|error| failed(error.into()));
+            return graphs::read_manifest(settings, &path).map(|_| None).map_err(|error| failed(error.into()));
         }
         let compute = ComputePool::for_this_machine();
         match runtimes::load_native(evaluator, settings, &path, &compute) {

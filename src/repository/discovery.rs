@@ -9,9 +9,11 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::custom::{CustomError, CustomRepository, Listed};
+use super::steps::{StepFolder, step_folders};
 use super::unconfigured::{UnconfiguredError, UnconfiguredModel};
 use super::{Artifact, ArtifactError};
 use crate::families::{ModelFamily, NativeEvaluator};
+use crate::graphs::GRAPH_IMPLEMENTATION;
 use crate::settings::{LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingsError, SettingsSources};
 
 /// The maximum depth of folders that are searched; deeper ones are a mistake or an attack.
@@ -138,6 +140,7 @@ impl Repository {
                 Err(error) => discovery.errors.push(DiscoveryError::Settings { path, error }),
             }
         }
+        self.add_steps(&mut discovery);
         if discovery.models.is_empty() {
             match self.unconfigured(has_settings) {
                 Ok(model) => discovery.models.extend(model),
@@ -145,6 +148,27 @@ impl Repository {
             }
         }
         discovery
+    }
+
+    /// Adds the models that graphs create from folders: `parameters.extra.steps.NAME.folder`. Models of the folder take precedence.
+    fn add_steps(&self, discovery: &mut Discovery) {
+        let graphs = discovery.models.iter().filter(|model| model.settings.implementation == GRAPH_IMPLEMENTATION);
+        let steps: Vec<StepFolder> =
+            graphs.flat_map(|graph| step_folders(&graph.settings, self.working_directory())).collect();
+        for StepFolder { name, version, path, variables } in steps {
+            if discovery.models.iter().any(|model| model.settings.name == name) {
+                continue;
+            }
+            match ModelSettings::load(&path, &self.sources, self.strict) {
+                Ok(mut model) => {
+                    let settings = &mut model.settings;
+                    (settings.name, settings.variables) = (name, variables);
+                    settings.parameters.version = version.or(settings.parameters.version.take());
+                    discovery.models.push(model);
+                }
+                Err(error) => discovery.errors.push(DiscoveryError::Settings { path, error }),
+            }
+        }
     }
 
     /// Searches the folder, and the folders of `names` that have no settings.

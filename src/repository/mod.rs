@@ -6,6 +6,7 @@
 mod artifact;
 mod custom;
 mod discovery;
+mod steps;
 mod unconfigured;
 mod version;
 

@@ -15,14 +15,13 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use super::native::read;
 use super::{
     BoxFuture, Description, LoadError, ModelDirectory, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
     RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::graphs::{
-    self, Execution, Graph, GraphError, GraphManifest, GraphOptions, LastStep, ModelReference, Prepared, Step,
-    StepOptions, StepOutcome, StepRunner,
+    self, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference, Prepared, Step, StepOutcome,
+    StepRunner,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::catch_panic;
@@ -49,8 +48,6 @@ pub struct GraphResources {
 /// Why a graph cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 enum GraphLoadError {
-    #[error("{}: `{key}` is {found}, expected {expected}", place(file.as_ref()))]
-    Option { file: Option<PathBuf>, key: String, found: String, expected: &'static str },
     #[error("{}: `warmup` has no effect on a graph; set it for the models of its steps", place(file.as_ref()))]
     Warmup { file: Option<PathBuf> },
     #[error("{}", .0.join("\n"))]
@@ -101,7 +98,8 @@ pub fn load_graph(
     if !settings.warmup.is_empty() {
         return Err(GraphLoadError::Warmup { file: file() }.into());
     }
-    let GraphManifest { graph, warnings, ignored } = read_manifest(settings, manifest)?;
+    let read = graphs::read_manifest(settings, manifest).map_err(|error| LoadError::Graph(error.into()))?;
+    let GraphManifest { graph, warnings, ignored } = read;
     let (model, version) = (settings.name.as_str(), settings.version());
     for warning in &warnings {
         warn!(model, version, "{warning}");
@@ -135,53 +133,6 @@ pub fn load_graph(
         failure_log: LogLimiter::default(),
     };
     Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, required }))
-}
-
-/// Reads the manifest of a graph, without looking at the models of its steps.
-///
-/// # Errors
-///
-/// Fails with all problems of the manifest.
-pub fn read_manifest(settings: &ModelSettings, manifest: &Path) -> Result<GraphManifest, LoadError> {
-    let options = options(settings)?;
-    let bytes = read(manifest, "graph.yaml, graph.yml or graph.json")?;
-    let origin = manifest.file_name().unwrap_or_default().to_string_lossy();
-    Ok(GraphManifest::parse(&bytes, &origin, &options).map_err(|errors| LoadError::Graph(errors.into()))?)
-}
-
-/// Reads `parameters.extra.steps`.
-fn options(settings: &ModelSettings) -> Result<GraphOptions, GraphLoadError> {
-    let invalid = |key: String, found: &Value, expected| GraphLoadError::Option {
-        file: settings.source.clone(),
-        key,
-        found: found.to_string(),
-        expected,
-    };
-    let mut options = GraphOptions::default();
-    let root = "parameters.extra.steps";
-    let steps = match settings.parameters.extra.get("steps") {
-        None | Some(Value::Null) => return Ok(options),
-        Some(Value::Object(steps)) => steps,
-        Some(other) => return Err(invalid(root.to_owned(), other, "an object with an entry for each step")),
-    };
-    for (name, step) in steps {
-        let key = format!("{root}.{name}");
-        let Value::Object(fields) = step else {
-            return Err(invalid(key, step, "an object with `url` or `folder`"));
-        };
-        let mut option = StepOptions::default();
-        for (field, value) in fields {
-            let target = match field.as_str() {
-                "url" => &mut option.url,
-                "folder" => &mut option.folder,
-                _ => return Err(invalid(format!("{key}.{field}"), value, "only the fields `url` and `folder`")),
-            };
-            let Value::String(text) = value else { return Err(invalid(format!("{key}.{field}"), value, "a text")) };
-            *target = Some(text.clone());
-        }
-        options.steps.insert(name.clone(), option);
-    }
-    Ok(options)
 }
 
 fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
@@ -261,7 +212,7 @@ impl GraphModel {
         if let Some(background) = background {
             run.finish_later(background);
         }
-        let mut response = answer.map_err(runtime_error)?;
+        let mut response = answer.map_err(|error| runtime_error(&error))?;
         run.add_timing(&mut response);
         Ok(response)
     }
@@ -342,7 +293,7 @@ async fn answer_stream(
             if let Some(background) = background {
                 run.finish_later(background);
             }
-            return one(answer.map_err(runtime_error));
+            return one(answer.map_err(|error| runtime_error(&error)));
         }
         Prepared::LastStep(mut last) => {
             let background = last.background.take();
@@ -355,7 +306,7 @@ async fn answer_stream(
     let responses = run.stream(&last);
     let step = last.step().name.clone();
     Box::pin(responses.map(move |response| {
-        let named = |error| runtime_error(GraphError::Step { step: step.clone(), error });
+        let named = |error| runtime_error(&GraphError::Step { step: step.clone(), error });
         response.map_err(named)
     }))
 }
@@ -460,8 +411,8 @@ impl StepRunner for GraphRun {
 }
 
 /// Returns the error of a graph. The error of a step keeps its kind.
-fn runtime_error(error: GraphError<RuntimeError>) -> RuntimeError {
-    match (&error, error.status()) {
+fn runtime_error(error: &GraphError<RuntimeError>) -> RuntimeError {
+    match (error, error.status()) {
         (GraphError::Step { error: of_step, .. }, _) => {
             let (kind, is_logged) = (of_step.kind(), of_step.is_logged());
             let named = RuntimeError::new(kind, error.to_string());

@@ -1,5 +1,6 @@
 //! The settings of a model: `model-settings.json`.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub struct ModelSettings {
     /// The absolute path of the file; `None` for a model that is described by the environment.
     #[serde(skip)]
     pub source: Option<PathBuf>,
+    /// Environment variables of its workers, in addition to the server's: those of a step's container.
+    #[serde(skip)]
+    pub variables: BTreeMap<String, String>,
 }
 
 /// The location of a model, and the parameters of its runtime. The table `PARAMETERS` describes each of them.

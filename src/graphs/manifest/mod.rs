@@ -18,7 +18,7 @@ use self::report::Report;
 use super::graph::Graph;
 
 /// The maximum size of a manifest, in bytes.
-const MAX_BYTES: usize = 1 << 20;
+pub(super) const MAX_BYTES: usize = 1 << 20;
 /// The maximum depth of a manifest.
 const MAX_DEPTH: usize = 64;
 /// The maximum number of aliases that are expanded.

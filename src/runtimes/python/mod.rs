@@ -24,6 +24,7 @@ mod sdk;
 mod stream;
 mod supervision;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZeroUsize;
@@ -107,6 +108,8 @@ struct PoolKey {
     environment: Option<String>,
     group: Option<String>,
     inline: bool,
+    /// Environment variables that only these models have.
+    variables: BTreeMap<String, String>,
 }
 
 /// Why a Python model could not be loaded.
@@ -210,10 +213,11 @@ impl Python {
             environment: environment.key.clone(),
             group: model::pool_group(settings),
             inline: options.workers == 0 || settings.parallel_workers.is_some_and(|workers| workers <= 0),
+            variables: settings.variables.clone(),
         };
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
         loop {
-            let pool = self.pool(&key, &environment, sdk);
+            let pool = self.pool(&key, &settings.name, &environment, sdk);
             match model::load(&pool, settings, not_native, &options.compute).await {
                 // The pool's last model was unloaded in the meantime, which closed the pool: try again with a new pool.
                 Err(PythonLoadError::Stopping) if pool.is_closed() && !self.0.loads.is_closed() => {}
@@ -222,7 +226,7 @@ impl Python {
         }
     }
 
-    fn pool(&self, key: &PoolKey, environment: &Environment, sdk: &Path) -> Arc<Pool> {
+    fn pool(&self, key: &PoolKey, model: &str, environment: &Environment, sdk: &Path) -> Arc<Pool> {
         let Shared { options, loads, .. } = &*self.0;
         let mut pools = self.0.pools.lock();
         pools.retain(|_, pool| !pool.is_closed());
@@ -231,13 +235,18 @@ impl Python {
             let size = if key.inline { 1 } else { options.workers.max(1) };
             let name = match (&key.group, &key.environment) {
                 (Some(group), _) => group.clone(),
+                (None, _) if !key.variables.is_empty() => model.to_owned(),
                 (None, Some(_)) => environment.name.clone(),
                 (None, None) if key.inline && options.workers > 0 => "inline".to_owned(),
                 (None, None) => "default".to_owned(),
             };
-            let variables = environment.variables(sdk, options, size);
+            let set = environment.variables(sdk, options, size);
+            // Those that the server sets itself describe this machine.
+            let own = key.variables.iter().filter(|(name, _)| set.iter().all(|(other, _)| other != name));
+            let own = own.map(|(name, value)| (Cow::Owned(name.clone()), Some(value.into())));
+            let variables = set.iter().map(|(name, value)| (Cow::Borrowed(*name), value.clone())).chain(own).collect();
             Pool::start(PoolOptions {
-                name: if number == 0 || (key.environment.is_none() && key.group.is_none()) {
+                name: if number == 0 || (key.environment.is_none() && key.group.is_none() && key.variables.is_empty()) {
                     name
                 } else {
                     format!("{name}.{number}")

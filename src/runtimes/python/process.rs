@@ -5,6 +5,7 @@
 //! processes that user code has started end too. The worker asks the kernel to kill it when the thread that started it
 //! ends; workers are started on threads that live as long as the server.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
@@ -53,7 +54,7 @@ pub(super) struct WorkerProgram {
     /// The folder that contains the package `mlserver`.
     pub(super) sdk: PathBuf,
     /// Environment variables that are set in addition to the server's, or removed if the value is `None`.
-    pub(super) variables: Vec<(&'static str, Option<OsString>)>,
+    pub(super) variables: Vec<(Cow<'static, str>, Option<OsString>)>,
 }
 
 /// A running worker process.
@@ -113,8 +114,8 @@ impl WorkerProcess {
             .kill_on_drop(true);
         for (name, value) in &program.variables {
             match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
+                Some(value) => command.env(&**name, value),
+                None => command.env_remove(&**name),
             };
         }
         let oom_kills = oom_kills();

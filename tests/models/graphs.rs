@@ -1,0 +1,245 @@
+//! Inference graphs: models that are made of other models of the server.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::python::with_python;
+use crate::support::{Folder, ServerBuilder, TestServer, repository_path, wait_until};
+
+const GRAPH: &str = "mlserver.Graph";
+
+/// A Pipeline of Seldon Core 2 with these steps, whose last one is the output.
+fn pipeline(steps: &[(&str, &[&str])]) -> String {
+    let listed: Vec<Value> = steps
+        .iter()
+        .map(
+            |(name, inputs)| {
+                if inputs.is_empty() { json!({"name": name}) } else { json!({"name": name, "inputs": inputs}) }
+            },
+        )
+        .collect();
+    let last = steps.last().map(|(name, _)| *name);
+    let manifest = json!({
+        "apiVersion": "mlops.seldon.io/v1alpha1",
+        "kind": "Pipeline",
+        "metadata": {"name": "graph"},
+        "spec": {"steps": listed, "output": {"steps": [last]}},
+    });
+    manifest.to_string()
+}
+
+trait WithGraph {
+    fn with_graph(self, name: &str, manifest: &str) -> Folder;
+}
+
+impl WithGraph for Folder {
+    fn with_graph(self, name: &str, manifest: &str) -> Folder {
+        let settings = json!({"name": name, "implementation": GRAPH, "parameters": {"uri": "./graph.yaml"}});
+        self.file(&format!("{name}/graph.yaml"), manifest)
+            .file(&format!("{name}/model-settings.json"), settings.to_string())
+    }
+}
+
+/// A step that renames the input `from` to `to`.
+fn rename(folder: Folder, name: &str, from: &str, to: &str) -> Folder {
+    let extra = json!({"outputs": [{"name": to, "input": from}]});
+    let settings = json!({"name": name, "implementation": "mlserver.Select", "parameters": {"extra": extra}});
+    folder.file(&format!("{name}/model-settings.json"), settings.to_string())
+}
+
+const REQUEST: &str = r#"{"id": "r", "inputs": [{"name": "x", "shape": [2], "datatype": "INT64", "data": [1, 2]}]}"#;
+
+fn infer(server: &TestServer, model: &str) -> crate::support::Answer {
+    server.post(&format!("/v2/models/{model}/infer"), REQUEST)
+}
+
+#[test]
+fn graph_answers_over_every_protocol_within_one_slot() {
+    let folder = rename(Folder::new().with_identity("a"), "b", "x", "y");
+    let folder = folder
+        .with_graph("graph", &pipeline(&[("a", &[]), ("b", &["a"])]))
+        .with_graph(
+            "outer",
+            &pipeline(&[("graph", &[])]).replace("\"name\":\"graph\"},\"spec", "\"name\":\"outer\"},\"spec"),
+        )
+        .settings(&json!({"max_in_flight": 1, "server_timing": true}));
+    let server = ServerBuilder::new(folder).start();
+    for model in ["graph", "outer"] {
+        let answer = infer(&server, model);
+        let timing = answer.header("server-timing").to_owned();
+        let body = answer.ok();
+        assert_eq!((&body["model_name"], &body["id"]), (&json!(model), &json!("r")));
+        assert_eq!(
+            body["outputs"],
+            json!([{"name": "y", "shape": [2], "datatype": "INT64", "data": [1, 2]}]),
+            "{body}"
+        );
+        assert!(timing.contains("step;desc=\"") && !timing.contains("queue"), "{timing}");
+    }
+    let v1 = server.post("/v1/models/graph:predict", r#"{"instances": [[1], [2]]}"#);
+    assert_eq!(v1.error(400), "step \"b\": the input `x` is missing (found `input-0`)", "V1 names its tensor");
+    let metadata = server.get("/v2/models/graph").ok();
+    assert_eq!(metadata["parameters"]["steps"][1], json!({"name": "b", "model": "b"}));
+    let metrics = server.scrape();
+    let metrics = metrics.text();
+    for line in [
+        "graph_step_duration_seconds_count{graph=\"graph\",step=\"a\"} 3",
+        "graph_step_duration_seconds_count{graph=\"outer\",step=\"graph\"} 1",
+        "model_infer_request_success_total{model=\"b\",version=\"None\"} 2",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
+#[test]
+fn graph_error_names_its_steps_and_keeps_the_status() {
+    let folder = rename(Folder::new().with_identity("a"), "b", "missing", "y")
+        .with_graph("graph", &pipeline(&[("a", &[]), ("b", &["a"])]))
+        .with_graph(
+            "outer",
+            &pipeline(&[("graph", &[])]).replace("\"name\":\"graph\"},\"spec", "\"name\":\"outer\"},\"spec"),
+        );
+    let server = ServerBuilder::new(folder).start();
+    let error = infer(&server, "outer").error(400);
+    assert_eq!(error, "step \"graph\": step \"b\": the input `missing` is missing (found `x`)");
+    assert_eq!(server.post("/v2/repository/models/b/unload", "").status, 200);
+    assert_eq!(infer(&server, "graph").error(404), "step \"b\": Model b not found");
+    let readiness = server.get("/v2/models/outer/ready");
+    assert_eq!(readiness.status, 400);
+    assert!(
+        readiness.text().contains("step \\\"graph\\\": step \\\"b\\\": the server has no model `b`"),
+        "{}",
+        readiness.text()
+    );
+    assert_eq!(server.get("/v2/health/ready").status, 400);
+    assert_eq!(server.post("/v2/repository/models/b/load", "").status, 200);
+    assert_eq!(server.get("/v2/models/outer/ready").status, 200);
+}
+
+#[test]
+fn graph_with_problems_is_a_load_error_that_lists_them() {
+    let folder =
+        Folder::new().with_identity("a").with_graph("graph", &pipeline(&[("a", &["b.outputs.x"]), ("b", &["a"])]));
+    let ended = ServerBuilder::new(folder).run();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stdout.contains("graph.yaml: spec.steps"), "{}", ended.stdout);
+    let folder = Folder::new().with_identity("a").with_graph("graph", &pipeline(&[("a", &[]), ("nothing", &["a"])]));
+    let ended = ServerBuilder::new(folder).run();
+    let expected = "spec.steps[1]: step \"nothing\": the server has no model `nothing`";
+    assert!(ended.code == Some(1) && ended.stdout.contains(expected), "{}", ended.stdout);
+}
+
+/// Waits for some milliseconds, and answers with its inputs.
+const MODELS: &str = "
+import asyncio
+from mlserver import MLModel
+from mlserver.types import InferenceResponse, ResponseOutput
+
+class Waits(MLModel):
+    async def predict(self, payload):
+        await asyncio.sleep((self.settings.parameters.extra or {}).get('seconds', 0.05))
+        outputs = [ResponseOutput(name=f'{self.name}', shape=each.shape, datatype=each.datatype, data=each.data) for each in payload.inputs]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
+
+class Streams(MLModel):
+    async def predict(self, payload):
+        return await self._answer(payload, 0)
+
+    async def _answer(self, payload, number):
+        outputs = [ResponseOutput(name=str(number), shape=each.shape, datatype=each.datatype, data=each.data) for each in payload.inputs]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
+
+    async def predict_stream(self, payloads):
+        async for payload in payloads:
+            for number in range(3):
+                yield await self._answer(payload, number)
+";
+
+fn python_step(folder: Folder, name: &str, class: &str, extra: &Value) -> Folder {
+    let settings = json!({"name": name, "implementation": format!("models.{class}"), "parameters": {"extra": extra}});
+    folder.file(&format!("{name}/models.py"), MODELS).file(&format!("{name}/model-settings.json"), settings.to_string())
+}
+
+#[test]
+fn parallel_branches_of_a_graph_run_at_the_same_time() {
+    let names = ["w1", "w2", "w3", "w4"];
+    let folder = names.iter().fold(Folder::new().with_identity("all"), |folder, name| {
+        python_step(folder, name, "Waits", &json!({"seconds": 0.2}))
+    });
+    let mut steps: Vec<(&str, &[&str])> = names.iter().map(|name| (*name, &[][..])).collect();
+    steps.push(("all", &names));
+    let Some(starting) = with_python(folder.with_graph("graph", &pipeline(&steps))) else { return };
+    let server = starting.start();
+    infer(&server, "graph").ok();
+    let started = Instant::now();
+    let answer = infer(&server, "graph").ok();
+    assert!(started.elapsed() < Duration::from_millis(700), "four times 200 ms in {:?}", started.elapsed());
+    let outputs: Vec<&str> =
+        answer["outputs"].as_array().unwrap().iter().filter_map(|each| each["name"].as_str()).collect();
+    assert_eq!(outputs, names);
+}
+
+#[test]
+fn cancelled_graph_cancels_its_running_steps() {
+    let folder = python_step(Folder::new(), "slow", "Waits", &json!({"seconds": 600}));
+    let Some(starting) =
+        with_python(folder.with_graph("graph", &pipeline(&[("slow", &[])])).settings(&json!({"max_in_flight": 1})))
+    else {
+        return;
+    };
+    let server = starting.start();
+    let answer = server.post_with("/v2/models/graph/infer", &[("request-timeout", "0.3")], REQUEST);
+    assert_eq!(answer.status, 504, "{}", answer.text());
+    wait_until("the step has ended", || {
+        let metrics = server.scrape();
+        metrics.text().contains("model_infer_in_flight{model=\"slow\",version=\"None\"} 0")
+    });
+}
+
+#[test]
+fn graph_streams_what_its_last_step_streams() {
+    let folder = python_step(Folder::new().with_identity("a"), "streams", "Streams", &json!({}));
+    let Some(starting) = with_python(folder.with_graph("graph", &pipeline(&[("a", &[]), ("streams", &["a"])]))) else {
+        return;
+    };
+    let server = starting.start();
+    let answer = server.post("/v2/models/graph/infer_stream", REQUEST);
+    let events: Vec<Value> =
+        answer.text().lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+    let names: Vec<_> =
+        events.iter().map(|event| (event["model_name"].clone(), event["outputs"][0]["name"].clone())).collect();
+    assert_eq!(names, ["0", "1", "2"].map(|name| (json!("graph"), json!(name))), "{}", answer.text());
+}
+
+#[test]
+fn steps_from_folders_have_the_environment_of_their_containers() {
+    let example = repository_path("examples/graph-text");
+    let mut folder = Folder::new();
+    for file in walk(&example) {
+        let name = file.strip_prefix(&example).unwrap().to_str().unwrap().to_owned();
+        folder = folder.file(&name, fs::read(&file).unwrap());
+    }
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let index = server.post("/v2/repository/index", "{}").ok();
+    let mut names: Vec<&str> = index.as_array().unwrap().iter().filter_map(|entry| entry["name"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["decoder", "encoder", "language-model", "text-generator", "tokenizer"]);
+    let request = json!({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["The server"]}]});
+    let answer = server.post("/v2/models/text-generator/infer", request.to_string()).ok();
+    let text = answer["outputs"][0]["data"][0].as_str().unwrap().to_owned();
+    assert!(text.starts_with("The server") && text.len() > 20, "{text}");
+    // A reload of a step needs the graph's manifest.
+    assert_eq!(server.post("/v2/repository/models/decoder/load", "").status, 200);
+    server.post("/v2/models/text-generator/infer", request.to_string()).ok();
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] })
+        .filter(|path| !path.to_string_lossy().contains("__pycache__"))
+        .collect()
+}
