@@ -118,7 +118,7 @@ _OPTIONS = (
     "ssl_certfile",
     "ssl_keyfile",
 )
-#: The defaults of options that are no arguments.
+#: The defaults of options that are not arguments.
 _DEFAULTS = {"grace_period": 30}
 
 

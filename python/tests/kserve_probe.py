@@ -153,7 +153,7 @@ def plain(value):
         return sorted(plain(item) for item in value)
     if isinstance(value, enum.Enum):
         return str(value)
-    return type(value).__name__.lstrip("_")  # of our stand-ins for types of other packages
+    return type(value).__name__.lstrip("_")  # of our replacements for types of other packages
 
 
 def options():
@@ -595,7 +595,7 @@ def server_operations(case):
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
-    """A predictor that answers as the case says, and records what it gets."""
+    """A predictor that answers as the case says, and records requests."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16  # one packet
@@ -633,7 +633,7 @@ def recorder():
 
 
 def http_operations(case):
-    """Calls of a predictor or explainer, and what it has got of them."""
+    """Calls of a predictor or explainer, and the requests that it received."""
     import kserve
     import numpy as np
     from kserve.context import set_predictor_config

@@ -148,7 +148,7 @@ def _without_version(value: Any) -> Any:
 
 
 def _has_no_answer(case: Case, expected: Any, found: Any) -> bool:
-    """Whether the predictor has answered with what is no answer, and ours say so."""
+    """Whether the predictor's answer is invalid, and ours report that."""
     answers = ("{", "", "[]", "3", '{"outputs":3}')
     return case["answer"] in answers and "answered with" in str(found["value"][0])
 
@@ -275,7 +275,7 @@ def tensors(chance: random.Random) -> Iterator[Dict[str, Any]]:
                 yield case(datatype, shape, some(pool, shape), form)
             yield case("BYTES", shape, some(TEXTS, shape), form)
             yield case("BYTES", shape, some(BYTES, shape), form)
-    # Bytes that are no text; text arrays; wrong datatypes, shapes, values and names.
+    # Bytes that are not text; text arrays; wrong datatypes, shapes, values and names.
     for form in ("list", "numpy", "raw", "json"):
         yield case("BYTES", [2], [{"hex": "ff"}, {"hex": "61"}], form)
         yield case("BYTES", [2], ["a", "bc"], form, dtype="U2")

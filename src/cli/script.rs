@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 
 use clap::ArgAction;
 
-/// Inserts `--` in front of the arguments of a script: `mlserver start model.py --http_port 8080` is understood as
-/// `python model.py --http_port 8080` is. The first argument behind the script that `start` does not have, and all that follow, are
-/// the script's. Names with underscores, as those of KServe's options, are never ours.
+/// Inserts `--` in front of the arguments of a script: `mlserver start model.py --http_port 8080` passes the script the
+/// same arguments as `python model.py --http_port 8080`. The first argument after the script that is not an option of `start`, and all that
+/// follow, are the script's. Options of `start` have no underscores, unlike those of KServe.
 pub(super) fn separate(arguments: &[OsString], program: &clap::Command) -> Vec<OsString> {
     let mut separated = arguments.to_vec();
     if let Some(index) = first_of_script(arguments, program) {
@@ -15,7 +15,8 @@ pub(super) fn separate(arguments: &[OsString], program: &clap::Command) -> Vec<O
     separated
 }
 
-/// Returns the index of the first argument of a script; `None` if there is no script, or it has none, or `--` is there already.
+/// Returns the index of the first argument of a script. Returns `None` if the target is not a script, if the script gets no arguments, or
+/// if `--` separates them already.
 fn first_of_script(arguments: &[OsString], program: &clap::Command) -> Option<usize> {
     let start = program.find_subcommand("start")?;
     let mut index = 1;
@@ -40,12 +41,12 @@ fn first_of_script(arguments: &[OsString], program: &clap::Command) -> Option<us
     None
 }
 
-/// Reports whether a target is a script of Python.
+/// Returns whether a target is a Python script.
 pub fn is_script(target: &OsStr) -> bool {
     std::path::Path::new(target).extension().is_some_and(|extension| extension == "py")
 }
 
-/// Returns how many arguments an option of ours takes up, its name included; `None` if it is not one of ours.
+/// Returns how many arguments an option of `start` takes, including its name. Returns `None` for other arguments.
 fn own_option(argument: &OsStr, commands: &[&clap::Command]) -> Option<usize> {
     let text = argument.to_str()?;
     if ["-h", "--help"].contains(&text) {

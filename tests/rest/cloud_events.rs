@@ -142,7 +142,7 @@ fn events_that_cannot_be_read_are_refused() {
         assert!(message.contains("send each by itself"), "{message}");
         let incomplete = structured(V1).replace("\"source\":\"src\",", "");
         let message = server.post_with(path, &STRUCTURED, incomplete).error(400);
-        assert_eq!(message, "the event has no `source`, which CloudEvents require");
+        assert_eq!(message, "the event lacks `source`, which CloudEvents require");
         server.post_with(path, &STRUCTURED, "{\"specversion\"").error(400);
         let deep = format!(r#"{{"specversion":"1.0","data":{}"#, "[".repeat(1_000_000));
         server.post_with(path, &STRUCTURED, deep).error(400);

@@ -271,7 +271,7 @@ def _parsed(response: Response) -> Any:
     try:
         return json.loads(response.content)
     except (ValueError, RecursionError) as error:
-        raise InferenceError(f"{response.url} answered with what is not JSON: {error}") from error
+        raise InferenceError(f"{response.url} answered with invalid JSON: {error}") from error
 
 
 def _v2_response(response: Response) -> InferResponse:
@@ -281,7 +281,7 @@ def _v2_response(response: Response) -> InferResponse:
             return InferResponse.from_rest(json.loads(response.content))
         return InferResponse.from_bytes(response.content, int(length))
     except (InvalidInput, ValueError, AttributeError, RecursionError) as error:
-        raise InferenceError(f"{response.url} answered with what is no V2 response: {error}") from error
+        raise InferenceError(f"{response.url} answered with an invalid V2 response: {error}") from error
 
 
 #: What a transformer answers for the code with which its predictor has ended a call.
@@ -425,7 +425,7 @@ class InferenceGRPCClient:
                 done.set_result(None)
 
         def wake(_: Any) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the caller is gone
                 loop.call_soon_threadsafe(finish)
 
         call.add_done_callback(wake)

@@ -16,7 +16,7 @@ KSERVE_LOGGER_FORMAT = (
 KSERVE_TRACE_LOGGER_FORMAT = "%(asctime)s.%(msecs)03d %(process)s %(name)s %(message)s"
 KSERVE_LOGGER_DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 
-#: For `logging.config.dictConfig`. Requests are logged by the server, so that there are no loggers of uvicorn.
+#: For `logging.config.dictConfig`. The server logs requests itself, without the loggers of uvicorn.
 KSERVE_LOG_CONFIG: Dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,

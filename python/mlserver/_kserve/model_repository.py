@@ -28,7 +28,7 @@ class ModelRepository:
         self.models_dir = models_dir
 
     def get_model(self, name: str) -> Optional[BaseKServeModel]:
-        """Returns the model, or `None` if there is none of the name."""
+        """Returns the model, or `None` if no model has the name."""
         return self.models.get(name)
 
     def get_models(self) -> Dict[str, BaseKServeModel]:

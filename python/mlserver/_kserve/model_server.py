@@ -156,7 +156,7 @@ class ModelServer:
         """Does nothing: the server handles signals."""
 
     def register_exception_handler(self, handler: Callable[[asyncio.AbstractEventLoop, Dict[str, Any]], None]) -> None:
-        """Sets what is called for an exception that no task handles."""
+        """Sets the handler of exceptions that no task handles."""
         self._custom_exception_handler = handler
 
     def default_exception_handler(self, loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:

@@ -510,7 +510,7 @@ async def _call(function: Callable[[], Any]) -> Any:
 
 
 def _predictor(settings: ModelSettings, package: Package, model: Any) -> Any:
-    """Returns the predictor in `parameters.extra`. KServe's default, without a host, if there is none."""
+    """Returns the predictor in `parameters.extra`, by default that of KServe, which has no host."""
     names = (
         "predictor_host",
         "predictor_protocol",

@@ -82,12 +82,12 @@ pub(super) struct HandlerInfo {
     pub(super) method: String,
     /// Whether it is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
-    /// What it answers in KServe's V1 protocol; such a handler is no route of the model.
+    /// The verb of KServe's V1 protocol that it handles, if any. Such a handler is not one of the model's own routes.
     #[serde(default)]
     pub(super) v1: Option<V1Verb>,
 }
 
-/// What a request of KServe's V1 protocol asks for.
+/// The verb of a request of KServe's V1 protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum V1Verb {

@@ -26,7 +26,7 @@ use crate::settings::ModelSettings;
 /// The import path of the class that serves the models of scripts.
 pub const SCRIPT_IMPLEMENTATION: &str = "mlserver._kserve_script.ScriptModel";
 
-/// Python's own folder of the working directory is removed, in which modules could hide those of the SDK.
+/// Removes the working directory from Python's path: modules in it could hide those of the SDK.
 const PROGRAM: &str = "import sys; sys.path.pop(0); from mlserver._kserve_script import main; main()";
 /// The limit on the size of the description.
 const MAX_DESCRIPTION: u64 = 1 << 20;
@@ -37,7 +37,7 @@ const MAX_OUTPUT: usize = 16 << 10;
 /// How many of the last lines of each stream an error shows, and how much of each line.
 const SHOWN_LINES: usize = 20;
 const SHOWN_CHARACTERS: usize = 200;
-/// How long to wait for the end of the output after the process has ended: others may hold its pipes open.
+/// How long to wait for the end of the output after the process has ended: other processes may hold its pipes open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The models of a script, and the options of its `ModelServer` that are not the defaults.
@@ -47,7 +47,7 @@ pub struct ScriptDescription {
     pub options: Map<String, Value>,
 }
 
-/// What the process sends.
+/// The message of the process.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Answer {
@@ -128,7 +128,7 @@ impl Python {
     ///
     /// # Errors
     ///
-    /// Fails if there is no interpreter, or if the script ends, fails or takes longer than the timeout of loads.
+    /// Fails if the interpreter cannot be found, or if the script ends, fails or exceeds the timeout of loads before it calls `start`.
     pub async fn describe_script(&self, script: &Path, arguments: &[String]) -> Result<ScriptDescription, ScriptError> {
         let options = &self.0.options;
         let settings = ModelSettings::new("script", SCRIPT_IMPLEMENTATION);
@@ -151,7 +151,7 @@ impl Python {
     }
 }
 
-/// Runs a program that describes a script. The inner error is why there is no description.
+/// Runs a program that describes a script. The inner error is the reason why it could not describe it.
 async fn describe(
     mut command: Command,
     timeout: Option<Duration>,
@@ -219,7 +219,7 @@ async fn describe(
     Ok(described)
 }
 
-/// Reads a line; `None` if the stream ends before.
+/// Reads a line. Returns `None` if the stream ends before.
 async fn read_line(stream: UnixStream) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let mut stream = tokio::io::BufReader::new(stream.take(MAX_DESCRIPTION));

@@ -16,10 +16,10 @@ const BATCH: &str = "application/cloudevents-batch";
 const PREFIX: &str = "ce-";
 /// The headers that make a request an event.
 const REQUIRED: [&str; 4] = ["ce-specversion", "ce-id", "ce-source", "ce-type"];
-/// The attributes that every answer has of its own.
+/// The attributes that each answer sets itself.
 const OWN: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
-/// How a request is an event.
+/// The content mode of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EventMode {
     /// The attributes are headers.
@@ -37,7 +37,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Returns the event that a request is by its headers. The attributes of a structured event are in its body: see
+    /// Returns the event of a request with the headers of one. The attributes of a structured event are in its body: see
     /// [`Event::open`].
     ///
     /// # Errors
@@ -166,8 +166,8 @@ fn is_own(name: &str) -> bool {
     OWN.contains(&name) || name == "datacontenttype"
 }
 
-/// Takes the data out of JSON that has the attributes of an event but not its content type, as KServe does. `None` for
-/// other JSON.
+/// Returns the data of JSON that has the attributes of an event but not its content type, as KServe does. Returns `None`
+/// for other JSON.
 pub(super) fn data_of_untyped(body: &Bytes) -> Option<Bytes> {
     read_event(body).ok().flatten().map(|event| data_of(event.data, body))
 }

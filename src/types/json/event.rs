@@ -38,9 +38,9 @@ pub enum EventData {
 pub enum EventError {
     #[error("the event is not valid JSON: {0}")]
     Json(#[from] ReadError),
-    #[error("the event has no `{attribute}`, which CloudEvents require")]
+    #[error("the event lacks `{attribute}`, which CloudEvents require")]
     Missing { attribute: &'static str },
-    #[error("the event has no `data`")]
+    #[error("the event lacks `data`")]
     NoData,
     #[error("the event's `data_base64` is not base64")]
     Base64,
@@ -50,7 +50,7 @@ pub enum EventError {
     Batch { found: String },
 }
 
-/// Reads an event. Returns `None` for JSON that is not one, because it has no `specversion`.
+/// Reads an event. Returns `None` for JSON without `specversion`, which is not an event.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn read_event(text: &[u8]) -> Result<Option<StructuredEvent>, EventError> {
                 let value = match cursor.peek() {
                     Some(b'"') => cursor.string()?.into_owned(),
                     Some(b'{' | b'[' | b'n') => {
-                        // Not an attribute's value, so that it is no attribute.
+                        // Attributes are scalars. Other members are ignored.
                         cursor.span()?;
                         return Ok(());
                     }
@@ -117,9 +117,9 @@ pub fn read_event(text: &[u8]) -> Result<Option<StructuredEvent>, EventError> {
     Ok(Some(StructuredEvent { attributes, data }))
 }
 
-/// Writes the begin and the end of an event, between which its data is.
+/// Writes the beginning and the end of an event. Its data belongs between them.
 ///
-/// `binary` is data that is not JSON, which is then part of the begin.
+/// `binary` is data that is not JSON; it is part of the beginning.
 pub fn write_event(attributes: &[(String, String)], binary: Option<&[u8]>) -> (Vec<u8>, &'static [u8]) {
     let mut text = Vec::with_capacity(256);
     text.push(b'{');

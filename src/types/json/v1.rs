@@ -64,7 +64,7 @@ pub enum V1Error {
     NotAList { key: V1Key },
     #[error("\"{key}\": element {index} is not {expected}, as those before it")]
     Mixed { key: V1Key, index: usize, expected: &'static str },
-    #[error("\"{key}\": element {index} has no \"{column}\", which others have: all objects must have the same keys")]
+    #[error("\"{key}\": element {index} lacks \"{column}\": all objects must have the same keys")]
     Column { key: V1Key, index: usize, column: String },
     #[error(
         "\"{key}\": \"{column}\" has {found} values, but \"{first}\" has {expected}: all columns must have as many"
@@ -74,7 +74,7 @@ pub enum V1Error {
     NoColumns { key: V1Key },
     #[error("\"{key}\": \"b64\" of element {index} is not base64")]
     Base64 { key: V1Key, index: usize },
-    /// A value that fits no tensor.
+    /// A value that does not fit a tensor.
     #[error(transparent)]
     Data(ReadError),
 }
@@ -283,7 +283,7 @@ fn base64_of(cursor: &mut Cursor<'_>) -> Result<Option<String>, ReadError> {
     if !(ahead.take(b'{') && ahead.peek() == Some(b'"')) {
         return Ok(None);
     }
-    // Most objects have another key, so that nothing else of them is read here.
+    // Most objects have another key. Only the beginning of it is read here.
     let is_base64 = ahead.text[ahead.position + 1..].starts_with(BASE64_KEY);
     if !is_base64 || ahead.string()?.as_bytes() != BASE64_KEY || !ahead.take(b':') || ahead.peek() != Some(b'"') {
         return Ok(None);
@@ -355,7 +355,7 @@ impl Column {
         }
         let span = cursor.span()?;
         let rows = match span {
-            // A list is rows, of which the brackets are not part.
+            // A list is rows, without its brackets.
             [b'[', rows @ .., b']'] => rows.trim_ascii(),
             scalar => scalar,
         };
@@ -705,8 +705,8 @@ mod tests {
             (r#"{"instances":["a",1]}"#, "input `input-0`: element 1 is not a valid BYTES"),
             (r#"{"instances":[{"a":1},2]}"#, r#""instances": element 1 is not an object"#),
             (r#"{"instances":[1,{"a":1}]}"#, "input `input-0`: element 1 is not a valid FP64"),
-            (r#"{"instances":[{"a":1},{"b":2}]}"#, r#""instances": element 0 has no "b""#),
-            (r#"{"instances":[{"a":1,"b":1},{"b":2}]}"#, r#""instances": element 1 has no "a""#),
+            (r#"{"instances":[{"a":1},{"b":2}]}"#, r#""instances": element 0 lacks "b""#),
+            (r#"{"instances":[{"a":1,"b":1},{"b":2}]}"#, r#""instances": element 1 lacks "a""#),
             (r#"{"instances":[{},{}]}"#, r#""instances": the objects have no keys"#),
             (r#"{"instances":[{"a":[1,2],"b":[3]}]}"#, r#""instances": "b" has 1 values, but "a" has 2"#),
             (r#"{"instances":[{"b64":"a"}]}"#, r#""instances": "b64" of element 0 is not base64"#),

@@ -314,7 +314,7 @@ def _same_data(one: Any, other: Any) -> bool:
 
 
 def _set_parameter(parameters: Any, name: str, value: int) -> None:
-    if hasattr(parameters, "GetEntryClass"):  # a map of protobuf messages has no item assignment
+    if hasattr(parameters, "GetEntryClass"):  # items of a map of protobuf messages cannot be assigned
         parameters[name].int64_param = value
     else:
         parameters[name] = value
@@ -546,7 +546,7 @@ class InferRequest:
         return pd.DataFrame(columns)
 
     def get_input_by_name(self, name: str) -> Optional[InferInput]:
-        """Returns the input, or `None` if there is none of the name."""
+        """Returns the input, or `None` if no input has the name."""
         return next((tensor for tensor in self.inputs if tensor.name == name), None)
 
     def __eq__(self, other: object) -> bool:
@@ -723,7 +723,7 @@ class InferResponse:
         )
 
     def get_output_by_name(self, name: str) -> Optional[InferOutput]:
-        """Returns the output, or `None` if there is none of the name."""
+        """Returns the output, or `None` if no output has the name."""
         return next((tensor for tensor in self.outputs if tensor.name == name), None)
 
     def __eq__(self, other: object) -> bool:
@@ -822,7 +822,7 @@ def _read_tensor(
 
 
 def _set_elements(tensor: Any, raw: Optional[bytes]) -> None:
-    """Sets the elements from raw data. Bytes that are no text stay bytes."""
+    """Sets the elements from raw data. Bytes that are not text stay bytes."""
     if raw is None:
         return
     tensor._raw_data = raw

@@ -34,7 +34,7 @@ def from_np_dtype(np_dtype: Any) -> Optional[str]:
 
 
 def to_np_dtype(dtype: Optional[str]) -> Any:
-    """Returns the NumPy type of a datatype of the protocol, or `None` if there is none."""
+    """Returns the NumPy type of a datatype of the protocol, or `None` for other datatypes."""
     import numpy as np
 
     if dtype == "BOOL":
