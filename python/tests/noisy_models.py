@@ -85,6 +85,43 @@ def terminate_process():
     print(f"ended with {process.exitcode}")
 
 
+def fork_while_another_thread_writes():
+    """Forks while one thread holds the lock of the stream, and another one has an unfinished line."""
+    from mlserver._worker.output import _locks
+
+    stop, held, begun = threading.Event(), threading.Event(), threading.Event()
+
+    def hold():
+        begun.wait()
+        with _locks[1]:
+            held.set()
+            stop.wait()
+
+    def begin():
+        print("unfinished", end="")
+        begun.set()
+        stop.wait()
+
+    threads = [threading.Thread(target=hold), threading.Thread(target=begin)]
+    for thread in threads:
+        thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        print("child")
+        os._exit(0)
+    end = time.monotonic() + 5
+    while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < end:
+        time.sleep(0.001)
+    if not ended:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    print("the child printed" if ended else "the child hung")
+
+
 def fork_while_others_print():
     stop = threading.Event()
 

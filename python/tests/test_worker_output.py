@@ -109,6 +109,13 @@ def test_forked_children_can_print(model: str):
     assert "0 children hung" in messages("fork_while_others_print", model)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forked_child_leaves_unfinished_lines_to_its_parent():
+    found = messages("fork_while_another_thread_writes")
+    assert "the child printed" in found
+    assert (found.count("unfinished"), found.count("child")) == (1, 1)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_forked_child_does_not_answer(model: str):
     with Worker() as worker:

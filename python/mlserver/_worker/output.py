@@ -41,7 +41,7 @@ _unfinished: "WeakSet[_Unfinished]" = WeakSet()
 def install(debug: bool, configuration: Union[str, Dict[str, Any], None] = None) -> None:
     """Sends all further prints to the server, and the log records that `configuration` allows."""
     sys.stdout, sys.stderr = _OutputStream(1), _OutputStream(2)
-    after_fork(_renew_locks)
+    after_fork(_forget_threads)
     records = _RecordHandler()
     install_handler(records)
     mlserver_logger.setLevel(logging.DEBUG if debug else logging.INFO)
@@ -59,10 +59,12 @@ def finish() -> None:
         unfinished.send()
 
 
-def _renew_locks() -> None:
-    """Replaces the locks in a forked child: other threads, which it does not have, may hold them."""
+def _forget_threads() -> None:
+    """In a forked child, replaces the locks, which other threads may hold, and drops lines that the parent will send."""
     for descriptor in _locks:
         _locks[descriptor] = threading.RLock()
+    for unfinished in list(_unfinished):
+        unfinished.text, unfinished.process = "", os.getpid()
 
 
 def _omit_copies(records: logging.Handler) -> None:
@@ -137,11 +139,14 @@ class _Unfinished:
         self.text = ""
         #: The fields of the record; the context is gone when the thread ends.
         self.context: Dict[str, str] = {}
+        self.process = os.getpid()
         _unfinished.add(self)
 
     def __del__(self) -> None:
+        # Python deletes the threads of the parent in a forked child before the locks are replaced.
         with suppress(Exception):
-            self.send()
+            if self.process == os.getpid():
+                self.send()
 
     def send(self) -> None:
         """Sends the text in one record."""
