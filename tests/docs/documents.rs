@@ -1,4 +1,4 @@
-//! The examples of `docs/kserve.md`, `docs/steps.md` and of READMEs in `examples`, run one after the other in a folder of their own.
+//! The examples of `docs/kserve.md`, `docs/graphs.md`, `docs/steps.md` and of READMEs in `examples`, run one after the other in a folder of their own.
 //!
 //! A block after `<!-- run -->` is run with bash. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
 //! first line names in a comment.
@@ -66,6 +66,11 @@ fn example_ensemble_commands_print_the_documented_output() {
 fn example_text_commands_print_the_documented_output() {
     let Some(python) = python() else { return };
     check_document("examples/graph-text/README.md", Some(&python));
+}
+
+#[test]
+fn graphs_examples_print_the_documented_output() {
+    check_document("docs/graphs.md", None);
 }
 
 #[test]

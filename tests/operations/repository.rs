@@ -172,31 +172,44 @@ fn repository_load_waits_for_warm_up() {
     server.post(INFER, ONE_ROW).ok();
 }
 
-/// A client that sends requests to `m` without pause.
+/// A client that sends requests to one model without pause.
 trait PredictClient: Send {
     /// Predicts one row, and checks that the server is ready.
     fn ask(&mut self) -> Result<f64, String>;
 }
 
-impl PredictClient for Client {
+/// A client of a model over REST.
+struct RestPredictClient {
+    client: Client,
+    model: &'static str,
+}
+
+impl RestPredictClient {
+    fn new(server: &TestServer, model: &'static str) -> Self {
+        Self { client: Client::new(server.http), model }
+    }
+}
+
+impl PredictClient for RestPredictClient {
     fn ask(&mut self) -> Result<f64, String> {
-        let answer = self.post(INFER, ONE_ROW);
-        let ready = self.get("/v2/health/ready").status;
+        let answer = self.client.post(&format!("/v2/models/{}/infer", self.model), ONE_ROW);
+        let ready = self.client.get("/v2/health/ready").status;
         if (answer.status, ready) == (200, 200) { Ok(value(&answer)) } else { Err(format!("{answer:?}, {ready}")) }
     }
 }
 
 /// The same over gRPC.
 struct GrpcPredictClient {
+    model: &'static str,
     runtime: Runtime,
     client: InferenceClient,
 }
 
 impl GrpcPredictClient {
-    fn new(server: &TestServer) -> Self {
+    fn new(server: &TestServer, model: &'static str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = runtime.block_on(inference_client(server.grpc));
-        Self { runtime, client }
+        Self { model, runtime, client }
     }
 
     fn load(&mut self) -> Result<(), Status> {
@@ -208,7 +221,7 @@ impl GrpcPredictClient {
 impl PredictClient for GrpcPredictClient {
     fn ask(&mut self) -> Result<f64, String> {
         let asked = self.runtime.block_on(async {
-            let row = infer_request("m", "FP32", &[1, 4], floats(&[6.2, 2.8, 4.8, 1.8]));
+            let row = infer_request(self.model, "FP32", &[1, 4], floats(&[6.2, 2.8, 4.8, 1.8]));
             let answer = self.client.model_infer(row).await?.into_inner();
             let ready = self.client.server_ready(ServerReadyRequest {}).await?.into_inner().ready;
             Ok::<_, Status>((answer, ready))
@@ -301,7 +314,7 @@ fn a_hundred_reloads(
 fn repository_reload_under_load_loses_no_request() {
     let server = TestServer::start(one());
     let mut clients: Vec<Box<dyn PredictClient>> = Vec::new();
-    clients.resize_with(4, || Box::new(Client::new(server.http)));
+    clients.resize_with(4, || Box::new(RestPredictClient::new(&server, "m")));
     let times = a_hundred_reloads(&server, &mut clients, |works| {
         let answer = server.post(LOAD, "");
         if works { done(&answer) } else { drop(answer.error(500)) }
@@ -313,11 +326,36 @@ fn repository_reload_under_load_loses_no_request() {
 fn repository_reload_under_load_loses_no_grpc_call() {
     let server = TestServer::start(one());
     let mut clients: Vec<Box<dyn PredictClient>> = Vec::new();
-    clients.resize_with(4, || Box::new(GrpcPredictClient::new(&server)));
-    let mut loading = GrpcPredictClient::new(&server);
+    clients.resize_with(4, || Box::new(GrpcPredictClient::new(&server, "m")));
+    let mut loading = GrpcPredictClient::new(&server, "m");
     let times = a_hundred_reloads(&server, &mut clients, |works| {
         let failure = loading.load().err().map(|status| status.code());
         assert_eq!(failure, (!works).then_some(Code::Internal));
+    });
+    println!("{times}");
+}
+
+/// `m`, as the only step of a graph.
+#[test]
+fn graph_loses_no_request_while_its_step_is_reloaded() {
+    let manifest = json!({
+        "apiVersion": "mlops.seldon.io/v1alpha1",
+        "kind": "Pipeline",
+        "metadata": {"name": "graph"},
+        "spec": {"steps": [{"name": "m"}], "output": {"steps": ["m"]}},
+    });
+    let settings = json!({"name": "graph", "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}});
+    let folder =
+        one().file("graph/graph.json", manifest.to_string()).file("graph/model-settings.json", settings.to_string());
+    let server = TestServer::start(folder);
+    let mut clients: Vec<Box<dyn PredictClient>> = Vec::new();
+    for _ in 0..2 {
+        clients.push(Box::new(RestPredictClient::new(&server, "graph")));
+        clients.push(Box::new(GrpcPredictClient::new(&server, "graph")));
+    }
+    let times = a_hundred_reloads(&server, &mut clients, |works| {
+        let answer = server.post(LOAD, "");
+        if works { done(&answer) } else { drop(answer.error(500)) }
     });
     println!("{times}");
 }
