@@ -25,7 +25,7 @@ use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime, load_native};
 use mlserver::server::{HttpService, PacedBody, RepositoryAccess, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
-use mlserver::settings::{ModelSettings, Settings, SettingsSources};
+use mlserver::settings::{CloudEventVariables, ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
 use mlserver::types::ServerMetadata;
@@ -55,6 +55,33 @@ struct FuzzedModel {
 
 static SERVER: LazyLock<Mutex<FuzzedServer>> = LazyLock::new(|| Mutex::new(FuzzedServer::start()));
 
+/// Native steps, with `parameters.extra` as JSON. Their input has the name of the plain one of requests.
+const STEPS: [(&str, &str, &str); 3] = [
+    (
+        "step-select",
+        "mlserver.Select",
+        r#"{"outputs": [{"input": "x", "columns": [-1, 0], "name": "predict"}, {"input": "x"}]}"#,
+    ),
+    (
+        "step-map",
+        "mlserver.Map",
+        r#"{"outputs": [
+            {"input": "x", "name": "predict", "apply": ["argmax", {"table": ["a", "b"], "default": "c"}]},
+            {"input": "x", "name": "predict_proba", "apply": ["softmax", {"weighted_sum": [0.5, 0.5]}, {"thresholds": [0.25, 0.5]}]},
+            {"input": "x", "name": "transform", "apply": [{"one_hot": ["a", 1], "ignore_unknown": true}]}
+        ]}"#,
+    ),
+    ("step-concat", "mlserver.Concat", r#"{"name": "predict"}"#),
+];
+
+/// Returns the settings of a model.
+fn settings_of(name: &str) -> ModelSettings {
+    let step = STEPS.iter().find(|(step, ..)| *step == name);
+    let mut settings = ModelSettings::new(name, step.map_or("fuzz.Model", |(_, implementation, _)| implementation));
+    settings.parameters.extra = step.map(|(_, _, extra)| serde_json::from_str(extra).unwrap()).unwrap_or_default();
+    settings
+}
+
 /// Loads a model's artifact from the folder of its name.
 #[derive(Debug)]
 struct GoldenLoader {
@@ -70,6 +97,7 @@ impl Loader for GoldenLoader {
             Some("lightgbm") => NativeEvaluator::Trees(TreeLibrary::LightGbm),
             Some("mlflow") => NativeEvaluator::Mlflow,
             Some("identity") => NativeEvaluator::Identity,
+            Some("step") => NativeEvaluator::Step,
             _ => NativeEvaluator::Sklearn,
         };
         let runtime = load_native(evaluator, &settings, &path, &self.compute);
@@ -102,7 +130,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
     let registry = Registry::new(loader, InferenceMetrics::register(&mut MetricsRegistry::default()));
     for name in names {
         // Golden files that are not served natively are skipped.
-        drop(registry.load(ModelSettings::new(name, "fuzz.Model")).await);
+        drop(registry.load(settings_of(name)).await);
     }
     let sources = SettingsSources::read(&MapEnvironment::new(Path::new("/"))).unwrap();
     let admin = Admin::new(registry.clone(), Repository::new(Path::new("nowhere"), sources, false));
@@ -121,6 +149,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         repository,
         non_finite: Settings::default().non_finite_json,
         overload_as_429: false,
+        events: CloudEventVariables::default(),
     };
     let rest = rest::service::<FuzzedBody>(inference, admin, compute.clone(), None, options);
     (door(rest), door(grpc))
@@ -150,6 +179,7 @@ where
 fn unpack(folder: &Path) -> Vec<String> {
     let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens");
     let mut names = vec!["identity".to_owned()];
+    names.extend(STEPS.map(|(name, ..)| name.to_owned()));
     let archives =
         [("sklearn", "sklearn/1.9.1"), ("xgboost", "trees/xgboost-3.2.0"), ("lightgbm", "trees/lightgbm-4.7.0")];
     for (family, archive) in archives {

@@ -46,6 +46,9 @@ const COMMON_KEYS: [&str; 2] = ["backend", "explainer"];
 /// Requests with fewer elements, in inputs and results together, are computed on the thread of the connection. They take about 50 µs.
 const INLINE_ELEMENTS: usize = 4 << 10;
 
+/// The bytes of texts that take as long to copy as an element of numbers.
+const BYTES_PER_ELEMENT: usize = 64;
+
 /// The number of rows, or of elements, after which a computation finds out whether anybody waits for it.
 const BLOCK: usize = 4 << 10;
 
@@ -260,8 +263,11 @@ impl StepPlan {
             let written = signature.elements(&output.name)?.unwrap_or_default();
             let bytes = output.stage_bytes(stage, signature, written, read, input_bytes);
             self.memory = self.memory.saturating_add(bytes);
+            // The texts of the other operations are shared.
+            let copied =
+                if matches!(output.operation, Operation::Concat { .. }) { bytes / BYTES_PER_ELEMENT } else { 0 };
             if !matches!(output.operation, Operation::Pass) {
-                self.work = self.work.saturating_add(elements).saturating_add(written);
+                self.work = self.work.saturating_add(elements).saturating_add(written).saturating_add(copied);
             }
             if stage + 1 == signatures.len() {
                 self.response_bytes = self.response_bytes.saturating_add(bytes);

@@ -165,6 +165,48 @@ fn shapes(dimensions: std::ops::Range<usize>) -> impl Strategy<Value = Vec<usize
     proptest::collection::vec(0..4_usize, dimensions)
 }
 
+/// JSON with the keys and texts of settings in places where they may not belong.
+fn unexpected_settings() -> impl Strategy<Value = Value> {
+    const WORDS: &[&str] = &[
+        "outputs",
+        "input",
+        "name",
+        "columns",
+        "apply",
+        "softmax",
+        "argmax",
+        "weighted_sum",
+        "thresholds",
+        "table",
+        "default",
+        "one_hot",
+        "ignore_unknown",
+        "axis",
+        "x",
+        "y",
+        "0",
+        "1",
+    ];
+    let word = || prop::sample::select(WORDS).prop_map(str::to_owned);
+    let output = json!([{"input": "x", "apply": ["softmax"], "columns": [0]}]);
+    let leaf = prop_oneof![
+        word().prop_map(Value::from),
+        (-3..4_i64).prop_map(Value::from),
+        any::<f64>().prop_map(|number| json!(number)),
+        any::<bool>().prop_map(Value::from),
+        Just(Value::Null),
+        Just(json!({"input": "x", "apply": ["argmax", {"table": ["a", "b"]}]})),
+        Just(output),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec((word(), inner), 0..5)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
 proptest! {
     #[test]
     fn select_columns_are_those_of_naive_code(
@@ -362,6 +404,29 @@ proptest! {
         let mut shape = tensor.shape.clone();
         if shape.len() == 1 { shape.push(keys.len()) } else { *shape.last_mut().unwrap() *= keys.len() }
         prop_assert_eq!((encoded.datatype, encoded.shape), (Datatype::Fp32, shape));
+    }
+
+    #[test]
+    fn unexpected_settings_never_panic(
+        value in unexpected_settings(),
+        tensors in shapes(0..4).prop_flat_map(|shape| (tensor("x", shape.clone(), &Datatype::ALL), tensor("y", shape, &Datatype::ALL))),
+    ) {
+        let request = request(vec![tensors.0, tensors.1]);
+        for extra in [
+            json!({"outputs": value}),
+            json!({"outputs": [value]}),
+            json!({"outputs": [{"input": "x", "columns": value}]}),
+            json!({"outputs": [{"input": "x", "apply": value}]}),
+            json!({"outputs": [{"input": "x", "apply": [value]}]}),
+            json!({"name": "z", "axis": value}),
+            json!({"name": "z", "inputs": value}),
+        ] {
+            for (implementation, _) in STEPS {
+                if let Ok(model) = load(implementation, &extra) {
+                    drop(answer(&model, &request));
+                }
+            }
+        }
     }
 
     #[test]
