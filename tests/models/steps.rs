@@ -193,7 +193,7 @@ fn invalid_steps_are_found_by_every_command() {
     assert!(exit.code != Some(0) && log.contains(&format!("s/model-settings.json`: {expected}")), "{log}");
 }
 
-/// Runs the steps of `examples/graph-ensemble` one after the other, as its pipeline describes.
+/// Runs the pipeline of `examples/graph-ensemble`, and its steps one after the other.
 #[test]
 fn example_ensemble_answers_as_the_real_libraries() {
     let example = repository_path("examples/graph-ensemble");
@@ -218,9 +218,11 @@ fn example_ensemble_answers_as_the_real_libraries() {
     let verdict = infer("verdict", &json!({"inputs": joined}));
     let expected = &read("answer.json")["outputs"];
     let numbers = |output: &Value| -> Vec<f64> { serde_json::from_value(output["data"].clone()).unwrap() };
-    let (found, wanted) = (numbers(&verdict[0]), numbers(&expected[0]));
-    assert!(found.len() == 3 && found.iter().zip(&wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6));
-    for field in ["name", "shape", "datatype", "data"] {
-        assert_eq!(verdict[1][field], expected[1][field]);
+    for answer in [verdict, infer("ensemble", &request)] {
+        let (found, wanted) = (numbers(&answer[0]), numbers(&expected[0]));
+        assert!(found.len() == 3 && found.iter().zip(&wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-6));
+        for field in ["name", "shape", "datatype", "data"] {
+            assert_eq!(answer[1][field], expected[1][field]);
+        }
     }
 }

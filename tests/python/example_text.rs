@@ -47,6 +47,19 @@ fn example_text_steps_generate_a_continuation() {
 }
 
 #[test]
+fn example_text_graph_generates_a_continuation() {
+    let Some(python) = python() else { return };
+    let starting = ServerBuilder::new(Folder::new()).argument(repository_path("examples/graph-text").to_str().unwrap());
+    let server = starting.python(&python).start();
+    // As in the tutorial, the shape may count the characters.
+    for shape in [json!([1]), json!([1, 7])] {
+        let input = json!([{"name": "text", "shape": shape, "datatype": "BYTES", "data": ["A storm"]}]);
+        let texts = infer(&server, "text-generator", &input);
+        assert_eq!(texts[0]["data"], json!(["A storm is a strong wind that brings rain and high waves."]));
+    }
+}
+
+#[test]
 fn example_text_files_are_those_that_training_writes() {
     let Some(python) = python() else { return };
     let example = repository_path("examples/graph-text");
