@@ -42,7 +42,7 @@ pub const TEMPLATES: [ProjectTemplate; 8] = [
     ProjectTemplate { name: "huggingface", about: "a Hugging Face transformers pipeline" },
     ProjectTemplate { name: "mlflow", about: "an MLflow model" },
     ProjectTemplate { name: "streaming", about: "a text model with streaming responses" },
-    ProjectTemplate { name: "pipeline", about: "several Python steps, served as one model" },
+    ProjectTemplate { name: "pipeline", about: "a graph of Python steps and a native model" },
     ProjectTemplate { name: "kserve", about: "a model class of KServe, served without its package" },
 ];
 

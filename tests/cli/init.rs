@@ -201,7 +201,7 @@ fn init_lists_templates_and_rejects_unknown_ones() {
     huggingface a Hugging Face transformers pipeline
     mlflow      an MLflow model
     streaming   a text model with streaming responses
-    pipeline    several Python steps, served as one model
+    pipeline    a graph of Python steps and a native model
     kserve      a model class of KServe, served without its package
     ");
     let unknown = run_mlserver(folder.root(), &["init", "--template", "sclearn"]);
