@@ -589,6 +589,6 @@ pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
     for candidate in candidates {
         distances.entry(strsim::osa_distance(name, candidate)).or_insert(candidate);
     }
-    let most = (name.chars().count() / 3).max(1);
+    let most = name.chars().count() / 3;
     distances.into_iter().next().filter(|(distance, _)| *distance <= most).map(|(_, candidate)| candidate)
 }

@@ -8,6 +8,8 @@ mod condition;
 mod execute;
 mod graph;
 mod manifest;
+#[cfg(test)]
+mod properties;
 mod schedule;
 #[cfg(test)]
 mod tests;

@@ -358,8 +358,9 @@ fn order(steps: &[PipelineStep<'_>], report: &mut Report) -> Option<Vec<usize>> 
         }
         path.push(next);
     };
-    let mut names: Vec<_> = cycle.iter().rev().map(|&index| format!("`{}`", steps[index].name)).collect();
-    names.push(names[0].clone());
+    // The tensors flow in the other direction.
+    let flow = cycle[..1].iter().chain(cycle.iter().rev());
+    let names: Vec<_> = flow.map(|&index| format!("`{}`", steps[index].name)).collect();
     report.problem(&steps[cycle[0]].path, format!("the steps form a cycle: {}", names.join(" -> ")));
     None
 }
