@@ -539,7 +539,7 @@ impl<R: StepRunner> GraphRun<R> {
     }
 
     fn describe_missing(&self, source: &Source) -> String {
-        let label = &source.label;
+        let label = self.step_of(source.node).map_or(&source.label, |step| &step.name);
         match &source.tensor {
             Some(tensor) if source.node == INPUT => format!("because the request has no input `{tensor}`"),
             Some(tensor) if source.port == Port::Outputs && self.schedule.has_ended(source.node) => {
@@ -556,7 +556,8 @@ impl<R: StepRunner> GraphRun<R> {
     /// Returns the steps that are still running.
     fn into_background(mut self) -> Option<BackgroundSteps> {
         self.schedule.settle();
-        if self.running.is_empty() || self.schedule.status() == ScheduleStatus::Failed {
+        // `running` may still hold steps that have been cancelled.
+        if self.abort_handles.is_empty() || self.schedule.status() == ScheduleStatus::Failed {
             return None;
         }
         Some(Box::pin(async move {
@@ -606,21 +607,42 @@ fn merge_parameters(parameters: &mut Parameters, later: &Parameters) {
 
 /// Prefixes the names of tensors with their producers. `producers` has the index of the source of each tensor.
 fn prefix_names(naming: Naming, sources: &[Source], tensors: &mut [Tensor], producers: &[usize]) {
-    let clashes: BTreeSet<String> = match naming {
-        Naming::Unique => return,
-        Naming::Prefix => tensors.iter().map(|tensor| tensor.name.clone()).collect(),
-        Naming::PrefixClashes => {
-            let mut first: HashMap<&str, usize> = HashMap::new();
-            let pairs = tensors.iter().map(|tensor| &tensor.name).zip(producers);
-            let clashing = pairs.filter(|(name, producer)| *first.entry(name).or_insert(**producer) != **producer);
-            clashing.map(|(name, _)| name.clone()).collect()
-        }
+    let prefix = |tensor: &mut Tensor, producer: usize| {
+        tensor.name = format!("{}.{}", sources[producer].label, tensor.name);
     };
-    for (tensor, &producer) in tensors.iter_mut().zip(producers) {
-        if clashes.contains(&tensor.name) {
-            tensor.name = format!("{}.{}", sources[producer].label, tensor.name);
+    match naming {
+        Naming::Unique => {}
+        Naming::Prefix => {
+            for (tensor, &producer) in tensors.iter_mut().zip(producers) {
+                prefix(tensor, producer);
+            }
+        }
+        Naming::PrefixClashes => {
+            // A prefixed name may clash with another name, which then is prefixed, too.
+            let mut is_prefixed = vec![false; tensors.len()];
+            loop {
+                let clashes = clashes(tensors, producers);
+                let mut is_changed = false;
+                for ((tensor, &producer), is_prefixed) in tensors.iter_mut().zip(producers).zip(&mut is_prefixed) {
+                    if !*is_prefixed && clashes.contains(&tensor.name) {
+                        prefix(tensor, producer);
+                        (*is_prefixed, is_changed) = (true, true);
+                    }
+                }
+                if !is_changed {
+                    return;
+                }
+            }
         }
     }
+}
+
+/// Returns the names that tensors of different producers have.
+fn clashes(tensors: &[Tensor], producers: &[usize]) -> BTreeSet<String> {
+    let mut first: HashMap<&str, usize> = HashMap::with_capacity(tensors.len());
+    let pairs = tensors.iter().map(|tensor| &tensor.name).zip(producers);
+    let clashing = pairs.filter(|(name, producer)| *first.entry(name).or_insert(**producer) != **producer);
+    clashing.map(|(name, _)| name.clone()).collect()
 }
 
 /// Returns the JSON of a request with these inputs, for conditions. Data that JSON does not have is omitted.

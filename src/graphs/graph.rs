@@ -362,10 +362,13 @@ impl Graph {
                 let mentioned = source.tensor.iter().chain(source.renames.iter().map(|(from, _)| from));
                 for tensor in mentioned.collect::<BTreeSet<_>>() {
                     if let Some(names) = names.filter(|names| !names.contains(tensor)) {
-                        let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-                        let (label, of) =
-                            (&source.label, if source.port == Port::Inputs { "inputs" } else { "outputs" });
-                        let message = format!("`{label}` has no tensor `{tensor}`; its {of} are {names}");
+                        let known = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                        let expected = if known.is_empty() {
+                            "it has none".to_owned()
+                        } else {
+                            format!("expected one of {known}")
+                        };
+                        let message = format!("`{}` has no tensor `{tensor}`, {expected}", source.label);
                         problems.push(problem(&source.path, message));
                     }
                 }

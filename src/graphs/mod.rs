@@ -9,6 +9,8 @@ mod execute;
 mod graph;
 mod manifest;
 #[cfg(test)]
+mod nested_properties;
+#[cfg(test)]
 mod properties;
 mod schedule;
 #[cfg(test)]

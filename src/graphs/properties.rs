@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::graph::{Graph, NodeAction, NodeId};
 use super::schedule::{FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus};
-use super::{GraphManifest, GraphOptions};
+use super::{BoxFuture, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute};
+use crate::types::{InferenceRequest, InferenceResponse, Tensor};
 
 /// The tensors that steps return and select.
 const TENSORS: [&str; 2] = ["x", "z"];
@@ -70,7 +73,11 @@ fn step(index: usize, is_output: bool) -> impl Strategy<Value = TestStep> {
         |(inputs, join, triggers, triggers_join, returns, duration, fails)| {
             let mut unique: Vec<TestSource> = Vec::new();
             for input in inputs {
-                if !unique.contains(&input) {
+                let overlaps = |other: &TestSource| {
+                    let is_whole = other.tensor.is_none() || input.tensor.is_none();
+                    other.origin() == input.origin() && (is_whole || other.tensor == input.tensor)
+                };
+                if !unique.iter().any(overlaps) {
                     unique.push(input);
                 }
             }
@@ -90,6 +97,13 @@ fn pipelines() -> impl Strategy<Value = TestPipeline> {
     (1_usize..12)
         .prop_flat_map(|count| (0..=count).map(|index| step(index, index == count)).collect::<Vec<_>>())
         .prop_map(TestPipeline)
+}
+
+impl TestStep {
+    fn outputs(&self, index: usize) -> TestTensors {
+        let names = self.returns.iter().zip(TENSORS).enumerate().filter(|(_, (returns, _))| **returns);
+        names.map(|(tensor, (_, name))| (name, i64::try_from(10 * (index + 1) + tensor).unwrap())).collect()
+    }
 }
 
 impl TestPipeline {
@@ -147,13 +161,18 @@ struct Expected {
     decided: u64,
     /// The tensors that the step is given, by the index of their source.
     given: Vec<usize>,
-    inputs: BTreeSet<&'static str>,
-    outputs: BTreeSet<&'static str>,
+    inputs: TestTensors,
+    outputs: TestTensors,
+    /// Whether two sources have tensors of one name.
+    has_conflict: bool,
     /// When the `any` joins of the inputs and of the triggers are decided.
     races: [Option<u64>; 2],
     /// Whether two sources are there first.
     is_ambiguous: bool,
 }
+
+/// Tensors by name. Their values are different for each producer.
+type TestTensors = BTreeMap<&'static str, i64>;
 
 /// The outputs or the inputs of a step, or the inputs of the pipeline.
 type TestOrigin = (Option<usize>, bool);
@@ -175,8 +194,8 @@ struct Joined {
 /// When a source is known, and whether it is there.
 type Known = (u64, bool);
 
-fn known(source: &TestSource, steps: &[Expected], inputs: &BTreeSet<&'static str>) -> Known {
-    let has = |names: &BTreeSet<&str>| source.tensor.is_none_or(|tensor| names.contains(TENSORS[tensor]));
+fn known(source: &TestSource, steps: &[Expected], inputs: &TestTensors) -> Known {
+    let has = |names: &TestTensors| source.tensor.is_none_or(|tensor| names.contains_key(TENSORS[tensor]));
     let Some(step) = source.step else { return (0, has(inputs)) };
     let step = &steps[step];
     match step.runs {
@@ -204,9 +223,9 @@ fn joined(join: TestJoin, sources: &[TestSource], known: &[Known]) -> Joined {
     Joined { time, holds, winner: first.first().copied(), is_ambiguous }
 }
 
-fn evaluate(pipeline: &TestPipeline, inputs: &BTreeSet<&'static str>) -> Vec<Expected> {
+fn evaluate(pipeline: &TestPipeline, inputs: &TestTensors) -> Vec<Expected> {
     let mut steps: Vec<Expected> = Vec::new();
-    for step in &pipeline.0 {
+    for (index, step) in pipeline.0.iter().enumerate() {
         let implicit = [TestSource { step: None, inputs: false, tensor: None }];
         let sources = if step.inputs.is_empty() { &implicit[..] } else { &step.inputs };
         let states: Vec<_> = sources.iter().map(|source| known(source, &steps, inputs)).collect();
@@ -224,20 +243,22 @@ fn evaluate(pipeline: &TestPipeline, inputs: &BTreeSet<&'static str>) -> Vec<Exp
         expected.races = [&inner, &trigger].map(|join| join.winner.map(|_| join.time));
         if inner.holds && trigger.holds {
             expected.runs = Some((decided, decided + step.duration));
-            for (index, (source, (_, present))) in sources.iter().zip(&states).enumerate() {
+            for (given, (source, (_, present))) in sources.iter().zip(&states).enumerate() {
                 if *present && inner.winner.is_none_or(|winner| winner == source.origin()) {
-                    expected.given.push(index);
+                    expected.given.push(given);
                     let names = match source.step {
                         None => inputs,
                         Some(step) if source.inputs => &steps[step].inputs,
                         Some(step) => &steps[step].outputs,
                     };
-                    let selected = |name: &&&str| source.tensor.is_none_or(|tensor| TENSORS[tensor] == **name);
-                    expected.inputs.extend(names.iter().filter(selected));
+                    for (name, value) in names {
+                        if source.tensor.is_none_or(|tensor| TENSORS[tensor] == *name) {
+                            expected.has_conflict |= expected.inputs.insert(name, *value).is_some();
+                        }
+                    }
                 }
             }
-            let returns = step.returns.iter().zip(TENSORS).filter(|(returns, _)| **returns);
-            expected.outputs = returns.map(|(_, name)| name).collect();
+            expected.outputs = step.outputs(index);
         }
         steps.push(expected);
     }
@@ -331,13 +352,13 @@ impl Simulation<'_> {
             return self.schedule.ended(node, NodeEnd::Failed);
         }
         self.finished.insert(index);
-        let names = step.returns.iter().zip(TENSORS).filter(|(returns, _)| **returns);
-        self.schedule.ended(node, NodeEnd::Tensors(names.map(|(_, name)| name.to_owned()).collect()))
+        let names = step.outputs(index).into_keys().map(str::to_owned).collect();
+        self.schedule.ended(node, NodeEnd::Tensors(names))
     }
 }
 
-fn simulate<'a>(pipeline: &'a TestPipeline, graph: &Arc<Graph>, inputs: &BTreeSet<&'static str>) -> Simulation<'a> {
-    let names = inputs.iter().map(|name| (*name).to_owned()).collect();
+fn simulate<'a>(pipeline: &'a TestPipeline, graph: &Arc<Graph>, inputs: &TestTensors) -> Simulation<'a> {
+    let names = inputs.keys().map(|name| (*name).to_owned()).collect();
     let schedule = Schedule::new(Arc::clone(graph), names);
     Simulation {
         pipeline,
@@ -350,8 +371,60 @@ fn simulate<'a>(pipeline: &'a TestPipeline, graph: &Arc<Graph>, inputs: &BTreeSe
     }
 }
 
-fn inputs() -> impl Strategy<Value = BTreeSet<&'static str>> {
-    prop::collection::btree_set(prop::sample::select(&TENSORS[..]), 0..3)
+fn inputs() -> impl Strategy<Value = TestTensors> {
+    let names = prop::collection::btree_set(prop::sample::select(&TENSORS[..]), 0..3);
+    names.prop_map(|names| names.into_iter().zip(1..).collect())
+}
+
+/// Runs steps of a pipeline for their duration, in microseconds.
+struct TestRunner {
+    pipeline: TestPipeline,
+    given: Mutex<BTreeMap<usize, TestTensors>>,
+    succeeded: Mutex<BTreeSet<usize>>,
+}
+
+impl StepRunner for TestRunner {
+    type Error = String;
+
+    fn run<'a>(
+        &'a self,
+        step: &'a Step,
+        request: InferenceRequest,
+    ) -> BoxFuture<'a, Result<InferenceResponse, String>> {
+        Box::pin(async move {
+            let index = index_of(step);
+            let given = tensors_of(&request.inputs).into_iter();
+            let given = given.map(|(name, value)| (if name == "x" { "x" } else { "z" }, value)).collect();
+            assert_eq!(self.given.lock().insert(index, given), None, "step {index} runs twice");
+            let step = &self.pipeline.0[index];
+            tokio::time::sleep(Duration::from_millis(step.duration)).await;
+            Ok(InferenceResponse { outputs: tensors(&step.outputs(index)), ..InferenceResponse::default() })
+        })
+    }
+
+    fn observe(&self, step: &Step, _: Duration, outcome: StepOutcome<'_, String>) {
+        match outcome {
+            StepOutcome::Succeeded => assert!(self.succeeded.lock().insert(index_of(step))),
+            StepOutcome::Failed { error, .. } => unreachable!("{error}"),
+            StepOutcome::Cancelled => {}
+        }
+    }
+
+    fn random(&self, _: u32) -> u32 {
+        0
+    }
+}
+
+fn index_of(step: &Step) -> usize {
+    step.name[1..].parse().unwrap()
+}
+
+fn tensors_of(tensors: &[Tensor]) -> Vec<(String, i64)> {
+    tensors.iter().map(|tensor| (tensor.name.clone(), tensor.elements::<i64>().unwrap()[0])).collect()
+}
+
+fn tensors(values: &TestTensors) -> Vec<Tensor> {
+    values.iter().map(|(name, value)| Tensor::from_elements(*name, vec![1], &[*value]).unwrap()).collect()
 }
 
 proptest! {
@@ -405,5 +478,47 @@ proptest! {
             simulation.follow();
         }
         prop_assert_ne!(simulation.schedule.status(), ScheduleStatus::Running);
+    }
+
+    #[test]
+    fn executions_pass_the_tensors_of_a_naive_evaluation(pipeline in pipelines(), inputs in inputs()) {
+        let Some(graph) = pipeline.graph() else { return Ok(()) };
+        let expected = evaluate(&pipeline, &inputs);
+        let (output, steps) = expected.split_last().unwrap();
+        let is_ambiguous = expected.iter().any(|step| step.is_ambiguous);
+        prop_assume!(!is_ambiguous && !steps.iter().any(|step| step.has_conflict));
+        let cancelled = cancellations(&pipeline, &expected);
+        let runner = Arc::new(TestRunner {
+            pipeline: pipeline.clone(),
+            given: Mutex::default(),
+            succeeded: Mutex::default(),
+        });
+        let request = InferenceRequest { inputs: tensors(&inputs), ..InferenceRequest::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let answer = runtime.block_on(async {
+            let execution = execute(graph, Arc::clone(&runner), request).await;
+            if let Some(background) = execution.background {
+                background.await;
+            }
+            execution.answer
+        });
+        for (index, expected) in steps.iter().enumerate() {
+            let is_finished = expected.runs.is_some_and(|(_, end)| end <= cancelled[index]);
+            prop_assert_eq!(runner.succeeded.lock().contains(&index), is_finished, "step {}", index);
+            if let Some(given) = runner.given.lock().get(&index) {
+                prop_assert_eq!(given, &expected.inputs, "step {}", index);
+            }
+        }
+        match answer {
+            Ok(response) => {
+                prop_assert!(output.runs.is_some());
+                if !output.has_conflict {
+                    let found: BTreeMap<_, _> = tensors_of(&response.outputs).into_iter().collect();
+                    let expected = output.inputs.iter().map(|(name, value)| ((*name).to_owned(), *value));
+                    prop_assert_eq!(found, expected.collect::<BTreeMap<_, _>>());
+                }
+            }
+            Err(error) => prop_assert!(output.runs.is_none(), "{error}"),
+        }
     }
 }

@@ -48,7 +48,7 @@ fn pipeline_problems_are_reported_together_with_their_paths() {
   allowCycles: true
   steps:
     - name: a
-      inputs: [b.outputs.x, encodr, a.result, 7, b.outputs]
+      inputs: [b.outputs.x, encodr, a.result, 7]
       triggers: [b.outputs.y]
       inputsJoinType: iner
     - name: encoder
@@ -99,6 +99,20 @@ fn pipeline_problems_are_reported_together_with_their_paths() {
     assert_eq!(
         errors(&pipeline("{steps: [{name: 'd@'}], output: {steps: ['d@']}}")),
         ["spec.steps[0]: expected a model, or a model and a version like `model@v1`, found `d@`"]
+    );
+}
+
+#[test]
+fn pipeline_tensors_are_listed_once() {
+    let text = pipeline(
+        "{steps: [{name: a}, {name: b, inputs: [a.outputs.x, a.inputs, a]}], output: {steps: [p.inputs, p.inputs.x, b]}}",
+    );
+    assert_eq!(
+        errors(&text),
+        [
+            "spec.steps[1].inputs[0]: the tensor is listed twice: all tensors of the step are listed, too",
+            "spec.output.steps[1]: the tensor is listed twice: all tensors of the step are listed, too",
+        ]
     );
 }
 
@@ -234,9 +248,9 @@ fn declared_tensors_are_checked() {
     assert_eq!(
         problems,
         [
-            "g.yaml: spec.steps[2].inputs[0]: `b` has no tensor `w`; its inputs are `y`, `x`",
-            "g.yaml: spec.steps[2].inputs[1]: `a` has no tensor `z`; its outputs are `y`, `x`",
-            "g.yaml: spec.steps[4].inputs[1]: `d` has no tensor `v`; its outputs are `y`, `x`",
+            "g.yaml: spec.steps[2].inputs[0]: `b.inputs` has no tensor `w`, expected one of `y`, `x`",
+            "g.yaml: spec.steps[2].inputs[1]: `a` has no tensor `z`, expected one of `y`, `x`",
+            "g.yaml: spec.steps[4].inputs[1]: `d` has no tensor `v`, expected one of `y`, `x`",
             "g.yaml: spec.steps[4].inputs[1]: `a` and `d` both provide the input `y`; rename one with `tensorMap`",
             "g.yaml: spec.steps[4].inputs[1]: `a` and `d` both provide the input `x`; rename one with `tensorMap`",
         ]
