@@ -18,9 +18,11 @@ use http::{HeaderMap, StatusCode};
 use super::graph::{Choice, Graph, INPUT, Join, Naming, NodeAction, NodeId, Port, Source, Step};
 use super::schedule::{Branch, FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus, SkipReason};
 use crate::types::json::{BinaryOutputs, NonFinite, WriteOptions, write_request, write_response};
-use crate::types::{Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor};
+use crate::types::{
+    Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, short,
+};
 
-/// The maximum number of steps that an error lists.
+/// The maximum number of steps or conditions that an error lists.
 const MAX_LISTED: usize = 10;
 
 /// A boxed future.
@@ -69,13 +71,13 @@ pub enum GraphError<E> {
     #[error("the graph has no output for this request{}", listed(.skipped))]
     NoOutput { skipped: Vec<SkippedStep> },
     /// A `Switch` has no condition that matches.
-    #[error("node \"{node}\": no condition matches the request, expected one of: {}", .conditions.join(", "))]
+    #[error("node \"{node}\": no condition matches the request, expected one of: {}", join_first(.conditions, ", "))]
     NoMatch { node: String, conditions: Vec<String> },
-    /// A router answered something else than the index of a child.
+    /// A router did not answer the index of a child.
     #[error("step \"{step}\": expected one integer from -1 to {last}, the index of a child, found {found}", last = .children.saturating_sub(1))]
     RouterIndex { step: String, found: String, children: usize },
     /// Two steps returned a tensor of the same name for the same consumer.
-    #[error("\"{}\" and \"{}\" both provide the tensor `{name}` for {consumer}; rename one of them", .producers[0], .producers[1])]
+    #[error("\"{}\" and \"{}\" both provide the tensor `{}` for {consumer}; rename one of them", .producers[0], .producers[1], short(.name))]
     Conflict { consumer: String, name: String, producers: [String; 2] },
 }
 
@@ -109,14 +111,16 @@ impl fmt::Display for SkippedStep {
 }
 
 fn listed(skipped: &[SkippedStep]) -> String {
-    if skipped.is_empty() {
-        return String::new();
+    if skipped.is_empty() { String::new() } else { format!(": {}", join_first(skipped, "; ")) }
+}
+
+/// Joins the first items, and counts the others.
+fn join_first(items: &[impl ToString], separator: &str) -> String {
+    let mut parts: Vec<_> = items.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    if items.len() > MAX_LISTED {
+        parts.push(format!("and {} more", items.len() - MAX_LISTED));
     }
-    let mut parts: Vec<_> = skipped.iter().take(MAX_LISTED).map(ToString::to_string).collect();
-    if skipped.len() > MAX_LISTED {
-        parts.push(format!("and {} more", skipped.len() - MAX_LISTED));
-    }
-    format!(": {}", parts.join("; "))
+    parts.join(separator)
 }
 
 /// The answer of a graph.
@@ -666,7 +670,7 @@ fn response_json(Bundle { tensors, parameters, .. }: Bundle, model: &str) -> Str
     body.ok().and_then(|body| String::from_utf8(body.json).ok()).unwrap_or_default()
 }
 
-/// Returns the only element of the only tensor of a router, or describes what it answered instead.
+/// Returns the only element of the only tensor of a router, or a description of its tensors.
 fn router_index(tensors: &[Tensor]) -> Result<i64, String> {
     fn first<T: Element + Into<i64>>(tensor: &Tensor) -> Option<i64> {
         tensor.elements::<T>().and_then(|elements| elements.first().copied()).map(Into::into)

@@ -100,7 +100,7 @@ pub(super) struct Node {
     pub(super) triggers_join: Join,
     /// The node runs only if this branch is chosen.
     pub(super) gate: Option<Gate>,
-    /// The node runs only after this node has ended, in whatever way.
+    /// The node runs only after this node has ended, successfully or not.
     pub(super) after: Option<NodeId>,
     /// The innermost scope that contains failures of the node. Without one, a failure fails the graph.
     pub(super) scope: Option<ScopeId>,
@@ -130,7 +130,7 @@ impl Node {
     }
 }
 
-/// What a node does when it runs.
+/// The action of a node.
 #[derive(Debug)]
 pub(super) enum NodeAction {
     /// Holds the graph's inputs.
@@ -259,7 +259,7 @@ impl Graph {
         &self.steps
     }
 
-    /// Returns what depends on what, for drawings, without duplicates.
+    /// Returns the dependencies between steps, for drawings, without duplicates.
     pub fn edges(&self) -> Vec<Edge> {
         let mut edges = BTreeSet::new();
         for (id, node) in self.nodes.iter().enumerate() {
@@ -514,7 +514,7 @@ impl GraphBuilder {
         id
     }
 
-    /// Finishes the graph, whose answer is what the node `output` collects.
+    /// Finishes the graph. The node `output` collects its answer.
     pub(super) fn finish(mut self, output: NodeId) -> Graph {
         let mut consumers = vec![Vec::new(); self.nodes.len()];
         for (id, node) in self.nodes.iter().enumerate() {

@@ -181,7 +181,7 @@ impl TestStep {
     }
 }
 
-/// Returns what a model answers, which depends on all of its inputs.
+/// Returns the answer of a model, which depends on all of its inputs.
 fn answer(id: u16, inputs: &Values) -> i64 {
     inputs.iter().fold(i64::from(id), |sum, (_, value)| sum.wrapping_mul(31).wrapping_add(*value))
 }

@@ -1,7 +1,7 @@
 //! Compares schedules of random pipelines with a naive evaluation of their definition.
 //!
 //! Each step has a duration and returns the same tensors every time. The naive evaluation computes, by recursion over the
-//! definition, when each step would start, what it would be given, and when nothing needs it any more.
+//! definition, when each step starts, which tensors it is given, and when nothing needs it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -152,7 +152,7 @@ impl TestPipeline {
     }
 }
 
-/// What the definition says about a step, if no step fails and nothing is cancelled.
+/// The expected run of a step, if no step fails and nothing is cancelled.
 #[derive(Debug, Clone, Default)]
 struct Expected {
     /// When the step starts and ends, if it runs.

@@ -47,7 +47,7 @@ pub(super) enum Branch {
     None,
 }
 
-/// What a failure leads to.
+/// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureEffect {
     /// The graph fails.
@@ -162,7 +162,7 @@ impl Schedule {
         self.notify(node);
     }
 
-    /// Records the end of a running node, and returns what a failure leads to. Ignores nodes that are not running.
+    /// Records the end of a running node, and returns the consequence if it failed. Ignores nodes that are not running.
     pub(super) fn ended(&mut self, node: NodeId, end: NodeEnd) -> Option<FailureEffect> {
         if self.nodes[node].state != NodeState::Running {
             return None;
@@ -202,7 +202,7 @@ impl Schedule {
         }
     }
 
-    /// Has failures be warnings from now on, because the answer does not depend on the nodes that are left.
+    /// Turns failures into warnings from now on, because the answer does not depend on the remaining nodes.
     pub(super) fn settle(&mut self) {
         self.settled = true;
     }
@@ -349,7 +349,7 @@ impl Schedule {
         !matches!(self.nodes[node].state, NodeState::Waiting | NodeState::Running)
     }
 
-    /// Has the consumers of a node evaluated again.
+    /// Queues the consumers of a node for evaluation.
     fn notify(&mut self, node: NodeId) {
         self.changed.extend(self.graph.consumers(node));
     }
@@ -387,8 +387,8 @@ impl Schedule {
         match progress.state {
             // The tensors of the winner of a race are there already.
             NodeState::Waiting => {
-                (reads(&node.sources) && (progress.winner.is_none() || node.join == Join::First))
-                    || (reads(&node.triggers) && progress.trigger_winner.is_none())
+                ((progress.winner.is_none() || node.join == Join::First) && reads(&node.sources))
+                    || (progress.trigger_winner.is_none() && reads(&node.triggers))
                     || node.gate.is_some_and(|gate| gate.control == dependency)
                     || node.after == Some(dependency)
             }

@@ -480,6 +480,13 @@ async fn switch_runs_the_first_match_and_lists_its_conditions_without_one() {
 }
 
 #[tokio::test]
+async fn errors_list_the_first_conditions() {
+    let steps: Vec<_> = (0..12).map(|index| format!("{{serviceName: m{index}, condition: c{index}}}")).collect();
+    let error = answer(&root("Switch", &steps.join(", ")), &Arc::new(Models::default()), 1).await.unwrap_err();
+    assert!(error.ends_with("expected one of: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, and 2 more"), "{error}");
+}
+
+#[tokio::test]
 async fn conditions_see_parameters_of_requests_that_are_not_text() {
     let graph = graph(include_str!("examples/switch.yaml"));
     let binary: crate::types::BytesElements = [b"\xff"].into_iter().collect();

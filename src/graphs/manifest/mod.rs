@@ -40,7 +40,7 @@ pub struct GraphManifest {
     pub ignored: Vec<String>,
 }
 
-/// What the settings of a model add to its manifest.
+/// Settings of the model that complete its manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GraphOptions {
     /// The options of each step, by its name: `parameters.extra.steps` of the settings.
