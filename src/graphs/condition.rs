@@ -108,7 +108,7 @@ enum Json<'a> {
 }
 
 impl Condition {
-    /// Parses a path. A malformed one never matches, which [`Self::is_malformed`] tells.
+    /// Parses a path. A malformed path is accepted but never matches, see [`Self::is_malformed`].
     ///
     /// # Errors
     ///

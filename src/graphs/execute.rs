@@ -18,9 +18,11 @@ use http::{HeaderMap, StatusCode};
 use super::graph::{Choice, Graph, INPUT, Join, Naming, NodeAction, NodeId, Port, Source, Step};
 use super::schedule::{Branch, FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus, SkipReason};
 use crate::types::json::{BinaryOutputs, NonFinite, WriteOptions, write_request, write_response};
-use crate::types::{Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor};
+use crate::types::{
+    Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, short,
+};
 
-/// The maximum number of steps that an error lists.
+/// The maximum number of steps or conditions that an error lists.
 const MAX_LISTED: usize = 10;
 
 /// A boxed future.
@@ -69,13 +71,13 @@ pub enum GraphError<E> {
     #[error("the graph has no output for this request{}", listed(.skipped))]
     NoOutput { skipped: Vec<SkippedStep> },
     /// A `Switch` has no condition that matches.
-    #[error("node \"{node}\": no condition matches the request, expected one of: {}", .conditions.join(", "))]
+    #[error("node \"{node}\": no condition matches the request, expected one of: {}", join_first(.conditions, ", "))]
     NoMatch { node: String, conditions: Vec<String> },
-    /// A router answered something else than the index of a child.
+    /// A router did not answer the index of a child.
     #[error("step \"{step}\": expected one integer from -1 to {last}, the index of a child, found {found}", last = .children.saturating_sub(1))]
     RouterIndex { step: String, found: String, children: usize },
     /// Two steps returned a tensor of the same name for the same consumer.
-    #[error("\"{}\" and \"{}\" both provide the tensor `{name}` for {consumer}; rename one of them", .producers[0], .producers[1])]
+    #[error("\"{}\" and \"{}\" both provide the tensor `{}` for {consumer}; rename one of them", .producers[0], .producers[1], short(.name))]
     Conflict { consumer: String, name: String, producers: [String; 2] },
 }
 
@@ -109,14 +111,16 @@ impl fmt::Display for SkippedStep {
 }
 
 fn listed(skipped: &[SkippedStep]) -> String {
-    if skipped.is_empty() {
-        return String::new();
+    if skipped.is_empty() { String::new() } else { format!(": {}", join_first(skipped, "; ")) }
+}
+
+/// Joins the first items, and counts the others.
+fn join_first(items: &[impl ToString], separator: &str) -> String {
+    let mut parts: Vec<_> = items.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    if items.len() > MAX_LISTED {
+        parts.push(format!("and {} more", items.len() - MAX_LISTED));
     }
-    let mut parts: Vec<_> = skipped.iter().take(MAX_LISTED).map(ToString::to_string).collect();
-    if skipped.len() > MAX_LISTED {
-        parts.push(format!("and {} more", skipped.len() - MAX_LISTED));
-    }
-    format!(": {}", parts.join("; "))
+    parts.join(separator)
 }
 
 /// The answer of a graph.
@@ -539,7 +543,7 @@ impl<R: StepRunner> GraphRun<R> {
     }
 
     fn describe_missing(&self, source: &Source) -> String {
-        let label = &source.label;
+        let label = self.step_of(source.node).map_or(&source.label, |step| &step.name);
         match &source.tensor {
             Some(tensor) if source.node == INPUT => format!("because the request has no input `{tensor}`"),
             Some(tensor) if source.port == Port::Outputs && self.schedule.has_ended(source.node) => {
@@ -556,7 +560,8 @@ impl<R: StepRunner> GraphRun<R> {
     /// Returns the steps that are still running.
     fn into_background(mut self) -> Option<BackgroundSteps> {
         self.schedule.settle();
-        if self.running.is_empty() || self.schedule.status() == ScheduleStatus::Failed {
+        // `running` may still hold steps that have been cancelled.
+        if self.abort_handles.is_empty() || self.schedule.status() == ScheduleStatus::Failed {
             return None;
         }
         Some(Box::pin(async move {
@@ -606,21 +611,42 @@ fn merge_parameters(parameters: &mut Parameters, later: &Parameters) {
 
 /// Prefixes the names of tensors with their producers. `producers` has the index of the source of each tensor.
 fn prefix_names(naming: Naming, sources: &[Source], tensors: &mut [Tensor], producers: &[usize]) {
-    let clashes: BTreeSet<String> = match naming {
-        Naming::Unique => return,
-        Naming::Prefix => tensors.iter().map(|tensor| tensor.name.clone()).collect(),
-        Naming::PrefixClashes => {
-            let mut first: HashMap<&str, usize> = HashMap::new();
-            let pairs = tensors.iter().map(|tensor| &tensor.name).zip(producers);
-            let clashing = pairs.filter(|(name, producer)| *first.entry(name).or_insert(**producer) != **producer);
-            clashing.map(|(name, _)| name.clone()).collect()
-        }
+    let prefix = |tensor: &mut Tensor, producer: usize| {
+        tensor.name = format!("{}.{}", sources[producer].label, tensor.name);
     };
-    for (tensor, &producer) in tensors.iter_mut().zip(producers) {
-        if clashes.contains(&tensor.name) {
-            tensor.name = format!("{}.{}", sources[producer].label, tensor.name);
+    match naming {
+        Naming::Unique => {}
+        Naming::Prefix => {
+            for (tensor, &producer) in tensors.iter_mut().zip(producers) {
+                prefix(tensor, producer);
+            }
+        }
+        Naming::PrefixClashes => {
+            // A prefixed name may clash with another name, which then is prefixed, too.
+            let mut is_prefixed = vec![false; tensors.len()];
+            loop {
+                let clashes = clashes(tensors, producers);
+                let mut is_changed = false;
+                for ((tensor, &producer), is_prefixed) in tensors.iter_mut().zip(producers).zip(&mut is_prefixed) {
+                    if !*is_prefixed && clashes.contains(&tensor.name) {
+                        prefix(tensor, producer);
+                        (*is_prefixed, is_changed) = (true, true);
+                    }
+                }
+                if !is_changed {
+                    return;
+                }
+            }
         }
     }
+}
+
+/// Returns the names that tensors of different producers have.
+fn clashes(tensors: &[Tensor], producers: &[usize]) -> BTreeSet<String> {
+    let mut first: HashMap<&str, usize> = HashMap::with_capacity(tensors.len());
+    let pairs = tensors.iter().map(|tensor| &tensor.name).zip(producers);
+    let clashing = pairs.filter(|(name, producer)| *first.entry(name).or_insert(**producer) != **producer);
+    clashing.map(|(name, _)| name.clone()).collect()
 }
 
 /// Returns the JSON of a request with these inputs, for conditions. Data that JSON does not have is omitted.
@@ -644,7 +670,7 @@ fn response_json(Bundle { tensors, parameters, .. }: Bundle, model: &str) -> Str
     body.ok().and_then(|body| String::from_utf8(body.json).ok()).unwrap_or_default()
 }
 
-/// Returns the only element of the only tensor of a router, or describes what it answered instead.
+/// Returns the only element of the only tensor of a router, or a description of its tensors.
 fn router_index(tensors: &[Tensor]) -> Result<i64, String> {
     fn first<T: Element + Into<i64>>(tensor: &Tensor) -> Option<i64> {
         tensor.elements::<T>().and_then(|elements| elements.first().copied()).map(Into::into)

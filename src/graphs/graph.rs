@@ -100,7 +100,7 @@ pub(super) struct Node {
     pub(super) triggers_join: Join,
     /// The node runs only if this branch is chosen.
     pub(super) gate: Option<Gate>,
-    /// The node runs only after this node has ended, in whatever way.
+    /// The node runs only after this node has ended, successfully or not.
     pub(super) after: Option<NodeId>,
     /// The innermost scope that contains failures of the node. Without one, a failure fails the graph.
     pub(super) scope: Option<ScopeId>,
@@ -130,7 +130,7 @@ impl Node {
     }
 }
 
-/// What a node does when it runs.
+/// The action of a node.
 #[derive(Debug)]
 pub(super) enum NodeAction {
     /// Holds the graph's inputs.
@@ -259,7 +259,7 @@ impl Graph {
         &self.steps
     }
 
-    /// Returns what depends on what, for drawings, without duplicates.
+    /// Returns the dependencies between steps, for drawings, without duplicates.
     pub fn edges(&self) -> Vec<Edge> {
         let mut edges = BTreeSet::new();
         for (id, node) in self.nodes.iter().enumerate() {
@@ -362,10 +362,13 @@ impl Graph {
                 let mentioned = source.tensor.iter().chain(source.renames.iter().map(|(from, _)| from));
                 for tensor in mentioned.collect::<BTreeSet<_>>() {
                     if let Some(names) = names.filter(|names| !names.contains(tensor)) {
-                        let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-                        let (label, of) =
-                            (&source.label, if source.port == Port::Inputs { "inputs" } else { "outputs" });
-                        let message = format!("`{label}` has no tensor `{tensor}`; its {of} are {names}");
+                        let known = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                        let expected = if known.is_empty() {
+                            "it has none".to_owned()
+                        } else {
+                            format!("expected one of {known}")
+                        };
+                        let message = format!("`{}` has no tensor `{tensor}`, {expected}", source.label);
                         problems.push(problem(&source.path, message));
                     }
                 }
@@ -511,7 +514,7 @@ impl GraphBuilder {
         id
     }
 
-    /// Finishes the graph, whose answer is what the node `output` collects.
+    /// Finishes the graph. The node `output` collects its answer.
     pub(super) fn finish(mut self, output: NodeId) -> Graph {
         let mut consumers = vec![Vec::new(); self.nodes.len()];
         for (id, node) in self.nodes.iter().enumerate() {
@@ -589,6 +592,6 @@ pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
     for candidate in candidates {
         distances.entry(strsim::osa_distance(name, candidate)).or_insert(candidate);
     }
-    let most = (name.chars().count() / 3).max(1);
+    let most = name.chars().count() / 3;
     distances.into_iter().next().filter(|(distance, _)| *distance <= most).map(|(_, candidate)| candidate)
 }

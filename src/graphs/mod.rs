@@ -9,6 +9,10 @@ mod execute;
 mod graph;
 mod load;
 mod manifest;
+#[cfg(test)]
+mod nested_properties;
+#[cfg(test)]
+mod properties;
 mod schedule;
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,7 @@ pub(super) enum Branch {
     None,
 }
 
-/// What a failure leads to.
+/// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureEffect {
     /// The graph fails.
@@ -70,15 +70,18 @@ pub(super) enum ScheduleStatus {
     Failed,
 }
 
+/// The outputs or the inputs of a node.
+type Origin = (NodeId, Port);
+
 #[derive(Debug)]
 struct NodeProgress {
     state: NodeState,
     /// The names of the inputs, once they are there.
     inputs: Option<BTreeSet<String>>,
-    /// The node that has won a race of the sources: an `any` or `first` join.
-    winner: Option<NodeId>,
-    /// The node that has won a race of the triggers.
-    trigger_winner: Option<NodeId>,
+    /// The origin that has won a race of the sources: an `any` or `first` join.
+    winner: Option<Origin>,
+    /// The origin that has won a race of the triggers.
+    trigger_winner: Option<Origin>,
     /// The number of nodes that have not read their sources yet, among which is this node.
     readers: usize,
 }
@@ -159,7 +162,7 @@ impl Schedule {
         self.notify(node);
     }
 
-    /// Records the end of a running node, and returns what a failure leads to. Ignores nodes that are not running.
+    /// Records the end of a running node, and returns the consequence if it failed. Ignores nodes that are not running.
     pub(super) fn ended(&mut self, node: NodeId, end: NodeEnd) -> Option<FailureEffect> {
         if self.nodes[node].state != NodeState::Running {
             return None;
@@ -199,7 +202,7 @@ impl Schedule {
         }
     }
 
-    /// Has failures be warnings from now on, because the answer does not depend on the nodes that are left.
+    /// Turns failures into warnings from now on, because the answer does not depend on the remaining nodes.
     pub(super) fn settle(&mut self) {
         self.settled = true;
     }
@@ -207,8 +210,9 @@ impl Schedule {
     /// Returns the indexes of the sources whose tensors a node that has started gets, in order.
     pub(super) fn sources(&self, node: NodeId) -> Vec<usize> {
         let winner = self.nodes[node].winner;
-        let is_used =
-            |source: &Source| winner.is_none_or(|winner| source.node == winner) && self.readiness(source) == Some(true);
+        let is_used = |source: &Source| {
+            winner.is_none_or(|winner| (source.node, source.port) == winner) && self.readiness(source) == Some(true)
+        };
         let sources = self.graph.nodes()[node].sources.iter().enumerate();
         sources.filter(|(_, source)| is_used(source)).map(|(index, _)| index).collect()
     }
@@ -240,6 +244,17 @@ impl Schedule {
             };
             Some((id, reason, source))
         })
+    }
+
+    /// Returns the names of tensors that a node has returned or was given.
+    #[cfg(test)]
+    pub(super) fn names(&self, node: NodeId, port: Port) -> Vec<String> {
+        let names = match (&self.nodes[node].state, port) {
+            (NodeState::Ended(names), Port::Outputs) => Some(names),
+            (_, Port::Outputs) => None,
+            (_, Port::Inputs) => self.nodes[node].inputs.as_ref(),
+        };
+        names.into_iter().flatten().cloned().collect()
     }
 
     /// Starts or skips a waiting node if that can be decided.
@@ -276,8 +291,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the state of a join, and the node that has won if the join is a race.
-    fn join(&self, join: Join, sources: &[Source], winner: Option<NodeId>) -> (Readiness, Option<NodeId>) {
+    /// Returns the state of a join, and the origin that has won if the join is a race.
+    fn join(&self, join: Join, sources: &[Source], winner: Option<Origin>) -> (Readiness, Option<Origin>) {
         if sources.is_empty() || winner.is_some() {
             return (Readiness::Present, winner);
         }
@@ -302,7 +317,7 @@ impl Schedule {
             Join::Any | Join::First | Join::Outer => Readiness::Missing(0),
         };
         let is_race = matches!(join, Join::Any | Join::First);
-        (state, first_present.filter(|_| is_race).map(|index| sources[index].node))
+        (state, first_present.filter(|_| is_race).map(|index| (sources[index].node, sources[index].port)))
     }
 
     /// Returns whether the tensors of a source are there, or `None` if that is not known yet.
@@ -334,7 +349,7 @@ impl Schedule {
         !matches!(self.nodes[node].state, NodeState::Waiting | NodeState::Running)
     }
 
-    /// Has the consumers of a node evaluated again.
+    /// Queues the consumers of a node for evaluation.
     fn notify(&mut self, node: NodeId) {
         self.changed.extend(self.graph.consumers(node));
     }
@@ -368,17 +383,16 @@ impl Schedule {
     fn needs(&self, consumer: NodeId, dependency: NodeId) -> bool {
         let progress = &self.nodes[consumer];
         let node = &self.graph.nodes()[consumer];
-        let reads = |sources: &[Source], winner: Option<NodeId>| {
-            winner.is_none_or(|winner| winner == dependency) && sources.iter().any(|source| source.node == dependency)
-        };
+        let reads = |sources: &[Source]| sources.iter().any(|source| source.node == dependency);
         match progress.state {
+            // The tensors of the winner of a race are there already.
             NodeState::Waiting => {
-                reads(&node.sources, progress.winner.filter(|_| node.join != Join::First))
-                    || reads(&node.triggers, progress.trigger_winner)
+                ((progress.winner.is_none() || node.join == Join::First) && reads(&node.sources))
+                    || (progress.trigger_winner.is_none() && reads(&node.triggers))
                     || node.gate.is_some_and(|gate| gate.control == dependency)
                     || node.after == Some(dependency)
             }
-            NodeState::Running | NodeState::Ended(_) => node.join == Join::First && reads(&node.sources, None),
+            NodeState::Running | NodeState::Ended(_) => node.join == Join::First && reads(&node.sources),
             NodeState::Chosen(_) | NodeState::Skipped(_) | NodeState::Failed | NodeState::Cancelled => false,
         }
     }

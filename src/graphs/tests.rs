@@ -480,6 +480,41 @@ async fn switch_runs_the_first_match_and_lists_its_conditions_without_one() {
 }
 
 #[tokio::test]
+async fn errors_list_the_first_conditions() {
+    let steps: Vec<_> = (0..12).map(|index| format!("{{serviceName: m{index}, condition: c{index}}}")).collect();
+    let error = answer(&root("Switch", &steps.join(", ")), &Arc::new(Models::default()), 1).await.unwrap_err();
+    assert!(error.ends_with("expected one of: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, and 2 more"), "{error}");
+}
+
+#[tokio::test]
+async fn conditions_see_parameters_of_requests_that_are_not_text() {
+    let graph = graph(include_str!("examples/switch.yaml"));
+    let binary: crate::types::BytesElements = [b"\xff"].into_iter().collect();
+    let (datatype, data) = (crate::types::Datatype::Bytes, TensorData::Variable(binary));
+    let mut request = request(vec![Tensor { datatype, data, ..int("x", 0) }]);
+    request.parameters.others.insert("plan".to_owned(), json!("premium"));
+    let models = Arc::new(Models::default().returning("premium", "y", 1));
+    let response = execute(graph, models, request).await.answer.unwrap();
+    assert_eq!(values(&response.outputs), [("y", 1)]);
+}
+
+#[tokio::test]
+async fn prefixed_names_that_clash_with_others_prefix_those_too() {
+    let graph = pipeline("{name: a}, {name: b}, {name: c}", "steps: [a, b, c]");
+    let models = Models::default().returning("a", "y", 1).returning("b", "y", 2);
+    let models = Arc::new(models.with("c", |_| Ok(vec![int("a.y", 3), int("z", 4)])));
+    let expected = outputs(&[("a.y", 1), ("b.y", 2), ("c.a.y", 3), ("z", 4)]);
+    assert_eq!(answer(&graph, &models, 0).await, Ok(expected));
+}
+
+#[tokio::test]
+async fn clashing_inputs_and_outputs_of_one_step_are_told_apart() {
+    let graph = pipeline("{name: a}", "steps: [a.inputs, a]");
+    let models = Arc::new(Models::default().returning("a", "x", 2));
+    assert_eq!(answer(&graph, &models, 1).await, Ok(outputs(&[("a.inputs.x", 1), ("a.x", 2)])));
+}
+
+#[tokio::test]
 async fn splitter_chooses_by_weight() {
     let graph = graph(include_str!("examples/splitter.yaml"));
     for (random, expected) in [(0, "stable"), (89, "stable"), (90, "next"), (99, "next")] {

@@ -82,7 +82,7 @@ enum Target<'a> {
     Model(String),
 }
 
-/// What the nodes of a step or of a nested node have in common.
+/// The properties that a nested node passes on to its steps.
 #[derive(Clone, Copy)]
 struct Context {
     input: NodeId,

@@ -7,6 +7,8 @@ mod inference_graph;
 mod pipeline;
 mod report;
 mod seldon_deployment;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +40,7 @@ pub struct GraphManifest {
     pub ignored: Vec<String>,
 }
 
-/// What the settings of a model add to its manifest.
+/// Settings of the model that complete its manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GraphOptions {
     /// The options of each step, by its name: `parameters.extra.steps` of the settings.
@@ -126,9 +128,12 @@ fn document(bytes: &[u8], report: &mut Report) -> Option<Value> {
             max_aliases: MAX_ALIASES,
             max_nodes: MAX_VALUES,
             max_documents: 1,
+            enforce_alias_anchor_ratio: false,
         },
         alias_limits: aliases,
         duplicate_keys: DuplicateKeyPolicy::Error,
+        // Names such as `y`, `no` and `on` are strings, as in YAML 1.2.
+        strict_booleans: true,
         with_snippet: false,
     };
     match serde_saphyr::from_str_with_options(text, options) {

@@ -138,6 +138,7 @@ fn step<'a>(
     report: &mut Report,
 ) -> PipelineStep<'a> {
     let mut inputs = references(object, path, "inputs", names, report);
+    check_overlaps(&inputs, report);
     if inputs.is_empty() {
         inputs.push(Reference { origin: Origin::Pipeline, port: Port::Inputs, tensor: None, path: path.to_owned() });
     }
@@ -171,6 +172,7 @@ fn output<'a>(spec: &'a Map<String, Value>, names: &mut Names<'a>, report: &mut 
     };
     report.check_fields(object, path, &OUTPUT);
     let inputs = references(object, path, "steps", names, report);
+    check_overlaps(&inputs, report);
     if inputs.is_empty() {
         report.problem("spec.output.steps", "expected at least one step");
     }
@@ -215,6 +217,17 @@ fn references<'a>(
             Some(reference)
         })
         .collect()
+}
+
+/// Reports tensors that are listed on their own and with all tensors of their step, which would be two tensors of one name.
+fn check_overlaps(inputs: &[Reference<'_>], report: &mut Report) {
+    let whole = inputs.iter().filter(|input| input.tensor.is_none()).map(|input| (input.origin, input.port));
+    let whole: HashSet<_> = whole.collect();
+    for input in inputs.iter().filter(|input| input.tensor.is_some()) {
+        if whole.contains(&(input.origin, input.port)) {
+            report.problem(&input.path, "the tensor is listed twice: all tensors of the step are listed, too");
+        }
+    }
 }
 
 /// Reads `tensorMap`, whose keys are tensors of the inputs.
@@ -358,8 +371,9 @@ fn order(steps: &[PipelineStep<'_>], report: &mut Report) -> Option<Vec<usize>> 
         }
         path.push(next);
     };
-    let mut names: Vec<_> = cycle.iter().rev().map(|&index| format!("`{}`", steps[index].name)).collect();
-    names.push(names[0].clone());
+    // The tensors flow in the other direction.
+    let flow = cycle[..1].iter().chain(cycle.iter().rev());
+    let names: Vec<_> = flow.map(|&index| format!("`{}`", steps[index].name)).collect();
     report.problem(&steps[cycle[0]].path, format!("the steps form a cycle: {}", names.join(" -> ")));
     None
 }
@@ -372,8 +386,12 @@ fn source(
     nodes: &[NodeId],
 ) -> Source {
     let (node, port, label) = match reference.origin {
-        Origin::Pipeline => (INPUT, Port::Outputs, pipeline),
-        Origin::Step(step) => (nodes[step], reference.port, steps[step].name),
+        Origin::Pipeline => (INPUT, Port::Outputs, pipeline.to_owned()),
+        Origin::Step(step) => {
+            let name = steps[step].name;
+            let label = if reference.port == Port::Inputs { format!("{name}.inputs") } else { name.to_owned() };
+            (nodes[step], reference.port, label)
+        }
     };
     let renames = renames
         .iter()
@@ -381,5 +399,5 @@ fn source(
         .filter_map(|(tensor, new)| Some((tensor.tensor?.to_owned(), (*new).to_owned())))
         .collect();
     let tensor = reference.tensor.map(str::to_owned);
-    Source { node, port, tensor, renames, label: label.to_owned(), path: reference.path.clone() }
+    Source { node, port, tensor, renames, label, path: reference.path.clone() }
 }

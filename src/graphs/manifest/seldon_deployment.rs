@@ -238,10 +238,14 @@ impl<'a> UnitCompiler<'a> {
         if *self.steps == MAX_STEPS + 1 {
             self.report.problem("spec.predictors", format!("more than {MAX_STEPS} steps"));
         }
-        let name = name?;
         if *self.steps > MAX_STEPS {
             return None;
         }
+        let Some(name) = name else {
+            // Their problems are reported, too.
+            self.children(children, input, |_| gate);
+            return None;
+        };
         if !self.names.insert(name) {
             self.report.problem(&field(path, "name"), format!("a step named `{name}` already exists"));
         }
