@@ -166,8 +166,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as original:
         models = folder(Path(ours) / "models", echoes, chain)
         theirs = folder(Path(original) / "models", echoes, None)
-        program = Program("ours", lambda _: [str(args.ours), "start", str(models)])
-        peer = Program("original", lambda _: [str(args.original), "start", str(theirs)])
+        program = Program("ours", lambda _: [str(args.ours.resolve()), "start", str(models)])
+        peer = Program("original", lambda _: [str(args.original.resolve().parent / args.original.name), "start", str(theirs)])
         with running(program, Path(ours)) as a, running(peer, Path(original)) as b:
             both: dict[str, list[float]] = {"ours": [], "original": []}
             for number in range(args.rounds + 1):
@@ -183,7 +183,7 @@ def main() -> None:
     parallel = manifest([{"name": name} for name in names], names)
     with tempfile.TemporaryDirectory() as at:
         models = folder(Path(at) / "models", dict.fromkeys(names, "Waits"), parallel)
-        with running(Program("ours", lambda _: [str(args.ours), "start", str(models)]), Path(at)) as server:
+        with running(Program("ours", lambda _: [str(args.ours.resolve()), "start", str(models)]), Path(at)) as server:
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             times = []
             for _ in range(200):

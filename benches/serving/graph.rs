@@ -21,6 +21,10 @@ use mlserver::telemetry::metrics::Registry as MetricsRegistry;
 use mlserver::telemetry::workers::WorkerMetrics;
 use mlserver::types::{InferenceRequest, Tensor};
 
+/// As in the executable.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const MODELS: [&str; 3] = ["xgboost-tumor", "lightgbm-tumor", "sklearn-tumor"];
 
 /// The columns of the example's request.

@@ -198,7 +198,8 @@ struct GraphRun<R: StepRunner> {
     runner: Arc<R>,
     schedule: Schedule,
     running: FuturesUnordered<Abortable<BoxFuture<'static, StepEnd<R::Error>>>>,
-    abort_handles: HashMap<NodeId, AbortHandle>,
+    /// Of each node that runs.
+    abort_handles: Vec<Option<AbortHandle>>,
     /// The tensors that each node has returned, until the last one has read them.
     outputs: Vec<Option<Bundle>>,
     /// The tensors that each node was given, if other nodes read them.
@@ -226,7 +227,7 @@ impl<R: StepRunner> GraphRun<R> {
         Self {
             schedule: Schedule::new(Arc::clone(&graph), names),
             running: FuturesUnordered::new(),
-            abort_handles: HashMap::new(),
+            abort_handles: vec![None; graph.nodes().len()],
             outputs,
             inputs: BTreeMap::new(),
             scope_errors: (0..graph.scope_count()).map(|_| None).collect(),
@@ -257,7 +258,7 @@ impl<R: StepRunner> GraphRun<R> {
             match event {
                 ScheduleEvent::Start(node) => self.start(node),
                 ScheduleEvent::Cancel(node) => {
-                    if let Some(handle) = self.abort_handles.remove(&node) {
+                    if let Some(handle) = self.abort_handles[node].take() {
                         handle.abort();
                     }
                 }
@@ -279,7 +280,7 @@ impl<R: StepRunner> GraphRun<R> {
     }
 
     fn step_ended(&mut self, StepEnd { node, duration, result }: StepEnd<R::Error>) {
-        self.abort_handles.remove(&node);
+        self.abort_handles[node] = None;
         match result {
             Ok(response) => {
                 if let Some(step) = self.step_of(node) {
@@ -372,7 +373,7 @@ impl<R: StepRunner> GraphRun<R> {
             StepEnd { node, duration: timer.stop(), result }
         });
         let (future, handle) = futures_util::future::abortable(future);
-        self.abort_handles.insert(node, handle);
+        self.abort_handles[node] = Some(handle);
         self.running.push(future);
     }
 
@@ -408,7 +409,9 @@ impl<R: StepRunner> GraphRun<R> {
                 None => std::mem::take(&mut bundle.tensors),
             };
             merge_parameters(&mut collected.parameters, &bundle.parameters);
-            collected.headers.extend(bundle.headers.clone());
+            if !bundle.headers.is_empty() {
+                collected.headers.extend(bundle.headers.clone());
+            }
             for tensor in &mut tensors {
                 if let Some((_, new)) = source.renames.iter().find(|(from, _)| *from == tensor.name) {
                     tensor.name.clone_from(new);
@@ -424,10 +427,12 @@ impl<R: StepRunner> GraphRun<R> {
             }
         }
         prefix_names(this.naming, &this.sources, &mut collected.tensors, &producers);
-        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(producers.len());
+        let is_single = producers.iter().all(|producer| Some(producer) == producers.first());
+        let mut seen: HashMap<&str, usize> = HashMap::new();
         for (tensor, &producer) in collected.tensors.iter().zip(&producers) {
-            let earlier = seen.insert(&tensor.name, producer).filter(|earlier| *earlier != producer);
-            if let Some(earlier) = earlier {
+            // The tensors of one source do not clash with each other.
+            let earlier = if is_single { None } else { seen.insert(&tensor.name, producer) };
+            if let Some(earlier) = earlier.filter(|earlier| *earlier != producer) {
                 let consumer = match self.step_of(node) {
                     Some(step) => format!("step \"{}\"", step.name),
                     None => "the output".to_owned(),
@@ -561,7 +566,7 @@ impl<R: StepRunner> GraphRun<R> {
     fn into_background(mut self) -> Option<BackgroundSteps> {
         self.schedule.settle();
         // `running` may still hold steps that have been cancelled.
-        if self.abort_handles.is_empty() || self.schedule.status() == ScheduleStatus::Failed {
+        if self.abort_handles.iter().all(Option::is_none) || self.schedule.status() == ScheduleStatus::Failed {
             return None;
         }
         Some(Box::pin(async move {
