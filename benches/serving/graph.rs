@@ -85,10 +85,7 @@ async fn load(folder: &Path) -> Result<Inference> {
         loading: ComputePool::for_this_machine(),
         working_directory: folder.to_owned(),
         python: Python::new(python_options(&compute, &mut metrics)),
-        graphs: GraphResources {
-            directory: Arc::new(directory.clone()),
-            metrics: GraphMetrics::register(&mut metrics),
-        },
+        graphs: GraphResources::new(Arc::new(directory.clone()), GraphMetrics::register(&mut metrics), compute.clone()),
         is_reserved: |_| false,
     };
     let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));

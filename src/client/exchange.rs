@@ -222,7 +222,7 @@ fn fail_rows(
     failure: &RequestFailure,
 ) {
     for member in &mut group.members[members] {
-        let (message, code) = (failure.message.clone(), failure.status.clone());
+        let (message, code) = (failure.message.clone(), failure.status.map(|status| status.to_string()));
         let failed = RowFailure { stage: FailureStage::Inference, message, code };
         results[member.position] = Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
     }

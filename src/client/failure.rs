@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::ResponseStatus;
 use super::printable::server_text;
 use crate::http_client::HttpError;
 
@@ -12,8 +13,8 @@ pub struct RequestFailure {
     pub kind: FailureKind,
     /// The server's message, or what happened to the connection.
     pub message: String,
-    /// The status of the response, if there was one: the HTTP status code, or the name of the gRPC code.
-    pub status: Option<String>,
+    /// The status of the response, if there was one.
+    pub status: Option<ResponseStatus>,
     /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
 }

@@ -15,7 +15,7 @@ use tonic::Code;
 use super::printable::server_text;
 use super::rest::TransportOptions;
 use super::status::{fatal_message, kind_of_status};
-use super::{FailureKind, InferenceTarget, Observer, RequestFailure, Verbosity};
+use super::{FailureKind, InferenceTarget, Observer, RequestFailure, ResponseStatus, Verbosity};
 use crate::http_client::{HttpClient, HttpResponse, Url};
 use crate::types::protobuf::messages::ModelReadyRequest;
 use crate::types::protobuf::{read_response, write_request};
@@ -23,6 +23,8 @@ use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The size of the header in front of each message: a compression flag and the message's length.
 const HEADER: usize = 5;
+/// The path of the service, in front of the name of a method.
+pub(super) const SERVICE: &str = "/inference.GRPCInferenceService/";
 const NOT_GRPC: &str = "the response is not gRPC: is this the server's gRPC port?";
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -48,10 +50,8 @@ impl GrpcClient {
     pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let (client, mut headers) = (options.client(true)?, options.headers());
         let TransportOptions { endpoint, model, version, binary, timeout, .. } = options;
-        let method = |name: &str| endpoint.url(&format!("/inference.GRPCInferenceService/{name}"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-        headers.insert(TIMEOUT, timeout_value(timeout));
+        let method = |name: &str| endpoint.url(&format!("{SERVICE}{name}"));
+        set_headers(&mut headers, timeout);
         let (infer, ready) = (method("ModelInfer"), method("ModelReady"));
         Ok(Self { client, infer, ready, headers, model, version, binary, observer })
     }
@@ -67,20 +67,12 @@ impl GrpcClient {
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.entry(REQUEST_ID).or_insert(id);
         }
-        let length: usize = parts.iter().map(Bytes::len).sum();
-        let announced = u32::try_from(length).map_err(|_| {
-            RequestFailure::new(
-                FailureKind::Rejected,
-                format!("the request has {length} bytes, over the limit of gRPC (4 GiB)"),
-            )
-        })?;
-        let mut header = vec![0; HEADER];
-        header[1..].copy_from_slice(&announced.to_be_bytes());
-        let body = std::iter::once(header.into()).chain(parts).collect();
+        let parts = framed(parts)?;
+        let length = parts.iter().map(Bytes::len).sum::<usize>() - HEADER;
         if self.observer.verbosity() == Verbosity::Extra {
             self.observer.trace(format_args!("> {} with {length} bytes", method.path()));
         }
-        let answer = self.client.send(Method::POST, method, headers, body).await?;
+        let answer = self.client.send(Method::POST, method, headers, parts.into_iter().collect()).await?;
         let received = received(&answer, method);
         if self.observer.verbosity() == Verbosity::Extra {
             match &received {
@@ -116,8 +108,21 @@ impl InferenceTarget for GrpcClient {
     }
 }
 
+/// Puts the header in front of a message in chunks.
+pub(super) fn framed(mut parts: Vec<Bytes>) -> Result<Vec<Bytes>, RequestFailure> {
+    let length: usize = parts.iter().map(Bytes::len).sum();
+    let announced = u32::try_from(length).map_err(|_| {
+        let message = format!("the request has {length} bytes, over the limit of gRPC (4 GiB)");
+        RequestFailure::new(FailureKind::Rejected, message)
+    })?;
+    let mut header = vec![0; HEADER];
+    header[1..].copy_from_slice(&announced.to_be_bytes());
+    parts.insert(0, header.into());
+    Ok(parts)
+}
+
 /// Returns the message in a response.
-fn received(answer: &HttpResponse, url: &Url) -> Result<Bytes, RequestFailure> {
+pub(super) fn received(answer: &HttpResponse, url: &Url) -> Result<Bytes, RequestFailure> {
     let header = |name: &HeaderName| answer.trailers.get(name).or_else(|| answer.headers.get(name));
     if let Some(status) = header(&STATUS)
         && status != "0"
@@ -135,7 +140,7 @@ fn received(answer: &HttpResponse, url: &Url) -> Result<Bytes, RequestFailure> {
         };
         let message = fatal_message(status, &answer.headers, url);
         let message = message.unwrap_or_else(|| NOT_GRPC.to_owned());
-        let status = Some(status.to_string());
+        let status = Some(ResponseStatus::Http(status));
         return Err(RequestFailure { status, ..RequestFailure::new(kind, message) });
     }
     let wrong = RequestFailure::unreadable;
@@ -163,19 +168,14 @@ fn failure(code: Code, message: &str) -> RequestFailure {
         _ => FailureKind::Rejected,
     };
     let message = if message.is_empty() { "the server gave no reason".to_owned() } else { server_text(message) };
-    RequestFailure { status: Some(name(code)), ..RequestFailure::new(kind, message) }
+    RequestFailure { status: Some(ResponseStatus::Grpc(code)), ..RequestFailure::new(kind, message) }
 }
 
-/// Returns a code as the gRPC specification spells it.
-fn name(code: Code) -> String {
-    let mut name = String::new();
-    for (index, character) in format!("{code:?}").chars().enumerate() {
-        if index > 0 && character.is_uppercase() {
-            name.push('_');
-        }
-        name.push(character.to_ascii_uppercase());
-    }
-    name
+/// Sets the headers that every call has.
+pub(super) fn set_headers(headers: &mut HeaderMap, timeout: Duration) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(TIMEOUT, timeout_value(timeout));
 }
 
 /// Returns a timeout in the format of `grpc-timeout`: at most eight digits, in milliseconds if they suffice.

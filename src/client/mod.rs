@@ -1,5 +1,5 @@
-//! The client behind `mlserver infer`: sends the requests of a file or a topic to a server or a model, and writes the answers in
-//! order.
+//! The client of other servers. `mlserver infer` sends the requests of a file or a topic to a server or a model, and writes the
+//! answers in order. A [`RemoteModel`] answers a step of an inference graph.
 //!
 //! An [`InputSource`] reads the file in batches of as many rows as a request has. [`Run`] keeps several batches in flight, as many
 //! as [`Concurrency`] finds useful, and writes the answers to a [`RunOutput`] in the order of the file. Between them, [`exchange`]
@@ -21,6 +21,7 @@ mod lines;
 mod output;
 mod pace;
 mod printable;
+mod remote;
 mod request;
 mod rest;
 mod row;
@@ -46,10 +47,12 @@ pub use latency::LatencyHistogram;
 pub use lines::MAX_LINE;
 pub use output::{AnsweredIds, OutputError, OutputState, OutputTarget, RunOutput, output_files};
 pub use pace::RequestSpacing;
+pub use remote::{REMOTE_TIMEOUT, RemoteAddressError, RemoteError, RemoteModel, RemoteServers};
 pub use rest::{RestClient, TransportOptions};
 pub use run::{Run, RunError, RunOptions, RunOutcome};
 pub use source::{InputError, InputOrigin, InputSource, SourceFormat};
 pub use stats::{RunStats, StatsSnapshot};
+pub use status::ResponseStatus;
 pub use topic::{PartitionOffsets, TopicAddress, TopicError, TopicOptions};
 
 /// The memory limit for rows that have been read and whose answers have not been written, in bytes.

@@ -14,14 +14,14 @@ use serde_json::Value;
 
 use super::printable::{server_bytes, server_text};
 use super::status::{fatal_message, header_text, kind_of_status, retry_after};
-use super::{Endpoint, FailureKind, InferenceTarget, MAX_ANSWER, Observer, RequestFailure, Verbosity};
+use super::{Endpoint, FailureKind, InferenceTarget, MAX_ANSWER, Observer, RequestFailure, ResponseStatus, Verbosity};
 use crate::http_client::{BodyChunks, HttpClient, HttpOptions, HttpResponse, Url};
 use crate::types::json::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
-const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
+pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 /// The headers with the request's id, for the server's logs.
 const IDS: [HeaderName; 2] = [HeaderName::from_static("x-request-id"), HeaderName::from_static("seldon-puid")];
 
@@ -63,6 +63,7 @@ impl TransportOptions {
     /// Connects nothing yet.
     pub(super) fn client(&self, http2: bool) -> Result<HttpClient, RequestFailure> {
         let options = HttpOptions {
+            connect_timeout: self.timeout,
             timeout: self.timeout,
             max_body: MAX_ANSWER,
             http2,
@@ -91,9 +92,7 @@ impl RestClient {
     pub fn new(options: TransportOptions, observer: Arc<dyn Observer>) -> Result<Self, RequestFailure> {
         let (client, mut headers) = (options.client(options.http2)?, options.headers());
         let TransportOptions { endpoint, model, version, binary, .. } = options;
-        let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
-        let version = version.map(|version| format!("/versions/{}", escape(&version))).unwrap_or_default();
-        let path = format!("/v2/models/{}{version}", escape(&model));
+        let path = model_path(&model, version.as_deref());
         headers.entry(CONTENT_TYPE).or_insert(if binary { BINARY } else { JSON });
         let (infer, ready) = (endpoint.url(&format!("{path}/infer")), endpoint.url(&format!("{path}/ready")));
         Ok(Self { client, infer, ready, headers, binary, observer })
@@ -115,7 +114,7 @@ impl RestClient {
         let body = std::iter::once(Bytes::from(written.json)).chain(written.binary).collect();
         let answer = self.client.send(Method::POST, &self.infer, headers, body).await?;
         self.show('<', &answer.headers, &answer.body);
-        if answer.status == StatusCode::OK { read(&answer) } else { Err(failure(&answer, &self.infer)) }
+        received(&answer, &self.infer)
     }
 
     fn show(&self, direction: char, headers: &HeaderMap, body: &[u8]) {
@@ -149,9 +148,21 @@ impl InferenceTarget for RestClient {
     }
 }
 
+/// Returns the path of a model, without a trailing slash.
+pub(super) fn model_path(model: &str, version: Option<&str>) -> String {
+    let escape = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
+    let version = version.map(|version| format!("/versions/{}", escape(version))).unwrap_or_default();
+    format!("/v2/models/{}{version}", escape(model))
+}
+
+/// Returns the response in an answer, or the failure that its status means.
+pub(super) fn received(answer: &HttpResponse, url: &Url) -> Result<InferenceResponse, RequestFailure> {
+    if answer.status == StatusCode::OK { read(answer) } else { Err(failure(answer, url)) }
+}
+
 fn read(answer: &HttpResponse) -> Result<InferenceResponse, RequestFailure> {
     let wrong = |reason: String| RequestFailure {
-        status: Some(answer.status.as_u16().to_string()),
+        status: Some(ResponseStatus::Http(answer.status.as_u16())),
         ..RequestFailure::unreadable(&reason)
     };
     let (json, binary) = match answer.headers.get(JSON_LENGTH) {
@@ -172,7 +183,7 @@ fn failure(answer: &HttpResponse, url: &Url) -> RequestFailure {
     RequestFailure {
         kind: kind_of_status(status),
         message: fatal_message(status, &answer.headers, url).unwrap_or_else(|| message(&answer.body)),
-        status: Some(status.to_string()),
+        status: Some(ResponseStatus::Http(status)),
         retry_after: retry_after(&answer.headers),
     }
 }

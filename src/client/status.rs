@@ -1,9 +1,11 @@
-//! What the status and the headers of an HTTP response mean for a run.
+//! The status of a response, and what it and the headers mean for a run.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::header::{AUTHORIZATION, COOKIE, DATE, LOCATION, PROXY_AUTHORIZATION, RETRY_AFTER, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tonic::Code;
 
 use super::FailureKind;
 use super::printable::server_text;
@@ -11,6 +13,51 @@ use crate::http_client::{Url, without_credentials};
 
 /// What is printed in place of secrets.
 const HIDDEN: &str = "<hidden>";
+
+/// The status of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseStatus {
+    Http(u16),
+    Grpc(Code),
+}
+
+impl ResponseStatus {
+    /// Returns the HTTP status that means the same.
+    pub(super) const fn http(self) -> u16 {
+        match self {
+            Self::Http(status) => status,
+            Self::Grpc(code) => match code {
+                Code::Ok => 200,
+                Code::InvalidArgument | Code::OutOfRange => 400,
+                Code::Unauthenticated => 401,
+                Code::PermissionDenied => 403,
+                Code::NotFound => 404,
+                Code::AlreadyExists | Code::Aborted => 409,
+                // As MLServer and this server use it.
+                Code::FailedPrecondition => 422,
+                Code::Unknown | Code::Internal | Code::DataLoss => 500,
+                Code::Unimplemented => 501,
+                Code::ResourceExhausted | Code::Unavailable | Code::Cancelled => 503,
+                Code::DeadlineExceeded => 504,
+            },
+        }
+    }
+}
+
+/// Writes the number of an HTTP status, or the name of a gRPC code as the gRPC specification spells it.
+impl fmt::Display for ResponseStatus {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = match self {
+            Self::Http(status) => return status.fmt(formatter),
+            Self::Grpc(code) => code,
+        };
+        for (index, character) in format!("{code:?}").chars().enumerate() {
+            let separator = if index > 0 && character.is_uppercase() { "_" } else { "" };
+            write!(formatter, "{separator}{}", character.to_ascii_uppercase())?;
+        }
+        Ok(())
+    }
+}
 
 /// Returns what a status other than 200 means for the next request.
 pub(super) const fn kind_of_status(status: u16) -> FailureKind {
@@ -101,6 +148,16 @@ mod tests {
         }
         assert_eq!((kind_of_status(504), kind_of_status(502)), (FailureKind::TimedOut, FailureKind::Unavailable));
         assert_eq!(fatal_message(500, &HeaderMap::new(), &url), None);
+    }
+
+    #[test]
+    fn grpc_codes_have_http_statuses_and_names() {
+        let shown = |code| (ResponseStatus::Grpc(code).http(), ResponseStatus::Grpc(code).to_string());
+        assert_eq!(shown(Code::NotFound), (404, "NOT_FOUND".to_owned()));
+        assert_eq!(shown(Code::Ok), (200, "OK".to_owned()));
+        for code in (1..17).map(Code::from_i32) {
+            assert!((400..600).contains(&ResponseStatus::Grpc(code).http()), "{code:?}");
+        }
     }
 
     #[test]

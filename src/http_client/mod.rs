@@ -1,4 +1,4 @@
-//! The HTTP client of commands: REST and gRPC requests of `mlserver infer`, and downloads.
+//! The HTTP client: REST and gRPC requests of `mlserver infer` and of the remote steps of graphs, and downloads.
 //!
 //! It is `reqwest` with the policies that all of its users share: the proxies of the environment, no automatic redirects, limits on
 //! the size and the time of each response, and errors that name the server and the last cause.
@@ -32,7 +32,9 @@ const USER_AGENT: &str = concat!("mlserver/", env!("CARGO_PKG_VERSION"));
 /// The options of a client.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The timeout for connecting, and for each response from the start of its request.
+    /// The timeout for connecting.
+    pub connect_timeout: Duration,
+    /// The timeout for each response from the start of its request.
     pub timeout: Duration,
     /// The longest response body, in bytes, also after it has been decoded.
     pub max_body: usize,
@@ -49,7 +51,7 @@ pub struct HttpOptions {
 }
 
 /// An HTTP client for one server.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct HttpClient {
     client: Client,
     timeout: Duration,
@@ -105,7 +107,7 @@ impl HttpClient {
             .redirect(Policy::none())
             // Callers decide about retries, and no copies of requests are kept for them.
             .retry(reqwest::retry::never())
-            .connect_timeout(options.timeout)
+            .connect_timeout(options.connect_timeout)
             .http2_adaptive_window(true)
             .http2_keep_alive_interval(KEEP_ALIVE);
         if options.http2 {
@@ -136,6 +138,22 @@ impl HttpClient {
         headers: HeaderMap,
         body: BodyChunks,
     ) -> Result<HttpResponse, HttpError> {
+        self.send_within(self.timeout, method, url, headers, body).await
+    }
+
+    /// Sends a request as [`HttpClient::send`] does, within another timeout.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no complete response within the timeout and the limit on its size.
+    pub async fn send_within(
+        &self,
+        timeout: Duration,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: BodyChunks,
+    ) -> Result<HttpResponse, HttpError> {
         let mut request = Request::new(method, url.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = body.into_body();
@@ -143,8 +161,8 @@ impl HttpClient {
             let response = self.client.execute(request).await.map_err(|error| self.failure(&error))?;
             self.receive(response).await
         };
-        let timed_out = || HttpError::TimedOut { server: self.server.clone(), timeout: self.timeout };
-        tokio::time::timeout(self.timeout, answer).await.unwrap_or_else(|_| Err(timed_out()))
+        let timed_out = || HttpError::TimedOut { server: self.server.clone(), timeout };
+        tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
     async fn receive(&self, response: Response) -> Result<HttpResponse, HttpError> {
@@ -247,6 +265,7 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = Url::parse(&format!("http://{free}/")).unwrap();
         let options = HttpOptions {
+            connect_timeout: Duration::from_secs(20),
             timeout: Duration::from_secs(20),
             max_body: 10,
             http2: true,

@@ -691,7 +691,8 @@ impl Inference {
         of_request: (Priority, Option<TraceContext>),
         deadline: Option<Instant>,
     ) -> Option<Arc<StepScope>> {
-        let has_steps = !runtime.description().steps.is_empty();
+        let description = runtime.description();
+        let has_steps = description.has_remote_steps || !description.steps.is_empty();
         has_steps.then(|| StepScope::new(self, target, admission, of_request, deadline))
     }
 }

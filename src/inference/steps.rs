@@ -1,5 +1,6 @@
 //! The steps of a request: requests to other models, within its admission and its deadline.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,8 +13,8 @@ use tokio::time::Instant;
 use super::{Admission, Inference, InferenceError, InferenceErrorKind, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::runtimes::{
-    BoxFuture, MAX_STEP_DEPTH, Progress, RequestStream, ResponseStream, RuntimeError, RuntimeErrorKind, StepModel,
-    Steps,
+    BoxFuture, MAX_STEP_DEPTH, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError, RuntimeErrorKind,
+    StepModel, Steps,
 };
 use crate::telemetry::traces::Span;
 use crate::types::json::{NonFinite, read_v1_request, write_v1_response};
@@ -72,10 +73,15 @@ impl StepScope {
         drop(std::mem::take(&mut *self.admission.lock()));
     }
 
-    fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
+    fn check_running(&self) -> Result<(), RuntimeError> {
         if self.has_ended.load(Ordering::Acquire) {
             return Err(RuntimeError::exception("the request that this is a step of has ended"));
         }
+        Ok(())
+    }
+
+    fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
+        self.check_running()?;
         if !self.model.steps().contains(model) {
             return Err(RuntimeError::exception(format!("`{model}` is not one of the models that this one may ask")));
         }
@@ -104,8 +110,8 @@ impl StepScope {
         self.admission.lock().reservation.merge(std::mem::take(&mut admission.reservation));
     }
 
-    fn span(&self, model: &StepModel) -> Option<Span> {
-        self.inference.traces().step(self.trace, || format!("step {model}"))
+    fn span(&self, step: impl fmt::Display) -> Option<Span> {
+        self.inference.traces().step(self.trace, || format!("step {step}"))
     }
 
     fn prepare(&self, request: &mut InferenceRequest, span: Option<&Span>) {
@@ -168,6 +174,31 @@ impl Steps for StepScope {
             }
             self.keep(admission);
             result.map_err(step_error)
+        })
+    }
+
+    fn infer_remote(
+        self: Arc<Self>,
+        step: String,
+        mut request: InferenceRequest,
+        call: RemoteCall,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        Box::pin(async move {
+            self.check_running()?;
+            let mut admission = self.admission();
+            let mut span = self.span(&step);
+            self.prepare(&mut request, span.as_ref());
+            let result = call(request, self.deadline).await.and_then(|response| {
+                admission.reservation.grow(response.memory_bytes())?;
+                Ok(response)
+            });
+            if result.is_err()
+                && let Some(span) = &mut span
+            {
+                span.fail();
+            }
+            self.keep(admission);
+            result
         })
     }
 

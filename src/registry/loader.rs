@@ -152,14 +152,15 @@ mod tests {
             compute: compute.clone(),
         };
         let loader = RuntimeLoader {
-            compute,
+            compute: compute.clone(),
             loading: ComputePool::for_this_machine(),
             working_directory: PathBuf::from("/"),
             python: Python::new(python),
-            graphs: GraphResources {
-                directory: Arc::new(RegistryDirectory::default()),
-                metrics: GraphMetrics::register(&mut MetricsRegistry::default()),
-            },
+            graphs: GraphResources::new(
+                Arc::new(RegistryDirectory::default()),
+                GraphMetrics::register(&mut MetricsRegistry::default()),
+                compute,
+            ),
             is_reserved: |_| false,
         };
         let settings = ModelSettings::new("m", "mlserver_identity.IdentityModel");

@@ -16,9 +16,11 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::{
-    BoxFuture, Description, LoadError, ModelDirectory, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
-    RuntimeStatus, StepModel, Steps, ready,
+    BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, ResponseStream, Runtime,
+    RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
 };
+use crate::client::{RemoteError, RemoteModel, RemoteServers};
+use crate::compute::ComputePool;
 use crate::graphs::{
     self, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference, Prepared, Step, StepOutcome,
     StepRunner,
@@ -41,8 +43,17 @@ const PARALLELISM: usize = 64;
 #[derive(Debug, Clone)]
 pub struct GraphResources {
     /// The models that steps may ask.
-    pub directory: Arc<dyn ModelDirectory>,
-    pub metrics: GraphMetrics,
+    directory: Arc<dyn ModelDirectory>,
+    /// The other servers that steps may ask.
+    servers: RemoteServers,
+    metrics: GraphMetrics,
+}
+
+impl GraphResources {
+    /// Long requests to other servers are written, and their answers are read, on `compute`.
+    pub fn new(directory: Arc<dyn ModelDirectory>, metrics: GraphMetrics, compute: ComputePool) -> Self {
+        Self { directory, servers: RemoteServers::new(compute), metrics }
+    }
 }
 
 /// Why a graph cannot be loaded.
@@ -64,6 +75,8 @@ impl From<GraphLoadError> for LoadError {
     }
 }
 
+type RemoteModels = BTreeMap<String, Arc<RemoteModel>>;
+
 /// A loaded graph.
 #[derive(Debug)]
 pub(super) struct GraphModel {
@@ -79,6 +92,8 @@ struct GraphShared {
     version: Option<String>,
     graph: Arc<Graph>,
     metrics: BTreeMap<String, StepMetrics>,
+    /// The models of other servers, by the paths of their steps inside the manifest.
+    remote: RemoteModels,
     resources: GraphResources,
     /// Limits the warnings about steps whose failures are tolerated.
     failure_log: LogLimiter,
@@ -112,15 +127,16 @@ pub fn load_graph(
             "Fields of the manifest that only concern clusters are ignored."
         );
     }
-    check_models(&graph, &resources)?;
+    let remote = check_models(&graph, &resources)?;
     let local = || graph.steps().iter().filter(|step| step.url.is_none());
     let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
     let required = local().filter(|step| step.required).map(|step| (step.name.clone(), step_model(&step.model)));
     let required = required.collect();
     let description = Description {
         reads_headers: true,
-        metadata: Some(metadata(settings, &graph)),
+        metadata: Some(metadata(settings, &graph, &remote)),
         steps: models.into_iter().collect(),
+        has_remote_steps: !remote.is_empty(),
         ..Description::native_with(TensorRule::AsSent)
     };
     let metrics = graph.steps().iter().map(|step| (step.name.clone(), resources.metrics.of_step(model, &step.name)));
@@ -129,6 +145,7 @@ pub fn load_graph(
         version: version.map(str::to_owned),
         metrics: metrics.collect(),
         graph: Arc::new(graph),
+        remote,
         resources,
         failure_log: LogLimiter::default(),
     };
@@ -139,13 +156,18 @@ fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
     StepModel { name: name.clone(), version: version.clone() }
 }
 
-/// Checks that the server has the models of the steps, and that they return the tensors that others need.
-fn check_models(graph: &Graph, resources: &GraphResources) -> Result<(), GraphLoadError> {
-    let mut problems = Vec::new();
+/// Checks that the server has the models of the steps, and that they return the tensors that others need. Returns the models of other
+/// servers, to which it does not connect.
+fn check_models(graph: &Graph, resources: &GraphResources) -> Result<RemoteModels, GraphLoadError> {
+    let (mut problems, mut remote) = (Vec::new(), RemoteModels::new());
     let mut outputs = BTreeMap::new();
     for step in graph.steps() {
-        if step.url.is_some() {
-            problems.push(format!("{}: step \"{}\": steps with a URL are unsupported", step.path, step.name));
+        if let Some(url) = &step.url {
+            let ModelReference { name, version } = &step.model;
+            match resources.servers.model(url, name, version.as_deref()) {
+                Ok(model) => drop(remote.insert(step.path.clone(), Arc::new(model))),
+                Err(error) => problems.push(format!("{}: step \"{}\": the URL: {error}", step.path, step.name)),
+            }
             continue;
         }
         match resources.directory.find(&step_model(&step.model)) {
@@ -163,11 +185,11 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<(), GraphLo
         }
     }
     problems.extend(graph.check_tensors(|step| outputs.get(&step.name).cloned()).iter().map(ToString::to_string));
-    if problems.is_empty() { Ok(()) } else { Err(GraphLoadError::Problems(problems)) }
+    if problems.is_empty() { Ok(remote) } else { Err(GraphLoadError::Problems(problems)) }
 }
 
 /// Returns the metadata of the settings, with the steps.
-fn metadata(settings: &ModelSettings, graph: &Graph) -> ModelMetadata {
+fn metadata(settings: &ModelSettings, graph: &Graph, remote: &RemoteModels) -> ModelMetadata {
     let tensors = |tensors: &[crate::settings::TensorMetadata]| {
         let tensors = tensors.iter().map(|tensor| TensorMetadata {
             name: tensor.name.clone(),
@@ -180,9 +202,11 @@ fn metadata(settings: &ModelSettings, graph: &Graph) -> ModelMetadata {
     let steps: Vec<Value> = graph
         .steps()
         .iter()
-        .map(|step| match &step.url {
+        .map(|step| match remote.get(&step.path) {
             None => json!({"name": step.name, "model": step_model(&step.model).to_string()}),
-            Some(url) => json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": url}),
+            Some(remote) => {
+                json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": remote.shown()})
+            }
         })
         .collect();
     let mut parameters =
@@ -343,9 +367,30 @@ impl GraphRun {
         });
     }
 
+    /// Streams what the last step answers. A model of another server answers once.
     fn stream(&self, last: &LastStep) -> ResponseStream {
         let request = last.request.clone();
+        if let Some(remote) = self.remote(last.step()) {
+            return Box::pin(stream::once(self.ask(remote, last.step(), request)));
+        }
         Arc::clone(&self.steps).infer_stream(step_model(&last.step().model), Box::pin(stream::iter([request])))
+    }
+
+    /// Returns the model of another server that answers a step.
+    fn remote(&self, step: &Step) -> Option<Arc<RemoteModel>> {
+        self.shared.remote.get(&step.path).cloned()
+    }
+
+    fn ask(
+        &self,
+        model: Arc<RemoteModel>,
+        step: &Step,
+        request: InferenceRequest,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        let call: RemoteCall = Box::new(move |request, deadline| {
+            Box::pin(async move { model.infer(request, deadline).await.map_err(remote_error) })
+        });
+        Arc::clone(&self.steps).infer_remote(step.name.clone(), request, call)
     }
 
     fn add_timing(&self, response: &mut InferenceResponse) {
@@ -372,6 +417,9 @@ impl StepRunner for GraphRun {
         step: &'a Step,
         request: InferenceRequest,
     ) -> BoxFuture<'a, Result<InferenceResponse, RuntimeError>> {
+        if let Some(remote) = self.remote(step) {
+            return self.ask(remote, step, request);
+        }
         let answer = Arc::clone(&self.steps).infer(step_model(&step.model), request);
         Box::pin(async move {
             let mut response = answer.await?;
@@ -408,6 +456,21 @@ impl StepRunner for GraphRun {
     fn random(&self, below: u32) -> u32 {
         fastrand::u32(0..below.max(1))
     }
+}
+
+/// Returns the error of a model of another server. An error in its answer keeps its status.
+fn remote_error(error: RemoteError) -> RuntimeError {
+    let kind = match error {
+        RemoteError::Compute(error) => return error.into(),
+        RemoteError::Unreachable(_) => RuntimeErrorKind::Unavailable,
+        RemoteError::TimedOut(_) | RemoteError::Answer { status: 504, .. } => RuntimeErrorKind::Timeout,
+        RemoteError::Answer { status: 413, .. } => RuntimeErrorKind::TooLarge,
+        RemoteError::Answer { status: 503, .. } => RuntimeErrorKind::Overloaded,
+        RemoteError::Answer { status, .. } => RuntimeErrorKind::Rejected { status },
+        RemoteError::InvalidAnswer(_) => RuntimeErrorKind::Rejected { status: 502 },
+        RemoteError::InvalidRequest(_) => RuntimeErrorKind::InvalidRequest,
+    };
+    RuntimeError::new(kind, error)
 }
 
 /// Returns the error of a graph. The error of a step keeps its kind.

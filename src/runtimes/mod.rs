@@ -38,7 +38,7 @@ pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;
 pub use predictor::Predictor;
 pub use progress::Progress;
-pub use steps::{ListedModel, MAX_STEP_DEPTH, ModelDirectory, StepModel, Steps};
+pub use steps::{ListedModel, MAX_STEP_DEPTH, ModelDirectory, RemoteCall, StepModel, Steps};
 
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -122,6 +122,8 @@ pub struct Description {
     pub v1: Option<V1Handlers>,
     /// The models that it asks to answer a request. The server rejects a model whose steps lead back to it.
     pub steps: Vec<StepModel>,
+    /// Whether it also asks models of other servers.
+    pub has_remote_steps: bool,
 }
 
 impl Description {
@@ -141,6 +143,7 @@ impl Description {
             routes: Vec::new(),
             v1: None,
             steps: Vec::new(),
+            has_remote_steps: false,
         }
     }
 }

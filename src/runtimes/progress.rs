@@ -27,7 +27,7 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// The request is in a batch, which has a span of its own.
     fn joined(&self, _batch: TraceContext) {}
 
-    /// Returns what answers the steps of the request. `None` unless the model's description lists steps.
+    /// Returns what answers the steps of the request. `None` unless the model's description has steps.
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         None
     }

@@ -40,6 +40,11 @@ impl fmt::Display for StepModel {
     }
 }
 
+/// Sends the request of a step to another server, and waits for the answer until the deadline. Dropping the future cancels it.
+pub type RemoteCall = Box<
+    dyn FnOnce(InferenceRequest, Option<Instant>) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> + Send,
+>;
+
 /// Answers the steps of one request. Dropping a future or a stream cancels the step.
 ///
 /// The errors of steps keep the kinds, and so the statuses, that they would have as requests of their own.
@@ -49,6 +54,14 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
         self: Arc<Self>,
         model: StepModel,
         request: InferenceRequest,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>;
+
+    /// Answers a step with a model of another server: within the deadline, the trace and the memory of the request.
+    fn infer_remote(
+        self: Arc<Self>,
+        step: String,
+        request: InferenceRequest,
+        call: RemoteCall,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>;
 
     /// Answers a step with a stream of responses.

@@ -79,6 +79,7 @@ async fn follow(mut url: Url) -> Result<Bytes, DownloadError> {
 
 async fn get(url: &Url, authorization: Option<HeaderValue>) -> Result<crate::http_client::HttpResponse, DownloadError> {
     let options = HttpOptions {
+        connect_timeout: TIMEOUT,
         timeout: TIMEOUT,
         max_body: usize::try_from(MAX_BYTES).unwrap_or(usize::MAX),
         http2: false,

@@ -3,8 +3,10 @@
 //! A block after `<!-- run -->` is run with bash. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
 //! first line names in a comment.
 //! The last line of a block after `<!-- serve -->` starts a server; that of one after `<!-- test -->` is a request to it, whose answer is
-//! compared with the next block after `<!-- output -->`, without `id`.
+//! compared with the next block after `<!-- output -->`, without `id`. Servers use free ports, which replace those of the document: 8080, or
+//! that of `--http-port`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -82,10 +84,14 @@ fn check_document(name: &str, python: Option<&Path>) {
     let document = fs::read_to_string(repository_path(name)).unwrap();
     let folder = Folder::new();
     symlink(repository_path("examples"), folder.path("examples")).unwrap();
-    let mut server: Option<TestServer> = None;
+    // By the HTTP port in the document.
+    let mut servers: BTreeMap<String, TestServer> = BTreeMap::new();
     let mut answer = None;
     let mut compared = 0;
-    for Block { line, kind, text } in blocks(&document) {
+    for Block { line, kind, mut text } in blocks(&document) {
+        for (port, server) in &servers {
+            text = text.replace(&format!("localhost:{port}"), &server.http.to_string());
+        }
         match kind.split_once(' ').unwrap_or((kind, "")) {
             ("run", _) => drop(bash(folder.root(), &text)),
             ("file", path) => {
@@ -99,17 +105,22 @@ fn check_document(name: &str, python: Option<&Path>) {
                 let mut words = words.split_whitespace();
                 let target = folder.path(words.next().unwrap());
                 // Leaked, because flags live as long as the program.
-                let flags: Vec<&'static str> = words.map(|word| &*word.to_owned().leak()).collect();
+                let mut flags: Vec<&'static str> = words.map(|word| &*word.to_owned().leak()).collect();
+                let mut port = "8080";
+                while let Some(index) = flags.iter().position(|flag| flag.ends_with("-port")) {
+                    let (flag, given) = (flags.remove(index), flags.remove(index));
+                    port = if flag == "--http-port" { given } else { port };
+                }
                 let starting = ServerBuilder::new(Folder::new()).argument(target.to_str().unwrap()).flags(&flags);
                 let starting = match python {
                     Some(python) => starting.python(python),
                     None => starting,
                 };
-                server = Some(starting.start());
+                servers.insert(port.to_owned(), starting.start());
             }
             ("test", _) => {
-                let server = server.as_ref().unwrap();
-                answer = Some(bash(folder.root(), &text.replace("localhost:8080", &server.http.to_string())));
+                assert!(!servers.is_empty(), "{name}:{line}: no server");
+                answer = Some(bash(folder.root(), &text));
             }
             ("output", _) => {
                 assert_eq!(without_id(&answer.take().unwrap()), without_id(&text), "{name}:{line}");

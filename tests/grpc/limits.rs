@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
-use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::grpc::{Http2, NeverAnswers, framed, infer_request, inference_client, ints, raw_request};
 use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -112,28 +110,6 @@ async fn announced_length_allocates_no_memory() {
         assert_eq!((code, message.as_str()), (Code::InvalidArgument as i32, expected));
     }
     assert!(server.memory() < before + (16 << 10), "{} KiB, then {} KiB", before, server.memory());
-}
-
-/// Never answers.
-#[derive(Debug)]
-struct NeverAnswers {
-    /// Cloned for as long as a request waits.
-    alive: Arc<()>,
-}
-
-impl Predictor for NeverAnswers {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        let alive = Arc::clone(&self.alive);
-        Box::pin(async move {
-            std::future::pending::<()>().await;
-            drop(alive);
-            Ok(InferenceResponse::default())
-        })
-    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Models that the server evaluates itself, against the answers of the real libraries.
 
 mod graphs;
+mod graphs_remote;
 mod mlflow;
 mod shapes;
 mod sklearn;

@@ -1,6 +1,7 @@
 //! Clients of the gRPC server: generated ones, and raw connections for requests that they would never send.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
@@ -175,5 +176,27 @@ impl Predictor for UnusedRuntime {
 
     fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(std::future::ready(Err(RuntimeError::no_request())))
+    }
+}
+
+/// Never answers.
+#[derive(Debug)]
+pub(crate) struct NeverAnswers {
+    /// Cloned for as long as a request waits.
+    pub(crate) alive: Arc<()>,
+}
+
+impl Predictor for NeverAnswers {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
+    }
+
+    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        let alive = Arc::clone(&self.alive);
+        Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(alive);
+            Ok(InferenceResponse::default())
+        })
     }
 }

@@ -76,12 +76,18 @@ impl Reply {
 
 impl ScriptedServer {
     pub(crate) fn serve(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
-        Self::start(reply, None)
+        Self::serve_at(TcpListener::bind("127.0.0.1:0").unwrap(), reply)
+    }
+
+    /// Serves at an address that is bound already.
+    pub(crate) fn serve_at(listener: TcpListener, reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start(listener, reply, None)
     }
 
     /// Serves with the certificate in `tests/fixtures/tls`.
     pub(crate) fn serve_tls(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
-        Self::start(reply, Some(tls_config(WebPkiClientVerifier::no_client_auth())))
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start(listener, reply, Some(tls_config(WebPkiClientVerifier::no_client_auth())))
     }
 
     /// Serves with the certificate in `tests/fixtures/tls`, and requires that clients present the same one.
@@ -90,11 +96,15 @@ impl ScriptedServer {
         roots.add(tls_certificate()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
-        Self::start(reply, Some(tls_config(verifier)))
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start(listener, reply, Some(tls_config(verifier)))
     }
 
-    fn start(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static, tls: Option<Arc<ServerConfig>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    fn start(
+        listener: TcpListener,
+        reply: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let received: Arc<Mutex<Vec<Received>>> = Arc::default();
         let (all, reply, count) = (Arc::clone(&received), Arc::new(reply), Arc::new(AtomicUsize::new(0)));

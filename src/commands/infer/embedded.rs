@@ -81,10 +81,11 @@ impl EmbeddedModel {
             loading: ComputePool::for_this_machine(),
             working_directory: repository.working_directory().to_owned(),
             python: python.clone(),
-            graphs: GraphResources {
-                directory: Arc::new(directory.clone()),
-                metrics: GraphMetrics::register(&mut metrics),
-            },
+            graphs: GraphResources::new(
+                Arc::new(directory.clone()),
+                GraphMetrics::register(&mut metrics),
+                python.compute().clone(),
+            ),
             is_reserved: rest::is_reserved,
         };
         let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));

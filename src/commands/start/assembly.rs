@@ -126,7 +126,7 @@ fn registry(
         loading: ComputePool::for_this_machine(),
         working_directory: working_directory.clone(),
         python: python.clone(),
-        graphs: GraphResources { directory: Arc::new(directory.clone()), metrics: GraphMetrics::register(metrics) },
+        graphs: GraphResources::new(Arc::new(directory.clone()), GraphMetrics::register(metrics), compute.clone()),
         is_reserved: rest::is_reserved,
     };
     let inference_metrics = InferenceMetrics::register(metrics);

@@ -312,6 +312,10 @@ impl Report {
         let url = own.and_then(|options| options.url.clone());
         if let Some(url) = &url {
             self.check_url(url, &format!("parameters.extra.steps.{}.url", plain(name)));
+            if own.is_some_and(|options| options.folder.is_some()) {
+                let message = "`url` and `folder` are set, expected one of them";
+                self.problem(&format!("parameters.extra.steps.{}", plain(name)), message);
+            }
         }
         Step {
             name: name.to_owned(),
