@@ -73,7 +73,7 @@ impl StepScope {
     }
 
     fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
-        if self.has_ended.load(Ordering::Acquire) {
+        if self.has_ended() {
             return Err(RuntimeError::exception("the request that this is a step of has ended"));
         }
         if !self.model.steps().contains(model) {
@@ -230,6 +230,10 @@ impl Steps for StepScope {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     fn detach(&self) {

@@ -3,6 +3,8 @@
 //! Most steps are native models that rename the tensor `x`, so that the names of the outputs show the way of a request.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::thread;
 
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferResponse};
 use serde_json::{Value, json};
@@ -578,6 +580,97 @@ fn graph_with_a_cache_runs_its_steps_once() {
     assert_eq!((ran("cached"), ran("plain")), (1, 3));
     assert_eq!(outputs(&server, "cached", "x=2"), "z=2");
     assert_eq!(ran("cached"), 2);
+}
+
+/// Answers with its inputs once the file `go-ROWS` is there.
+const GATE: &str = "
+import asyncio, os
+from mlserver import MLModel
+from mlserver.types import InferenceResponse, ResponseOutput
+
+class Gate(MLModel):
+    async def predict(self, payload):
+        rows = payload.inputs[0].shape[0]
+        print(f'running {rows} rows')
+        while not os.path.exists(os.path.join(os.path.dirname(__file__), f'go-{rows}')):
+            await asyncio.sleep(0.01)
+        outputs = [ResponseOutput(name=each.name, shape=each.shape, datatype=each.datatype, data=each.data) for each in payload.inputs]
+        return InferenceResponse(model_name=self.name, outputs=outputs)
+";
+
+/// A graph that batches, of a step with a gate and one that renames its answer.
+fn batched(folder: Folder) -> Option<TestServer> {
+    let settings = json!({"name": "gate", "implementation": "models.Gate"});
+    let folder = folder.file("gate/models.py", GATE).file("gate/model-settings.json", settings.to_string());
+    let spec = "
+  steps: [{name: gate}, {name: x-y, inputs: [gate]}]
+  output: {steps: [x-y]}";
+    let batching = json!({"max_batch_size": 8, "max_batch_time": 60.0});
+    Some(with_python(with_graph_settings(folder, "batched", PIPELINE, spec, &batching))?.start())
+}
+
+fn open_gate(server: &TestServer, rows: usize) {
+    fs::write(server.folder.path(&format!("gate/go-{rows}")), "").unwrap();
+}
+
+fn waiting(server: &TestServer) -> usize {
+    metric(server, "model_infer_waiting{model=\"batched\",version=\"None\"}")
+}
+
+fn gate_runs(server: &TestServer) -> usize {
+    metric(server, "graph_step_duration_seconds_count{graph=\"batched\",step=\"gate\"}")
+}
+
+#[test]
+fn batched_graph_answers_every_caller() {
+    let Some(server) = batched(models()) else { return };
+    thread::scope(|scope| {
+        let server = &server;
+        let ask = |value: i64| {
+            scope.spawn(move || {
+                assert_eq!(outputs(server, "batched", &format!("x={value}")), format!("y={value}"));
+            })
+        };
+        // The first request runs alone, because the graph is idle. The others gather in the meantime.
+        let mut callers = vec![ask(0)];
+        server.wait_for_log("running 1 rows");
+        callers.extend((1..8).map(ask));
+        wait_until("seven wait", || waiting(server) == 7);
+        open_gate(server, 7);
+        open_gate(server, 1);
+        for caller in callers {
+            caller.join().unwrap();
+        }
+    });
+    assert_eq!(gate_runs(&server), 2);
+}
+
+#[test]
+fn batched_graph_answers_the_others_if_a_client_disconnects() {
+    let Some(server) = batched(models()) else { return };
+    let send = |value: i64, timeout: &str| {
+        let (mut connection, body) = (server.connect(), body(&format!("x={value}")));
+        connection.write(format!(
+            "POST /v2/models/batched/infer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{timeout}\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        connection
+    };
+    let mut first = send(0, "");
+    server.wait_for_log("running 1 rows");
+    // The steps of the batch belong to the request without a deadline, until it is cancelled.
+    let patient = send(1, "");
+    let mut hasty = send(2, "request-timeout: 60\r\n");
+    wait_until("two wait", || waiting(&server) == 2);
+    open_gate(&server, 1);
+    first.answer().ok();
+    server.wait_for_log("running 2 rows");
+    drop(patient);
+    wait_until("one is left", || metric(&server, "model_infer_in_flight{model=\"batched\",version=\"None\"}") == 1);
+    open_gate(&server, 2);
+    assert_eq!(hasty.answer().ok()["outputs"][0]["data"], json!([2]));
+    assert_eq!(gate_runs(&server), 2, "the batch has not been repeated");
 }
 
 #[test]
