@@ -74,7 +74,7 @@ impl StepScope {
     }
 
     fn check_running(&self) -> Result<(), RuntimeError> {
-        if self.has_ended.load(Ordering::Acquire) {
+        if self.has_ended() {
             return Err(RuntimeError::exception("the request that this is a step of has ended"));
         }
         Ok(())
@@ -261,6 +261,10 @@ impl Steps for StepScope {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     fn detach(&self) {

@@ -36,9 +36,6 @@ use crate::types::{
 /// The header with the timing of steps.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// How many predictions of a graph run concurrently. The models of its steps have limits of their own.
-const PARALLELISM: usize = 64;
-
 /// What all graphs of a server share.
 #[derive(Debug, Clone)]
 pub struct GraphResources {
@@ -230,6 +227,8 @@ impl GraphModel {
         progress: Arc<dyn Progress>,
     ) -> Result<InferenceResponse, RuntimeError> {
         progress.begin();
+        // A graph waits only for its steps, whose models have limits of their own.
+        progress.yielded();
         let run = GraphRun::start(&self.shared, progress.as_ref())?;
         let Execution { answer, background } =
             graphs::execute(Arc::clone(&self.shared.graph), Arc::clone(&run), request).await;
@@ -261,8 +260,9 @@ impl Runtime for GraphModel {
         RuntimeStatus::AVAILABLE
     }
 
+    /// Returns 1, so that requests gather while a batch runs. The next batch does not wait for its end, because a graph yields.
     fn parallelism(&self) -> usize {
-        PARALLELISM
+        1
     }
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {

@@ -81,6 +81,9 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Lets steps run on after the answer of their request. They hold its slot until they have ended.
     fn detach(&self);
 
+    /// Returns whether the request has been answered or cancelled. It then has no more steps.
+    fn has_ended(&self) -> bool;
+
     /// Returns when the client stops waiting, if there is a deadline.
     fn deadline(&self) -> Option<Instant>;
 

@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -26,8 +28,8 @@ use tracing::{debug, info};
 
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
-    RuntimeStatus, Steps,
+    BoxFuture, Description, Progress, RemoteCall, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeErrorKind, RuntimeStatus, StepModel, Steps,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::spawn_supervised;
@@ -399,10 +401,81 @@ impl Progress for BatchProgress {
         }
     }
 
-    /// Returns those of the member that waits longest, so that the deadline of one does not end the others.
     fn steps(&self) -> Option<Arc<dyn Steps>> {
-        let steps = self.members.iter().filter_map(|progress| progress.steps());
-        steps.max_by_key(|steps| steps.deadline().map_or((true, None), |deadline| (false, Some(deadline))))
+        let members: Vec<_> = self.members.iter().filter_map(|progress| progress.steps()).collect();
+        (!members.is_empty()).then(|| Arc::new(BatchSteps { members }) as Arc<dyn Steps>)
+    }
+}
+
+/// Answers the steps of a batch.
+///
+/// Each is a step of the member that waits longest at the time, so that neither a deadline nor a disconnect of one member ends the
+/// prediction of the others.
+#[derive(Debug)]
+struct BatchSteps {
+    /// Those of the members; at least one.
+    members: Vec<Arc<dyn Steps>>,
+}
+
+impl BatchSteps {
+    fn current(&self) -> Arc<dyn Steps> {
+        let patience = |steps: &&Arc<dyn Steps>| {
+            let deadline = steps.deadline();
+            (!steps.has_ended(), deadline.is_none(), deadline)
+        };
+        Arc::clone(self.members.iter().max_by_key(patience).expect("a batch has members"))
+    }
+}
+
+impl Steps for BatchSteps {
+    fn infer(
+        self: Arc<Self>,
+        model: StepModel,
+        request: InferenceRequest,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        self.current().infer(model, request)
+    }
+
+    fn infer_remote(
+        self: Arc<Self>,
+        step: String,
+        request: InferenceRequest,
+        call: RemoteCall,
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        self.current().infer_remote(step, request, call)
+    }
+
+    fn infer_stream(self: Arc<Self>, model: StepModel, requests: RequestStream) -> ResponseStream {
+        self.current().infer_stream(model, requests)
+    }
+
+    fn predict_v1(
+        self: Arc<Self>,
+        model: StepModel,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<CustomReply, RuntimeError>> {
+        self.current().predict_v1(model, headers, body)
+    }
+
+    fn status(&self, error: &RuntimeError) -> u16 {
+        self.current().status(error)
+    }
+
+    fn detach(&self) {
+        self.current().detach();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.current().has_ended()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.current().deadline()
+    }
+
+    fn reports_timing(&self) -> bool {
+        self.current().reports_timing()
     }
 }
 
