@@ -118,6 +118,7 @@ pub fn load_graph(
         reads_headers: true,
         metadata: Some(metadata(settings, &graph)),
         steps: models.into_iter().collect(),
+        drawing: Some(graphs::draw(&graph).into()),
         ..Description::native_with(TensorRule::AsSent)
     };
     let metrics = graph.steps().iter().map(|step| (step.name.clone(), resources.metrics.of_step(model, &step.name)));

@@ -122,6 +122,8 @@ pub struct Description {
     pub v1: Option<V1Handlers>,
     /// The models that it asks to answer a request. The server rejects a model whose steps lead back to it.
     pub steps: Vec<StepModel>,
+    /// HTML that shows how it is made of other models, for the page of its documentation.
+    pub drawing: Option<Arc<str>>,
 }
 
 impl Description {
@@ -141,6 +143,7 @@ impl Description {
             routes: Vec::new(),
             v1: None,
             steps: Vec::new(),
+            drawing: None,
         }
     }
 }

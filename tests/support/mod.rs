@@ -37,6 +37,7 @@ pub(crate) static TEST_RUNTIME: Description = Description {
     routes: Vec::new(),
     v1: None,
     steps: Vec::new(),
+    drawing: None,
 };
 
 /// How long a test waits for anything before it gives up. Never waited for in a test that passes.

@@ -98,6 +98,7 @@ pub(super) async fn load(
             routes: Vec::new(),
             v1: v1_handlers(&loaded.handlers),
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
+            drawing: None,
         },
         handlers: loaded.handlers,
         loaded: loaded.ready,
