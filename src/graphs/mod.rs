@@ -5,6 +5,7 @@
 //! them through a [`StepRunner`], and moves tensors between them without a copy. Nothing here knows the server.
 
 mod condition;
+mod drawing;
 mod execute;
 mod graph;
 mod load;
@@ -17,6 +18,7 @@ mod schedule;
 #[cfg(test)]
 mod tests;
 
+pub use drawing::draw;
 pub use execute::{
     BackgroundSteps, BoxFuture, Execution, GraphError, LastStep, Prepared, SkippedStep, StepOutcome, StepRunner,
     execute, prepare,

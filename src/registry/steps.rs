@@ -24,6 +24,14 @@ impl RegisteredModel {
             ModelState::Loading | ModelState::Failed { .. } => &[],
         }
     }
+
+    /// Returns HTML that shows how it is made of other models, if it is.
+    pub fn drawing(&self) -> Option<&str> {
+        match &self.state {
+            ModelState::Ready(runtime) => runtime.description().drawing.as_deref(),
+            ModelState::Loading | ModelState::Failed { .. } => None,
+        }
+    }
 }
 
 impl Snapshot {

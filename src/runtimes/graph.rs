@@ -134,6 +134,7 @@ pub fn load_graph(
         metadata: Some(metadata(settings, &graph, &remote)),
         steps: models.into_iter().collect(),
         has_remote_steps: !remote.is_empty(),
+        drawing: Some(graphs::draw(&graph).into()),
         ..Description::native_with(TensorRule::AsSent)
     };
     let metrics = graph.steps().iter().map(|step| (step.name.clone(), resources.metrics.of_step(model, &step.name)));

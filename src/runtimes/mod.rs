@@ -124,6 +124,8 @@ pub struct Description {
     pub steps: Vec<StepModel>,
     /// Whether it also asks models of other servers.
     pub has_remote_steps: bool,
+    /// HTML that shows how it is made of other models, for the page of its documentation.
+    pub drawing: Option<Arc<str>>,
 }
 
 impl Description {
@@ -144,6 +146,7 @@ impl Description {
             v1: None,
             steps: Vec::new(),
             has_remote_steps: false,
+            drawing: None,
         }
     }
 }

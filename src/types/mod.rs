@@ -6,6 +6,7 @@
 pub(crate) mod byte_budget;
 mod custom;
 mod datatype;
+pub mod html;
 pub mod json;
 mod memory;
 pub mod merge;

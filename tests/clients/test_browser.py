@@ -9,7 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from conftest import PATIENCE, ROOT, Server, quickstart
+from conftest import PATIENCE, ROOT, Server, model, quickstart
 
 SCREENSHOTS = ROOT / "target/screenshots"
 
@@ -122,3 +122,54 @@ def test_pages_content_security_policy_blocks_other_hosts(browser, pages):
     assert browser.execute_async_script(fetch, "http://127.0.0.1:9/") == "refused"
     complaints = [entry["message"] for entry in browser.get_log("browser")]
     assert any("connect-src 'self'" in complaint for complaint in complaints), complaints
+
+
+STEPS = ["encoder", "<script>", "long-name-of-a-model-that-detects-drift", "a & b", "decoder"]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A server with a graph of five steps, one of which has the name of an element."""
+    folder = tmp_path_factory.mktemp("graph")
+    for step in STEPS:
+        model(folder, step)
+    encoder, script, drift, both, decoder = STEPS
+    steps = [
+        {"name": encoder},
+        {"name": script, "inputs": [f"{encoder}.outputs.tokens"]},
+        {"name": drift, "inputs": [encoder]},
+        {"name": both, "inputs": [script], "triggers": [encoder]},
+        {"name": decoder, "inputs": [both, f"{encoder}.outputs.<i>"]},
+    ]
+    manifest = {
+        "apiVersion": "mlops.seldon.io/v1alpha1",
+        "kind": "Pipeline",
+        "metadata": {"name": "pipeline"},
+        "spec": {"steps": steps, "output": {"steps": [decoder]}},
+    }
+    model(folder, "pipeline", implementation="mlserver.Graph", parameters={"uri": "./graph.json"})
+    (folder / str(len(STEPS)) / "graph.json").write_text(json.dumps(manifest))
+    server = Server(folder)
+    yield server.wait_until_ready().url
+    server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_of_a_graph_draws_its_steps(browser, graph, scheme):
+    feature = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
+    page = Page(browser, f"{graph}/v2/models/pipeline/docs")
+    page.find(".opblock")
+    steps = browser.find_elements(By.CSS_SELECTOR, "svg.graph .graph-step")
+    read = "return arguments[0].querySelector('title').textContent"
+    assert sorted(browser.execute_script(read, step) for step in steps) == sorted(STEPS)
+    sizes = [(step.rect["width"], step.rect["height"]) for step in steps]
+    assert all(width > 0 and height > 0 for width, height in sizes), sizes
+    name = browser.find_element(By.CSS_SELECTOR, "svg.graph .graph-step text")
+    dark = name.value_of_css_property("fill") == "rgb(228, 228, 228)"
+    assert dark == (scheme == "dark")
+    labels = browser.find_elements(By.CSS_SELECTOR, "svg.graph .graph-label")
+    assert {label.text for label in labels} >= {"tokens", "trigger", "<i>"}
+    page.show(f"graph-{scheme}")
+    page.check(graph)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

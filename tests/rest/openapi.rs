@@ -54,6 +54,39 @@ fn openapi_pages_are_titled_by_model() {
 }
 
 #[test]
+fn openapi_page_of_a_graph_draws_its_steps() {
+    let step = r#"<script>alert("1")</script>&{start.js}{drawing}"#;
+    let manifest = json!({
+        "apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
+        "spec": {"steps": [{"name": step}, {"name": "plain", "inputs": [step]}], "output": {"steps": ["plain"]}},
+    });
+    let name = "{drawing}{graph.css}";
+    let settings = json!({"name": name, "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}});
+    let odd = json!({"name": step, "implementation": "mlserver_identity.IdentityModel"});
+    let folder = Folder::new().with_identity("plain").file("odd/model-settings.json", odd.to_string());
+    let folder =
+        folder.file("graph/graph.json", manifest.to_string()).file("graph/model-settings.json", settings.to_string());
+    let server = TestServer::start(folder.settings(&json!({"root_path": "/pre"})));
+    let path = "/pre/v2/models/%7Bdrawing%7D%7Bgraph.css%7D/docs";
+    let page = server.get(path);
+    let text = page.text();
+    assert_eq!(text.matches("<script").count(), 2, "the scripts of Swagger UI: {text}");
+    assert!(text.contains("<title>MLServer API Docs - {drawing}{graph.css}</title>"), "{text}");
+    let (_, section) = text.split_once("<section").unwrap();
+    let (drawing, _) = section.split_once("</section>").unwrap();
+    assert!(
+        drawing.contains("<title>&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;{start.js}{drawing}</title>"),
+        "{drawing}"
+    );
+    assert!(drawing.contains(">plain</text>") && !drawing.contains("style="), "{drawing}");
+    let style = links(&page).into_iter().find(|link| link.ends_with("-graph.css")).unwrap();
+    let style = server.get(&resolve(path, &style));
+    assert_eq!((style.status, style.header("content-type")), (200, "text/css; charset=utf-8"));
+    assert!(style.text().contains("prefers-color-scheme: dark"));
+    assert!(!server.get("/v2/models/plain/docs").text().contains("<section"), "only graphs have a drawing");
+}
+
+#[test]
 fn openapi_works_under_any_prefix() {
     let server = TestServer::start(Folder::iris().settings(&json!({"root_path": "/pre"})));
     for prefix in ["", "/pre"] {

@@ -38,6 +38,7 @@ pub(crate) static TEST_RUNTIME: Description = Description {
     v1: None,
     steps: Vec::new(),
     has_remote_steps: false,
+    drawing: None,
 };
 
 /// How long a test waits for anything before it gives up. Never waited for in a test that passes.

@@ -99,6 +99,7 @@ pub(super) async fn load(
             v1: v1_handlers(&loaded.handlers),
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
             has_remote_steps: false,
+            drawing: None,
         },
         handlers: loaded.handlers,
         loaded: loaded.ready,

@@ -1,4 +1,4 @@
-//! The files that the pages load: Swagger UI as released, and the script that starts it.
+//! The files that the pages load: Swagger UI as released, the script that starts it, and the style of drawings.
 
 use std::io::Read;
 use std::sync::LazyLock;
@@ -23,13 +23,14 @@ pub(super) enum AssetContent {
     Gzip(&'static [u8]),
 }
 
-static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
     let (script, style) = ("text/javascript; charset=utf-8", "text/css; charset=utf-8");
     let bundle = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz"));
     let css = include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"));
     [
         Asset::new("swagger-ui-bundle.js", script, AssetContent::Gzip(bundle)),
         Asset::new("swagger-ui.css", style, AssetContent::Gzip(css)),
+        Asset::new("graph.css", style, AssetContent::Plain(include_bytes!("graph.css"))),
         Asset::new("start.js", script, AssetContent::Plain(include_bytes!("start.js"))),
     ]
 });

@@ -22,6 +22,7 @@ use super::respond::{self, Response};
 use super::route::{Route, RouteAction};
 use crate::inference::InferenceError;
 use crate::registry::RegisteredModel;
+use crate::types::html::escape;
 use assets::AssetContent;
 use document::Document;
 
@@ -48,8 +49,8 @@ pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &H
         RouteAction::ModelDocsDocument => {
             find().map(|model| document(Document::of_model(&model.metadata, version), path))
         }
-        RouteAction::ModelDocs => find().map(|model| page(path, &title(&model, version))),
-        _ => Ok(page(path, "MLServer API Docs")),
+        RouteAction::ModelDocs => find().map(|model| page(path, &title(&model, version), model.drawing())),
+        _ => Ok(page(path, "MLServer API Docs", None)),
     };
     match response {
         Ok(response) => revalidate(response, headers),
@@ -67,14 +68,17 @@ fn document(document: Document, path: &str) -> Response {
     generated(text, HeaderValue::from_static("application/json"))
 }
 
-fn page(path: &str, title: &str) -> Response {
+/// Creates a page. `drawing` is HTML, and shown above the document.
+fn page(path: &str, title: &str, drawing: Option<&str>) -> Response {
     let files = format!("{}docs/assets/", "../".repeat(path.matches('/').count().saturating_sub(2)));
-    let mut page = include_str!("page.html").to_owned();
+    let section = if drawing.is_some() { include_str!("graph.html") } else { "" };
+    let mut page = include_str!("page.html").replace("{graph}", section);
     for asset in assets::all() {
         page = page.replace(&format!("{{{}}}", asset.original), &format!("{files}{}", asset.name));
     }
-    // Replace the title last, because a model's name may contain a placeholder.
-    page = page.replace("{title}", &escape(title));
+    // Names may contain placeholders, so each part is filled in on its own, and last.
+    let (before, after) = page.split_once("{drawing}").unwrap_or((&page, ""));
+    let page = [&before.replace("{title}", &escape(title)), drawing.unwrap_or_default(), after].concat();
     let mut response = generated(page, HeaderValue::from_static("text/html; charset=utf-8"));
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
     response
@@ -139,9 +143,4 @@ fn checksum(bytes: &[u8]) -> u32 {
     let mut checksum = Crc::new();
     checksum.update(bytes);
     checksum.sum()
-}
-
-/// Escapes a text for HTML.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
