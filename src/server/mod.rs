@@ -11,6 +11,7 @@ pub mod metrics;
 mod model_headers;
 mod panic_boundary;
 mod payload;
+mod port;
 mod priority;
 mod received;
 mod repository_access;
@@ -39,7 +40,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
@@ -48,6 +48,7 @@ use tracing::debug;
 use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
 pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
+pub use port::{BindError, Port, PortStream};
 pub use repository_access::RepositoryAccess;
 
 /// How long to wait before accepting again if the process is out of file descriptors.
@@ -96,26 +97,6 @@ where
     R: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
     type Body = R;
-}
-
-/// A listener could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("the {purpose} server cannot listen on {host}:{port}: {error}")]
-pub struct BindError {
-    pub purpose: &'static str,
-    pub host: String,
-    pub port: u16,
-    pub error: io::Error,
-}
-
-/// Opens a listener. Port 0 selects a free port, which the listener reports.
-///
-/// # Errors
-///
-/// Fails if the address is in use, not local or invalid.
-pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpListener, BindError> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    TcpListener::bind((bare, port)).await.map_err(|error| BindError { purpose, host: host.to_owned(), port, error })
 }
 
 /// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
@@ -278,17 +259,6 @@ pub struct Accepted<I> {
     pub peer: SocketAddr,
     /// Completes the handshake, after which the connection can carry requests.
     pub ready: BoxFuture<'static, io::Result<I>>,
-}
-
-impl Accept for TcpListener {
-    type Io = TcpStream;
-
-    async fn accept(&self) -> io::Result<Accepted<TcpStream>> {
-        let (stream, peer) = Self::accept(self).await?;
-        // Responses are written at once, so waiting to fill packets only delays them. A failure has no other effect.
-        let _ = stream.set_nodelay(true);
-        Ok(Accepted { peer, ready: Box::pin(std::future::ready(Ok(stream))) })
-    }
 }
 
 /// Accepts the next connection, and retries if the system returns an error.

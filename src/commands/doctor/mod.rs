@@ -18,7 +18,7 @@ use crate::image::DockerEngine;
 use crate::registry::chain;
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
-use crate::server::{bind, rest};
+use crate::server::{Port, rest};
 use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
@@ -151,7 +151,7 @@ async fn ports(settings: &Settings, findings: &mut Findings) {
     }
     let mut bound = Vec::new();
     for (what, name, port) in ports {
-        match bind(what, &settings.host, port).await {
+        match Port::bind(what, &settings.host, port, None).await {
             Ok(listener) => {
                 bound.push((port, name, listener));
                 findings.ok(if port == 0 {

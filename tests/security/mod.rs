@@ -1,0 +1,4 @@
+//! Transport security and access control.
+
+mod authority;
+mod tls;
