@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` describes the modules and which of them may use which; `tests/docs/layers.rs` enforces it.
 
+pub mod access;
 pub mod admin;
 pub mod cli;
 pub mod client;

@@ -1,5 +1,6 @@
 //! Listeners: bind, serve, drain. The transports below only translate between their protocol and [`crate::inference`].
 
+mod access_control;
 mod cloud_events;
 mod connection;
 mod deadline;
@@ -17,7 +18,6 @@ mod received;
 mod repository_access;
 mod respond;
 pub mod rest;
-pub mod scope;
 mod status;
 
 use std::convert::Infallible;
@@ -45,9 +45,12 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 use tracing::debug;
 
+use crate::access::InFlightPermit;
+use crate::tls::ClientNames;
 use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
 pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
+pub use model_headers::{ForwardedHeaders, UnknownForwardedHeader};
 pub use port::{BindError, Port, PortStream};
 pub use repository_access::RepositoryAccess;
 
@@ -182,17 +185,23 @@ async fn run<I, S>(
             ready.as_mut().poll(context).map(Some)
         }
     });
-    let stream = match handshake.await {
-        Some(Ok(stream)) => CountedStream::new(stream, Arc::clone(state)),
+    let (stream, client) = match handshake.await {
+        Some(Ok(Handshake { stream, client })) => (CountedStream::new(stream, Arc::clone(state)), client),
         Some(Err(error)) => return log_disconnect(peer, &error),
         None => return,
     };
     let of_requests = Arc::clone(state);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(client) = &client {
+            request.extensions_mut().insert(Arc::clone(client));
+        }
         let active = of_requests.begin(request.version() == http::Version::HTTP_2);
         let response = app.call(request.map(|body| PacedBody::new(body, body_timeout)));
         // Not an `async` block, whose future would hold that of the response twice and be copied with each move.
-        response.map_ok(|response| response.map(|body| TrackedBody::new(body, active)))
+        response.map_ok(|mut response| {
+            let permit = response.extensions_mut().remove::<Arc<InFlightPermit>>();
+            response.map(|body| TrackedBody::new(body, active, permit))
+        })
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut closing = false;
@@ -258,7 +267,14 @@ pub trait Accept: Send + Sync + 'static {
 pub struct Accepted<I> {
     pub peer: SocketAddr,
     /// Completes the handshake, after which the connection can carry requests.
-    pub ready: BoxFuture<'static, io::Result<I>>,
+    pub ready: BoxFuture<'static, io::Result<Handshake<I>>>,
+}
+
+/// A connection that can carry requests.
+pub struct Handshake<I> {
+    pub stream: I,
+    /// The names of the client's certificate, if it has presented one.
+    pub client: Option<Arc<ClientNames>>,
 }
 
 /// Accepts the next connection, and retries if the system returns an error.

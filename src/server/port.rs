@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -10,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::{Accept, Accepted};
-use crate::tls::ServerTls;
+use super::{Accept, Accepted, Handshake};
+use crate::tls::{ClientNames, ServerTls};
 
 /// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -74,10 +75,15 @@ impl Accept for Port {
         // Responses are written at once, so waiting to fill packets only delays them. A failure has no other effect.
         let _ = stream.set_nodelay(true);
         let ready: futures_util::future::BoxFuture<'static, _> = match &self.tls {
-            None => Box::pin(std::future::ready(Ok(PortStream::Plain(stream)))),
+            None => Box::pin(std::future::ready(Ok(Handshake { stream: PortStream::Plain(stream), client: None }))),
             Some(tls) => {
                 let handshake = TlsAcceptor::from(tls.current()).accept(stream);
-                Box::pin(async move { Ok(PortStream::Tls(Box::new(handshake.await?))) })
+                Box::pin(async move {
+                    let stream = Box::new(handshake.await?);
+                    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                    let client = certificate.map(|certificate| Arc::new(ClientNames::of(certificate)));
+                    Ok(Handshake { stream: PortStream::Tls(stream), client })
+                })
             }
         };
         Ok(Accepted { peer, ready })

@@ -138,6 +138,13 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub cache_ttl: Option<Duration>,
     pub gzip_enabled: bool,
+    /// Scopes by the names of client certificates.
+    pub tls_client_scopes: Map<String, Value>,
+    pub api_keys_file: Option<PathBuf>,
+    /// The default of keys without a limit of their own.
+    pub key_rate_limit: Option<Map<String, Value>>,
+    /// Headers with credentials that models see.
+    pub forward_headers: Vec<String>,
     pub tls_certificate: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
     pub tls_client_ca: Option<PathBuf>,

@@ -320,6 +320,34 @@ pub static SERVER: SettingGroup = SettingGroup {
             "Use TLS for the metrics server, too",
         )
         .new_here(),
+        SettingField::new(
+            "tls_client_scopes",
+            FieldKind::Object,
+            FieldDefault::EmptyObject,
+            "Lists of scopes by the common or DNS names of client certificates",
+        )
+        .new_here(),
+        SettingField::new(
+            "api_keys_file",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "JSON file with the hashes and scopes of API keys, which requests must then have",
+        )
+        .new_here(),
+        SettingField::new(
+            "key_rate_limit",
+            FieldKind::Object,
+            FieldDefault::Null,
+            "Default of keys without `rate_limit`, such as `{\"requests_per_second\": 10, \"burst\": 20}`",
+        )
+        .new_here(),
+        SettingField::new(
+            "forward_headers",
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
+            "Headers with credentials that models see: `authorization`, `cookie`",
+        )
+        .in_original("models see all headers"),
         SettingField::new("grpc_port", PORT, FieldDefault::Int(8081), "Port of the gRPC server"),
         SettingField::new(
             "grpc_max_message_length",

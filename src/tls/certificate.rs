@@ -14,11 +14,28 @@ pub struct CertificateError;
 pub struct CertificateInfo {
     /// The common name of its subject, then its DNS names.
     pub names: Vec<String>,
+    /// How many of the names are common names.
+    common_names: usize,
     /// Its IP addresses.
     pub addresses: Vec<String>,
     /// In seconds since 1970.
     pub not_before: i64,
     pub not_after: i64,
+}
+
+/// The names of a client's certificate: its common name, then its DNS names.
+#[derive(Debug)]
+pub struct ClientNames(Vec<String>);
+
+impl ClientNames {
+    /// Reads the names of a certificate that has been verified. There are none if it cannot be read.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(CertificateInfo::read(certificate).map(|info| info.names).unwrap_or_default())
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
 }
 
 impl CertificateInfo {
@@ -31,13 +48,12 @@ impl CertificateInfo {
         let (_, certificate) = parse_x509_certificate(der).map_err(|_| CertificateError)?;
         let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
         let mut names: Vec<String> = common.map(str::to_owned).collect();
+        let common_names = names.len();
         let mut addresses = Vec::new();
         let alternative = certificate.subject_alternative_name().map_err(|_| CertificateError)?;
         for name in alternative.iter().flat_map(|extension| &extension.value.general_names) {
             match name {
-                GeneralName::DNSName(name) if !names.iter().any(|known| known == name) => {
-                    names.push((*name).to_owned());
-                }
+                GeneralName::DNSName(name) => names.push((*name).to_owned()),
                 GeneralName::IPAddress(bytes) => addresses.extend(address(bytes)),
                 _ => {}
             }
@@ -45,10 +61,29 @@ impl CertificateInfo {
         let validity = certificate.validity();
         Ok(Self {
             names,
+            common_names,
             addresses,
             not_before: validity.not_before.timestamp(),
             not_after: validity.not_after.timestamp(),
         })
+    }
+
+    /// Returns the names and addresses of the servers that the certificate is for.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.dns_names().iter().chain(&self.addresses).map(String::as_str)
+    }
+
+    /// Reports whether the certificate is for a server with a name or address.
+    pub fn is_for(&self, host: &str) -> bool {
+        let is_covered = |name: &str| match name.strip_prefix("*.") {
+            Some(domain) => host.split_once('.').is_some_and(|(_, parent)| parent.eq_ignore_ascii_case(domain)),
+            None => name.eq_ignore_ascii_case(host),
+        };
+        self.hosts().any(is_covered)
+    }
+
+    fn dns_names(&self) -> &[String] {
+        self.names.get(self.common_names..).unwrap_or_default()
     }
 
     /// Returns why the certificate is not valid at a time, in seconds since 1970.
@@ -89,6 +124,8 @@ mod tests {
         assert_eq!((info.not_before, info.not_after), (begin, end));
         assert_eq!(info.problem_at(begin - 1), Some("is not valid yet"));
         assert_eq!(info.problem_at(begin), None);
+        assert_eq!(info.hosts().collect::<Vec<_>>(), ["iris.example", "127.0.0.1", "::1"]);
+        assert!(info.is_for("IRIS.example") && info.is_for("::1") && !info.is_for("ci") && !info.is_for("example"));
         assert_eq!(info.problem_at(end + 1), Some("has expired"));
     }
 

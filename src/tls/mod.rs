@@ -3,5 +3,5 @@
 mod certificate;
 mod config;
 
-pub use certificate::{CertificateError, CertificateInfo};
+pub use certificate::{CertificateError, CertificateInfo, ClientNames};
 pub use config::{ServerTls, TlsError, TlsFiles};

@@ -11,7 +11,7 @@ use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
 use mlserver::server::{
-    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, Port, RepositoryAccess, grpc, rest,
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, ForwardedHeaders, Port, RepositoryAccess, grpc, rest,
 };
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, SettingsSources};
@@ -71,6 +71,8 @@ impl EmbeddedServer {
             metadata: metadata.clone(),
             max_message_length: settings.grpc_max_message_length,
             repository: RepositoryAccess::Served,
+            access: None,
+            forward_headers: ForwardedHeaders::default(),
         };
         let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
         let listener = Port::bind("gRPC", "127.0.0.1", 0, None).await.unwrap();
@@ -88,6 +90,8 @@ impl EmbeddedServer {
             non_finite: settings.non_finite_json,
             overload_as_429: false,
             events: mlserver::settings::CloudEventVariables::default(),
+            access: None,
+            forward_headers: ForwardedHeaders::default(),
         };
         let app = rest::service(inference.clone(), admin, compute, None, options);
         let listener = Port::bind("HTTP", "127.0.0.1", 0, None).await.unwrap();

@@ -3,6 +3,7 @@
 mod findings;
 mod models;
 mod port_owner;
+mod security;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     if let Err(error) = check_kafka(&settings) {
         findings.problem(format_args!("settings: {error}"));
     }
+    security::examine(&settings, &environment.working_directory(), findings);
     ports(&settings, findings).await;
     other_executable(environment, findings);
     let repository = target.repository(sources, false);

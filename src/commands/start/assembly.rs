@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 
 use super::descriptors;
 use super::port_file::ListenerAddresses;
+use crate::access::{Access, AccessFiles, AccessMetrics};
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
@@ -23,8 +24,8 @@ use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{
-    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, Listener, Port, RepositoryAccess,
-    RunningListeners,
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, ForwardedHeaders, Listener, Port,
+    RepositoryAccess, RunningListeners,
 };
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{CloudEventVariables, Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
@@ -72,6 +73,7 @@ pub(super) async fn start(
         registry.announce(model);
     }
     let tls = server_tls(settings, repository.working_directory())?;
+    let access = access(settings, repository.working_directory(), &mut metrics)?;
     let admin = Admin::new(registry.clone(), repository);
     let budget = ByteBudget::new(settings.byte_budget());
     memory::register_byte_budget(&mut metrics, budget.clone());
@@ -91,7 +93,9 @@ pub(super) async fn start(
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
     let connections = connection_tables(settings, &mut metrics);
-    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events, tls };
+    let parts =
+        ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events, tls, access };
+    let access_of_metrics = parts.access.clone();
     let tls_of_metrics = parts.tls.clone().filter(|_| settings.tls_metrics);
     let reserved = parts.connections.reserved.clone();
     let rest_metrics = settings.metrics_endpoint.is_some();
@@ -103,7 +107,7 @@ pub(super) async fn start(
     let kafka_listener = super::kafka::listener(settings, &parts, joined, &mut metrics)?;
     let admin_listener = admin_listener(settings, parts, rest_metrics).await?;
     // Created last, because the others register their metrics.
-    listeners.extend(metrics_listener(settings, metrics, &python, reserved, tls_of_metrics).await?);
+    listeners.extend(metrics_listener(settings, metrics, &python, reserved, tls_of_metrics, access_of_metrics).await?);
     listeners.extend(admin_listener);
     let (addresses, mut listeners): (_, Vec<_>) =
         listeners.into_iter().map(|bound| ((bound.name, bound.address), bound.listener)).unzip();
@@ -153,6 +157,7 @@ pub(super) struct ServerParts {
     connections: ConnectionTables,
     events: CloudEventVariables,
     tls: Option<ServerTls>,
+    access: Option<Access>,
 }
 
 /// The connections of listeners, by the limit that they share.
@@ -182,6 +187,12 @@ fn server_tls(settings: &Settings, folder: &Path) -> Result<Option<ServerTls>, C
     Ok(TlsFiles::new(settings, folder)?.map(ServerTls::start).transpose()?)
 }
 
+/// Sets up access control, if the settings ask for it.
+fn access(settings: &Settings, folder: &Path, metrics: &mut MetricsRegistry) -> Result<Option<Access>, CommandError> {
+    let Some(files) = AccessFiles::new(settings, folder)? else { return Ok(None) };
+    Ok(Some(files.start(AccessMetrics::register(metrics))?))
+}
+
 /// A listener with its address.
 struct BoundListener {
     /// The name in the port file.
@@ -195,7 +206,7 @@ async fn rest_listener(
     parts: ServerParts,
     metrics: Option<RestMetrics>,
 ) -> Result<BoundListener, CommandError> {
-    let options = rest_options(settings, repository_access(settings), parts.events)?;
+    let options = rest_options(settings, repository_access(settings), parts.events, parts.access)?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port, parts.tls).await?;
@@ -214,7 +225,7 @@ async fn admin_listener(
     metrics: Option<RestMetrics>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
-    let options = rest_options(settings, RepositoryAccess::Only, parts.events)?;
+    let options = rest_options(settings, RepositoryAccess::Only, parts.events, parts.access)?;
     let connections = parts.connections.reserved;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("admin", "admin_port", &settings.host, port, parts.tls).await?;
@@ -239,6 +250,7 @@ fn rest_options(
     settings: &Settings,
     repository: RepositoryAccess,
     events: CloudEventVariables,
+    access: Option<Access>,
 ) -> Result<rest::RestOptions, CommandError> {
     Ok(rest::RestOptions {
         metadata: metadata(settings),
@@ -251,6 +263,8 @@ fn rest_options(
         non_finite: settings.non_finite_json,
         overload_as_429: settings.overload_as_429,
         events,
+        access,
+        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
     })
 }
 
@@ -264,6 +278,8 @@ async fn grpc_listener(
         metadata: metadata(settings),
         max_message_length: settings.grpc_max_message_length,
         repository: repository_access(settings),
+        access: parts.access,
+        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
     };
     let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
@@ -283,6 +299,7 @@ async fn metrics_listener(
     python: &Python,
     connections: ConnectionTable,
     tls: Option<ServerTls>,
+    access: Option<Access>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
     let socket = bind_port("metrics", "metrics_port", &settings.host, settings.metrics_port, tls).await?;
@@ -294,7 +311,7 @@ async fn metrics_listener(
     ];
     let models = python.expositions().clone();
     let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
-    let app = server::metrics::service(endpoint, metrics);
+    let app = server::metrics::service(endpoint, metrics, access);
     let listener = Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
     });
