@@ -35,6 +35,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Find out what would keep a folder or model file from being served')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Inspect settings')
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show what a model file contains, and whether it is served natively')
+            [CompletionResult]::new('keys', 'keys', [CompletionResultType]::ParameterValue, 'Create, list and revoke API keys')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print shell completions')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Write the manual pages to a folder')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -259,6 +260,67 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
+        'mlserver;keys' {
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it, once: the file keeps only its hash')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the keys of a file')
+            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers refuse it within 10 seconds')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'mlserver;keys;create' {
+            [CompletionResult]::new('--name', '--name', [CompletionResultType]::ParameterName, 'Name of the key, for logs and metrics')
+            [CompletionResult]::new('--scope', '--scope', [CompletionResultType]::ParameterName, 'What the key may do; repeat for several scopes')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Models that the key may use, with `*` for any text; repeat for several patterns [default: all]')
+            [CompletionResult]::new('--expires', '--expires', [CompletionResultType]::ParameterName, 'When the key expires, for example `2030-01-31T00:00:00Z`')
+            [CompletionResult]::new('--requests-per-second', '--requests-per-second', [CompletionResultType]::ParameterName, 'Requests per second')
+            [CompletionResult]::new('--burst', '--burst', [CompletionResultType]::ParameterName, 'Requests that may come at once; defaults to those of one second')
+            [CompletionResult]::new('--max-in-flight', '--max-in-flight', [CompletionResultType]::ParameterName, 'Requests in flight at a time')
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'File of the keys; defaults to the setting `api_keys_file`')
+            [CompletionResult]::new('--folder', '--folder', [CompletionResultType]::ParameterName, 'Folder whose settings name the file')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'mlserver;keys;list' {
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'File of the keys; defaults to the setting `api_keys_file`')
+            [CompletionResult]::new('--folder', '--folder', [CompletionResultType]::ParameterName, 'Folder whose settings name the file')
+            [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'mlserver;keys;revoke' {
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'File of the keys; defaults to the setting `api_keys_file`')
+            [CompletionResult]::new('--folder', '--folder', [CompletionResultType]::ParameterName, 'Folder whose settings name the file')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'mlserver;keys;help' {
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it, once: the file keeps only its hash')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the keys of a file')
+            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers refuse it within 10 seconds')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'mlserver;keys;help;create' {
+            break
+        }
+        'mlserver;keys;help;list' {
+            break
+        }
+        'mlserver;keys;help;revoke' {
+            break
+        }
+        'mlserver;keys;help;help' {
+            break
+        }
         'mlserver;completions' {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
@@ -281,6 +343,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Find out what would keep a folder or model file from being served')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Inspect settings')
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show what a model file contains, and whether it is served natively')
+            [CompletionResult]::new('keys', 'keys', [CompletionResultType]::ParameterValue, 'Create, list and revoke API keys')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Print shell completions')
             [CompletionResult]::new('man', 'man', [CompletionResultType]::ParameterValue, 'Write the manual pages to a folder')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
@@ -323,6 +386,21 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help;inspect' {
+            break
+        }
+        'mlserver;help;keys' {
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it, once: the file keeps only its hash')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the keys of a file')
+            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers refuse it within 10 seconds')
+            break
+        }
+        'mlserver;help;keys;create' {
+            break
+        }
+        'mlserver;help;keys;list' {
+            break
+        }
+        'mlserver;help;keys;revoke' {
             break
         }
         'mlserver;help;completions' {

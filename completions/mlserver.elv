@@ -32,6 +32,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand doctor 'Find out what would keep a folder or model file from being served'
             cand config 'Inspect settings'
             cand inspect 'Show what a model file contains, and whether it is served natively'
+            cand keys 'Create, list and revoke API keys'
             cand completions 'Print shell completions'
             cand man 'Write the manual pages to a folder'
             cand help 'Print this message or the help of the given subcommand(s)'
@@ -238,6 +239,58 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand -h 'Print help'
             cand --help 'Print help'
         }
+        &'mlserver;keys'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -h 'Print help'
+            cand --help 'Print help'
+            cand create 'Create a key and print it, once: the file keeps only its hash'
+            cand list 'List the keys of a file'
+            cand revoke 'Remove a key from its file; running servers refuse it within 10 seconds'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'mlserver;keys;create'= {
+            cand --name 'Name of the key, for logs and metrics'
+            cand --scope 'What the key may do; repeat for several scopes'
+            cand --models 'Models that the key may use, with `*` for any text; repeat for several patterns [default: all]'
+            cand --expires 'When the key expires, for example `2030-01-31T00:00:00Z`'
+            cand --requests-per-second 'Requests per second'
+            cand --burst 'Requests that may come at once; defaults to those of one second'
+            cand --max-in-flight 'Requests in flight at a time'
+            cand --file 'File of the keys; defaults to the setting `api_keys_file`'
+            cand --folder 'Folder whose settings name the file'
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'mlserver;keys;list'= {
+            cand --file 'File of the keys; defaults to the setting `api_keys_file`'
+            cand --folder 'Folder whose settings name the file'
+            cand --format 'Output format'
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -h 'Print help'
+            cand --help 'Print help'
+        }
+        &'mlserver;keys;revoke'= {
+            cand --file 'File of the keys; defaults to the setting `api_keys_file`'
+            cand --folder 'Folder whose settings name the file'
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -h 'Print help'
+            cand --help 'Print help'
+        }
+        &'mlserver;keys;help'= {
+            cand create 'Create a key and print it, once: the file keeps only its hash'
+            cand list 'List the keys of a file'
+            cand revoke 'Remove a key from its file; running servers refuse it within 10 seconds'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'mlserver;keys;help;create'= {
+        }
+        &'mlserver;keys;help;list'= {
+        }
+        &'mlserver;keys;help;revoke'= {
+        }
+        &'mlserver;keys;help;help'= {
+        }
         &'mlserver;completions'= {
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -h 'Print help'
@@ -258,6 +311,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand doctor 'Find out what would keep a folder or model file from being served'
             cand config 'Inspect settings'
             cand inspect 'Show what a model file contains, and whether it is served natively'
+            cand keys 'Create, list and revoke API keys'
             cand completions 'Print shell completions'
             cand man 'Write the manual pages to a folder'
             cand help 'Print this message or the help of the given subcommand(s)'
@@ -288,6 +342,17 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help;config;explain'= {
         }
         &'mlserver;help;inspect'= {
+        }
+        &'mlserver;help;keys'= {
+            cand create 'Create a key and print it, once: the file keeps only its hash'
+            cand list 'List the keys of a file'
+            cand revoke 'Remove a key from its file; running servers refuse it within 10 seconds'
+        }
+        &'mlserver;help;keys;create'= {
+        }
+        &'mlserver;help;keys;list'= {
+        }
+        &'mlserver;help;keys;revoke'= {
         }
         &'mlserver;help;completions'= {
         }

@@ -38,6 +38,7 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "manifest" -d 'Pri
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "config" -d 'Inspect settings'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "keys" -d 'Create, list and revoke API keys'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "completions" -d 'Print shell completions'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write the manual pages to a folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -231,6 +232,48 @@ always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l example -d 'Print only an example request, which the model has answered'
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "create" -d 'Create a key and print it, once: the file keeps only its hash'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the keys of a file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'Remove a key from its file; running servers refuse it within 10 seconds'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l name -d 'Name of the key, for logs and metrics' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l scope -d 'What the key may do; repeat for several scopes' -r -f -a "infer\t'Predict: `infer`, streams, V1, custom routes'
+read\t'Read metadata of the server and its models, the index and documents'
+admin\t'Load and unload models'
+metrics\t'Scrape metrics'"
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l models -d 'Models that the key may use, with `*` for any text; repeat for several patterns [default: all]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l expires -d 'When the key expires, for example `2030-01-31T00:00:00Z`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l requests-per-second -d 'Requests per second' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l burst -d 'Requests that may come at once; defaults to those of one second' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l max-in-flight -d 'Requests in flight at a time' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l file -d 'File of the keys; defaults to the setting `api_keys_file`' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l folder -d 'Folder whose settings name the file' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l file -d 'File of the keys; defaults to the setting `api_keys_file`' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l folder -d 'Folder whose settings name the file' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l format -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l file -d 'File of the keys; defaults to the setting `api_keys_file`' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l folder -d 'Folder whose settings name the file' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "create" -d 'Create a key and print it, once: the file keeps only its hash'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the keys of a file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Remove a key from its file; running servers refuse it within 10 seconds'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -239,18 +282,22 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand man" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "build" -d 'Build a container image of a model folder'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "config" -d 'Inspect settings'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "completions" -d 'Print shell completions'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "man" -d 'Write the manual pages to a folder'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "build" -d 'Build a container image of a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "config" -d 'Inspect settings'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "keys" -d 'Create, list and revoke API keys'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "completions" -d 'Print shell completions'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "man" -d 'Write the manual pages to a folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print every effective setting and its source'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "explain" -d 'Explain one setting'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "create" -d 'Create a key and print it, once: the file keeps only its hash'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "list" -d 'List the keys of a file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "revoke" -d 'Remove a key from its file; running servers refuse it within 10 seconds'

@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` describes the modules and which of them may use which; `tests/docs/layers.rs` enforces it.
 
+pub mod access;
 pub mod admin;
 pub mod cli;
 pub mod client;
@@ -18,6 +19,7 @@ pub mod inference;
 pub mod kafka;
 pub mod pickle;
 pub mod registry;
+pub mod reload;
 pub mod repository;
 pub mod runtimes;
 pub mod scaffold;
@@ -26,5 +28,6 @@ pub mod settings;
 pub mod shutdown;
 pub mod telemetry;
 pub mod templates;
+pub mod tls;
 pub mod types;
 pub mod ui;

@@ -11,4 +11,5 @@ mod models;
 mod operations;
 mod python;
 mod rest;
+mod security;
 mod support;

@@ -109,6 +109,23 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
             example("mlserver inspect churn.joblib --example", "a request that the model answers"),
         ],
     ),
+    (
+        &["keys"],
+        &[
+            example("mlserver keys create --name ci --scope infer --file keys.json", "print a new key"),
+            example("mlserver keys list --file keys.json", ""),
+            example("mlserver keys revoke ci --file keys.json", ""),
+        ],
+    ),
+    (
+        &["keys", "create"],
+        &[
+            example("mlserver keys create --name ci --scope infer --models iris-* --file keys.json", ""),
+            example("mlserver keys create --name ops --scope read --scope admin", "into the file of the settings"),
+        ],
+    ),
+    (&["keys", "list"], &[example("mlserver keys list --file keys.json", "")]),
+    (&["keys", "revoke"], &[example("mlserver keys revoke ci --file keys.json", "")]),
     (&["completions"], &[example("mlserver completions bash", "")]),
     (&["man"], &[example("mlserver man /usr/local/share/man/man1", "")]),
 ];

@@ -9,6 +9,7 @@ mod examples;
 pub mod infer;
 pub mod init;
 pub mod inspect;
+pub mod keys;
 pub mod manifest;
 mod script;
 pub mod settings;
@@ -44,6 +45,7 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
+    Keys(keys::KeysArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
 }

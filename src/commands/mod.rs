@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod infer;
 pub mod init;
 pub mod inspect;
+pub mod keys;
 pub mod manifest;
 mod setting_arguments;
 pub mod start;

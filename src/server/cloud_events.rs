@@ -5,7 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tracing::warn;
 
-use super::model_headers;
+use super::model_headers::{self, ForwardedHeaders};
 use crate::registry::RegisteredModel;
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -44,6 +44,7 @@ pub(super) struct CloudEvents {
     service: Option<HeaderValue>,
     source: Option<HeaderValue>,
     namespace: Option<HeaderValue>,
+    forwarded: ForwardedHeaders,
 }
 
 impl CloudEvents {
@@ -55,7 +56,13 @@ impl CloudEvents {
             service: value(server_name),
             source: value(&format!("io.seldon.serving.deployment.{server_name}{suffix}")),
             namespace: namespace.as_deref().and_then(value),
+            forwarded: ForwardedHeaders::default(),
         }
+    }
+
+    /// Lets models see more of the headers of requests.
+    pub(super) fn with_forwarded(self, forwarded: ForwardedHeaders) -> Self {
+        Self { forwarded, ..self }
     }
 
     /// Sets a request's headers to those of its transport and our own, if its model reads headers.
@@ -74,6 +81,7 @@ impl CloudEvents {
         }
         if model.reads_headers() {
             headers.clone_into(&mut request.headers);
+            self.forwarded.hide_others(&mut request.headers);
             self.add_to_request(&mut request.headers, model, &request.id);
             request.set_trace_header();
         }

@@ -7,7 +7,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::panic_boundary::{self, RequestPanicked};
-use super::{HttpService, respond};
+use super::{HttpService, access_control, respond};
+use crate::access::{Access, Scope};
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
 
@@ -21,17 +22,30 @@ pub struct Metrics {
 }
 
 /// Creates a service that exposes `metrics` as text at `endpoint`.
-pub fn service<B: Send + 'static>(endpoint: &str, metrics: Metrics) -> impl HttpService<B, Body = respond::BodyChunks> {
+pub fn service<B: Send + 'static>(
+    endpoint: &str,
+    metrics: Metrics,
+    access: Option<Access>,
+) -> impl HttpService<B, Body = respond::BodyChunks> {
     let path: Arc<str> = endpoint.into();
     let metrics = Arc::new(metrics);
     tower::service_fn(move |request: Request<B>| {
-        let (path, metrics) = (Arc::clone(&path), Arc::clone(&metrics));
+        let (path, metrics, access) = (Arc::clone(&path), Arc::clone(&metrics), access.clone());
         async move {
             let (parts, _) = request.into_parts();
+            let grant = access.as_ref().map_or(Ok(None), |access| {
+                access_control::authorize(access, &parts.headers, &parts.extensions, Scope::Metrics, "")
+            });
+            let mut grant = match grant {
+                Ok(grant) => grant,
+                Err(refusal) => return Ok(access_control::refuse(&refusal, false)),
+            };
             let answered = panic_boundary::contain(&path, answer(&parts.method, &parts.uri, &path, &metrics)).await;
             let failed =
                 |panicked: RequestPanicked| respond::error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string());
-            Ok::<_, Infallible>(answered.unwrap_or_else(failed))
+            let mut response = answered.unwrap_or_else(failed);
+            access_control::hold_permit(&mut response, grant.as_mut());
+            Ok::<_, Infallible>(response)
         }
     })
 }

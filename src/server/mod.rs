@@ -1,5 +1,6 @@
 //! Listeners: bind, serve, drain. The transports below only translate between their protocol and [`crate::inference`].
 
+mod access_control;
 mod cloud_events;
 mod connection;
 mod deadline;
@@ -11,12 +12,12 @@ pub mod metrics;
 mod model_headers;
 mod panic_boundary;
 mod payload;
+mod port;
 mod priority;
 mod received;
 mod repository_access;
 mod respond;
 pub mod rest;
-pub mod scope;
 mod status;
 
 use std::convert::Infallible;
@@ -39,15 +40,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 use tracing::debug;
 
+use crate::access::InFlightPermit;
+use crate::tls::ClientNames;
 use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
 pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
+pub use model_headers::{ForwardedHeaders, UnknownForwardedHeader};
+pub use port::{BindError, Port, PortStream};
 pub use repository_access::RepositoryAccess;
 
 /// How long to wait before accepting again if the process is out of file descriptors.
@@ -96,26 +100,6 @@ where
     R: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
 {
     type Body = R;
-}
-
-/// A listener could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("the {purpose} server cannot listen on {host}:{port}: {error}")]
-pub struct BindError {
-    pub purpose: &'static str,
-    pub host: String,
-    pub port: u16,
-    pub error: io::Error,
-}
-
-/// Opens a listener. Port 0 selects a free port, which the listener reports.
-///
-/// # Errors
-///
-/// Fails if the address is in use, not local or invalid.
-pub async fn bind(purpose: &'static str, host: &str, port: u16) -> Result<TcpListener, BindError> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    TcpListener::bind((bare, port)).await.map_err(|error| BindError { purpose, host: host.to_owned(), port, error })
 }
 
 /// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
@@ -201,17 +185,23 @@ async fn run<I, S>(
             ready.as_mut().poll(context).map(Some)
         }
     });
-    let stream = match handshake.await {
-        Some(Ok(stream)) => CountedStream::new(stream, Arc::clone(state)),
+    let (stream, client) = match handshake.await {
+        Some(Ok(Handshake { stream, client })) => (CountedStream::new(stream, Arc::clone(state)), client),
         Some(Err(error)) => return log_disconnect(peer, &error),
         None => return,
     };
     let of_requests = Arc::clone(state);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(client) = &client {
+            request.extensions_mut().insert(Arc::clone(client));
+        }
         let active = of_requests.begin(request.version() == http::Version::HTTP_2);
         let response = app.call(request.map(|body| PacedBody::new(body, body_timeout)));
         // Not an `async` block, whose future would hold that of the response twice and be copied with each move.
-        response.map_ok(|response| response.map(|body| TrackedBody::new(body, active)))
+        response.map_ok(|mut response| {
+            let permit = response.extensions_mut().remove::<Arc<InFlightPermit>>();
+            response.map(|body| TrackedBody::new(body, active, permit))
+        })
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut closing = false;
@@ -277,18 +267,14 @@ pub trait Accept: Send + Sync + 'static {
 pub struct Accepted<I> {
     pub peer: SocketAddr,
     /// Completes the handshake, after which the connection can carry requests.
-    pub ready: BoxFuture<'static, io::Result<I>>,
+    pub ready: BoxFuture<'static, io::Result<Handshake<I>>>,
 }
 
-impl Accept for TcpListener {
-    type Io = TcpStream;
-
-    async fn accept(&self) -> io::Result<Accepted<TcpStream>> {
-        let (stream, peer) = Self::accept(self).await?;
-        // Responses are written at once, so waiting to fill packets only delays them. A failure has no other effect.
-        let _ = stream.set_nodelay(true);
-        Ok(Accepted { peer, ready: Box::pin(std::future::ready(Ok(stream))) })
-    }
+/// A connection that can carry requests.
+pub struct Handshake<I> {
+    pub stream: I,
+    /// The names of the client's certificate, if it has presented one.
+    pub client: Option<Arc<ClientNames>>,
 }
 
 /// Accepts the next connection, and retries if the system returns an error.

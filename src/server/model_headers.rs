@@ -11,6 +11,47 @@ use http::{HeaderMap, HeaderName};
 const NEVER: [HeaderName; 9] =
     [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
+/// The credentials of clients that models see, besides all other headers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForwardedHeaders {
+    authorization: bool,
+    cookie: bool,
+}
+
+/// A header that models see anyway.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`forward_headers`: expected `authorization` or `cookie`, found `{0}`: models see all other headers anyway")]
+pub struct UnknownForwardedHeader(String);
+
+impl ForwardedHeaders {
+    /// Takes the headers that are forwarded to models.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them is not a header with credentials.
+    pub fn new(names: &[String]) -> Result<Self, UnknownForwardedHeader> {
+        let mut forwarded = Self::default();
+        for name in names {
+            match name.to_ascii_lowercase().as_str() {
+                "authorization" => forwarded.authorization = true,
+                "cookie" => forwarded.cookie = true,
+                _ => return Err(UnknownForwardedHeader(name.clone())),
+            }
+        }
+        Ok(forwarded)
+    }
+
+    /// Removes the credentials that models do not see.
+    pub(super) fn hide_others(self, headers: &mut HeaderMap) {
+        if !self.authorization {
+            headers.remove(AUTHORIZATION);
+        }
+        if !self.cookie {
+            headers.remove(COOKIE);
+        }
+    }
+}
+
 /// Removes the headers that a response to an inference request cannot have: besides those of [`filter_custom`], all that
 /// describe the body, which the server encodes, and cookies.
 pub(super) fn filter(headers: &mut HeaderMap) {
@@ -77,6 +118,26 @@ mod tests {
         let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
         names.sort_unstable();
         names
+    }
+
+    #[test]
+    fn forwarded_headers_are_credentials_only() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let kept = |forwarded: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for name in ["authorization", "cookie", "x-own"] {
+                headers.append(name, HeaderValue::from_static("a"));
+                headers.append(name, HeaderValue::from_static("b"));
+            }
+            ForwardedHeaders::new(&names(forwarded)).unwrap().hide_others(&mut headers);
+            headers.keys().map(|name| name.as_str().to_owned()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let set = |list: &[&str]| names(list).into_iter().collect();
+        assert_eq!(kept(&[]), set(&["x-own"]));
+        assert_eq!(kept(&["Authorization"]), set(&["authorization", "x-own"]));
+        assert_eq!(kept(&["cookie", "authorization"]), set(&["authorization", "cookie", "x-own"]));
+        let error = ForwardedHeaders::new(&names(&["x-own"])).unwrap_err().to_string();
+        assert!(error.contains("found `x-own`"), "{error}");
     }
 
     #[test]

@@ -138,6 +138,19 @@ pub struct Settings {
     #[serde(deserialize_with = "convert::optional_seconds")]
     pub cache_ttl: Option<Duration>,
     pub gzip_enabled: bool,
+    /// Scopes by the names of client certificates.
+    pub tls_client_scopes: Map<String, Value>,
+    pub api_keys_file: Option<PathBuf>,
+    /// The default of keys without a limit of their own.
+    pub key_rate_limit: Option<Map<String, Value>>,
+    /// Headers with credentials that models see.
+    pub forward_headers: Vec<String>,
+    pub tls_certificate: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub tls_client_ca: Option<PathBuf>,
+    pub tls_min_version: TlsVersion,
+    /// Whether the metrics server uses TLS, too.
+    pub tls_metrics: bool,
     pub non_finite_json: NonFinite,
 }
 
@@ -149,6 +162,15 @@ pub enum LogLevel {
     Info,
     Warning,
     Error,
+}
+
+/// The oldest version of TLS that clients may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum TlsVersion {
+    #[serde(rename = "1.2")]
+    V1_2,
+    #[serde(rename = "1.3")]
+    V1_3,
 }
 
 /// Where a consumer group without committed offsets begins to read.

@@ -285,6 +285,69 @@ pub static SERVER: SettingGroup = SettingGroup {
             "Seconds for requests in flight to finish at shutdown",
         )
         .new_here(),
+        SettingField::new(
+            "tls_certificate",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "PEM file with the server's certificate and its intermediate ones; null means no TLS",
+        )
+        .new_here(),
+        SettingField::new(
+            "tls_key",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "PEM file with the private key of `tls_certificate`",
+        )
+        .new_here(),
+        SettingField::new(
+            "tls_client_ca",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "PEM file with the authorities of client certificates, which all clients must then have",
+        )
+        .new_here(),
+        SettingField::new(
+            "tls_min_version",
+            FieldKind::Choice(&["1.2", "1.3"]),
+            FieldDefault::Text("1.2"),
+            "Oldest version of TLS that clients may use",
+        )
+        .new_here(),
+        SettingField::new(
+            "tls_metrics",
+            FieldKind::Bool,
+            FieldDefault::Bool(false),
+            "Use TLS for the metrics server, too",
+        )
+        .new_here(),
+        SettingField::new(
+            "tls_client_scopes",
+            FieldKind::Object,
+            FieldDefault::EmptyObject,
+            "Lists of scopes by the common or DNS names of client certificates",
+        )
+        .new_here(),
+        SettingField::new(
+            "api_keys_file",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "JSON file with the hashes and scopes of API keys, which requests must then have",
+        )
+        .new_here(),
+        SettingField::new(
+            "key_rate_limit",
+            FieldKind::Object,
+            FieldDefault::Null,
+            "Default of keys without `rate_limit`, such as `{\"requests_per_second\": 10, \"burst\": 20}`",
+        )
+        .new_here(),
+        SettingField::new(
+            "forward_headers",
+            FieldKind::TextList,
+            FieldDefault::TextList(&[]),
+            "Headers with credentials that models see: `authorization`, `cookie`",
+        )
+        .in_original("models see all headers"),
         SettingField::new("grpc_port", PORT, FieldDefault::Int(8081), "Port of the gRPC server"),
         SettingField::new(
             "grpc_max_message_length",

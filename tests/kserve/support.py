@@ -85,6 +85,8 @@ def serving(kind, target, names, *arguments, python=sys.executable, **variables)
         variables["MLSERVER_GRPC_PORT"] = str(grpc)
         variables["MLSERVER_METRICS_PORT"] = "0"
         variables["MLSERVER_PYTHON_EXECUTABLE"] = python
+        # KServe's server shows it to all models.
+        variables["MLSERVER_FORWARD_HEADERS"] = '["authorization"]'
     else:
         command = [python, str(target), "--http_port", str(http), "--grpc_port", str(grpc), *arguments]
     folder = target if target.is_dir() else target.parent

@@ -100,9 +100,12 @@ fn transformer_forwards_headers_and_passes_on_statuses() {
         ("lost", "Passes", Some("missing")),
         ("predictor", "Predictor", None),
     ];
-    let Some(starting) = starting(&models, &json!({})) else { return };
-    let server = starting.start();
+    let Some(hiding) = starting(&models, &json!({})) else { return };
+    let Some(starting) = starting(&models, &json!({"forward_headers": ["authorization"]})) else { return };
     let headers = [("authorization", "Bearer a"), ("x-request-id", "r7"), ("x-other", "b")];
+    let hidden = hiding.start().post_with("/v1/models/passes:predict", &headers, r#"{"instances": [1]}"#).ok();
+    assert_eq!(hidden["headers"], json!({"x-request-id": "r7"}), "models do not see credentials by default");
+    let server = starting.start();
     let answer = server.post_with("/v1/models/passes:predict", &headers, r#"{"instances": [1]}"#).ok();
     assert_eq!(answer["predictions"], json!([1]));
     assert_eq!(answer["headers"], json!({"authorization": "Bearer a", "x-request-id": "r7"}));

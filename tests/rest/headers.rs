@@ -1,5 +1,8 @@
 //! Headers that models set: those of the connection, the body and the client do not become headers of responses.
 
+use std::sync::{Arc, Mutex};
+
+use http::HeaderMap;
 use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
@@ -65,6 +68,45 @@ async fn headers_of_the_request_do_not_break_the_response() {
     for name in ["authorization", "cookie", "te", "host", "grpc-accept-encoding"] {
         assert!(!answer.headers.contains_key(name), "{name}: {answer:?}");
     }
+}
+
+/// Records the headers of the last request.
+#[derive(Debug, Clone, Default)]
+struct Recorder(Arc<Mutex<HeaderMap>>);
+
+impl Predictor for Recorder {
+    fn description(&self) -> &Description {
+        &crate::support::TEST_RUNTIME
+    }
+
+    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        *self.0.lock().unwrap() = request.headers;
+        Box::pin(std::future::ready(Ok(InferenceResponse::default())))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_do_not_see_credentials_by_default() {
+    let recorder = Recorder::default();
+    let server = EmbeddedServer::serve(recorder.clone()).await;
+    let address = server.http;
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(address);
+        connection.write(request(BODY));
+        connection.answer()
+    });
+    answer.await.unwrap().ok();
+    let seen = || {
+        let headers = std::mem::take(&mut *recorder.0.lock().unwrap());
+        assert_eq!(headers["x-own"], "1");
+        headers.contains_key("authorization") || headers.contains_key("cookie")
+    };
+    assert!(!seen());
+    let connection = Http2::connect(server.grpc).await;
+    let message = framed(0, &infer_request("m", "INT32", &[2], ints(&[1, 2])).encode_to_vec());
+    let headers = [("authorization", "Bearer secret"), ("x-own", "1"), ("cookie", "a=b")];
+    connection.call("/inference.GRPCInferenceService/ModelInfer", &headers, &message).await;
+    assert!(!seen());
 }
 
 #[test]

@@ -10,7 +10,9 @@ use mlserver::inference::{BatchingLoader, Inference};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime};
-use mlserver::server::{self, ConnectionLimits, ConnectionMetrics, ConnectionTable, RepositoryAccess, grpc, rest};
+use mlserver::server::{
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, ForwardedHeaders, Port, RepositoryAccess, grpc, rest,
+};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -69,10 +71,12 @@ impl EmbeddedServer {
             metadata: metadata.clone(),
             max_message_length: settings.grpc_max_message_length,
             repository: RepositoryAccess::Served,
+            access: None,
+            forward_headers: ForwardedHeaders::default(),
         };
         let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
-        let listener = server::bind("gRPC", "127.0.0.1", 0).await.unwrap();
-        let grpc = listener.local_addr().unwrap();
+        let listener = Port::bind("gRPC", "127.0.0.1", 0, None).await.unwrap();
+        let grpc = listener.address().unwrap();
         tokio::spawn(server::serve(listener, app, connections.clone(), CancellationToken::new()));
 
         let options = rest::RestOptions {
@@ -86,10 +90,12 @@ impl EmbeddedServer {
             non_finite: settings.non_finite_json,
             overload_as_429: false,
             events: mlserver::settings::CloudEventVariables::default(),
+            access: None,
+            forward_headers: ForwardedHeaders::default(),
         };
         let app = rest::service(inference.clone(), admin, compute, None, options);
-        let listener = server::bind("HTTP", "127.0.0.1", 0).await.unwrap();
-        let http = listener.local_addr().unwrap();
+        let listener = Port::bind("HTTP", "127.0.0.1", 0, None).await.unwrap();
+        let http = listener.address().unwrap();
         tokio::spawn(server::serve(listener, app, connections, CancellationToken::new()));
         Self { inference, http, grpc }
     }

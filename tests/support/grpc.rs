@@ -123,6 +123,20 @@ impl Http2 {
         answer
     }
 
+    /// Sends a call whose body is `bytes`, and returns the code if the response begins with one.
+    pub(crate) async fn head(&self, path: &str, headers: &[(&'static str, &str)], bytes: &[u8]) -> Option<i32> {
+        let mut request = Request::post(format!("http://test{path}")).header("content-type", "application/grpc");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut sender = self.0.clone().ready().await.unwrap();
+        let (response, mut stream) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+        // Fails if the server has rejected the call before the body arrives.
+        let _ = stream.send_data(Bytes::copy_from_slice(bytes), true);
+        let response = tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap();
+        response.headers().get("grpc-status").map(|code| code.to_str().unwrap().parse().unwrap())
+    }
+
     /// Sends a call whose body is `bytes`, with headers that override the usual ones, and reads the response.
     pub(crate) async fn call(&self, path: &str, headers: &[(&'static str, &str)], bytes: &[u8]) -> Http2Answer {
         let mut request = Request::post(format!("http://test{path}")).body(()).unwrap();

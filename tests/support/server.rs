@@ -56,7 +56,8 @@ pub(crate) struct ServerExit {
 /// Returns the address that the log gives for a listener (`HTTP`, `gRPC`, `Metrics`); `None` if the log does not
 /// contain all of it yet.
 pub(crate) fn announced_address(log: &str, listener: &str) -> Option<SocketAddr> {
-    let (_, address) = log.split_once(&format!("{listener} server running on http://"))?;
+    let (_, url) = log.split_once(&format!("{listener} server running on http"))?;
+    let (_, address) = url.split_once("://")?;
     let end = address.find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
     address[..end].parse().ok()
 }

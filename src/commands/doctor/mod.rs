@@ -3,6 +3,7 @@
 mod findings;
 mod models;
 mod port_owner;
+mod security;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::image::DockerEngine;
 use crate::registry::chain;
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
-use crate::server::{bind, rest};
+use crate::server::{Port, rest};
 use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
@@ -71,6 +72,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     if let Err(error) = check_kafka(&settings) {
         findings.problem(format_args!("settings: {error}"));
     }
+    security::examine(&settings, &environment.working_directory(), findings);
     ports(&settings, findings).await;
     other_executable(environment, findings);
     let repository = target.repository(sources, false);
@@ -151,7 +153,7 @@ async fn ports(settings: &Settings, findings: &mut Findings) {
     }
     let mut bound = Vec::new();
     for (what, name, port) in ports {
-        match bind(what, &settings.host, port).await {
+        match Port::bind(what, &settings.host, port, None).await {
             Ok(listener) => {
                 bound.push((port, name, listener));
                 findings.ok(if port == 0 {

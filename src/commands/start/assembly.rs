@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
-use tokio::net::TcpListener;
 
 use super::descriptors;
 use super::port_file::ListenerAddresses;
+use crate::access::{Access, AccessFiles, AccessMetrics};
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
@@ -24,8 +24,8 @@ use crate::runtimes::python::{self, Python};
 use crate::server::grpc::{self, GrpcMetrics};
 use crate::server::rest::{self, RestMetrics};
 use crate::server::{
-    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, Listener, RepositoryAccess,
-    RunningListeners, bind,
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, ForwardedHeaders, Listener, Port,
+    RepositoryAccess, RunningListeners,
 };
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{CloudEventVariables, Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
@@ -36,6 +36,7 @@ use crate::telemetry::memory::{self, MemoryMetrics};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::workers::WorkerMetrics;
+use crate::tls::{ServerTls, TlsFiles};
 use crate::types::{ByteBudget, ServerMetadata};
 
 /// The binary tensor data extension, as metadata names it.
@@ -71,6 +72,8 @@ pub(super) async fn start(
     for model in models {
         registry.announce(model);
     }
+    let tls = server_tls(settings, repository.working_directory())?;
+    let access = access(settings, repository.working_directory(), &mut metrics)?;
     let admin = Admin::new(registry.clone(), repository);
     let budget = ByteBudget::new(settings.byte_budget());
     memory::register_byte_budget(&mut metrics, budget.clone());
@@ -90,7 +93,10 @@ pub(super) async fn start(
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
     let connections = connection_tables(settings, &mut metrics);
-    let parts = ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events };
+    let parts =
+        ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events, tls, access };
+    let access_of_metrics = parts.access.clone();
+    let tls_of_metrics = parts.tls.clone().filter(|_| settings.tls_metrics);
     let reserved = parts.connections.reserved.clone();
     let rest_metrics = settings.metrics_endpoint.is_some();
     let rest_metrics = rest_metrics.then(|| RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix));
@@ -101,7 +107,7 @@ pub(super) async fn start(
     let kafka_listener = super::kafka::listener(settings, &parts, joined, &mut metrics)?;
     let admin_listener = admin_listener(settings, parts, rest_metrics).await?;
     // Created last, because the others register their metrics.
-    listeners.extend(metrics_listener(settings, metrics, &python, reserved).await?);
+    listeners.extend(metrics_listener(settings, metrics, &python, reserved, tls_of_metrics, access_of_metrics).await?);
     listeners.extend(admin_listener);
     let (addresses, mut listeners): (_, Vec<_>) =
         listeners.into_iter().map(|bound| ((bound.name, bound.address), bound.listener)).unzip();
@@ -150,6 +156,8 @@ pub(super) struct ServerParts {
     pub(super) compute: ComputePool,
     connections: ConnectionTables,
     events: CloudEventVariables,
+    tls: Option<ServerTls>,
+    access: Option<Access>,
 }
 
 /// The connections of listeners, by the limit that they share.
@@ -174,6 +182,17 @@ fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> Conn
     }
 }
 
+/// Reads the files of TLS, if the settings name some.
+fn server_tls(settings: &Settings, folder: &Path) -> Result<Option<ServerTls>, CommandError> {
+    Ok(TlsFiles::new(settings, folder)?.map(ServerTls::start).transpose()?)
+}
+
+/// Sets up access control, if the settings ask for it.
+fn access(settings: &Settings, folder: &Path, metrics: &mut MetricsRegistry) -> Result<Option<Access>, CommandError> {
+    let Some(files) = AccessFiles::new(settings, folder)? else { return Ok(None) };
+    Ok(Some(files.start(AccessMetrics::register(metrics))?))
+}
+
 /// A listener with its address.
 struct BoundListener {
     /// The name in the port file.
@@ -187,12 +206,12 @@ async fn rest_listener(
     parts: ServerParts,
     metrics: Option<RestMetrics>,
 ) -> Result<BoundListener, CommandError> {
-    let options = rest_options(settings, repository_access(settings), parts.events)?;
+    let options = rest_options(settings, repository_access(settings), parts.events, parts.access)?;
     let connections = parts.connections.requests;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port).await?;
+    let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port, parts.tls).await?;
     let address = local_address(&socket)?;
-    let announcements = vec![format!("HTTP server running on http://{address}")];
+    let announcements = vec![format!("HTTP server running on {}://{address}", socket.scheme())];
     let listener = Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
     });
@@ -206,12 +225,12 @@ async fn admin_listener(
     metrics: Option<RestMetrics>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
-    let options = rest_options(settings, RepositoryAccess::Only, parts.events)?;
+    let options = rest_options(settings, RepositoryAccess::Only, parts.events, parts.access)?;
     let connections = parts.connections.reserved;
     let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind_port("admin", "admin_port", &settings.host, port).await?;
+    let socket = bind_port("admin", "admin_port", &settings.host, port, parts.tls).await?;
     let address = local_address(&socket)?;
-    let announcements = vec![format!("Admin server running on http://{address}")];
+    let announcements = vec![format!("Admin server running on {}://{address}", socket.scheme())];
     let listener = Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
     });
@@ -231,6 +250,7 @@ fn rest_options(
     settings: &Settings,
     repository: RepositoryAccess,
     events: CloudEventVariables,
+    access: Option<Access>,
 ) -> Result<rest::RestOptions, CommandError> {
     Ok(rest::RestOptions {
         metadata: metadata(settings),
@@ -243,6 +263,8 @@ fn rest_options(
         non_finite: settings.non_finite_json,
         overload_as_429: settings.overload_as_429,
         events,
+        access,
+        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
     })
 }
 
@@ -256,12 +278,14 @@ async fn grpc_listener(
         metadata: metadata(settings),
         max_message_length: settings.grpc_max_message_length,
         repository: repository_access(settings),
+        access: parts.access,
+        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
     };
     let connections = parts.connections.requests;
     let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind_port("gRPC", "grpc_port", &settings.host, settings.grpc_port).await?;
+    let socket = bind_port("gRPC", "grpc_port", &settings.host, settings.grpc_port, parts.tls).await?;
     let address = local_address(&socket)?;
-    let announcements = vec![format!("gRPC server running on http://{address}")];
+    let announcements = vec![format!("gRPC server running on {}://{address}", socket.scheme())];
     let listener = Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
     });
@@ -274,17 +298,20 @@ async fn metrics_listener(
     registry: MetricsRegistry,
     python: &Python,
     connections: ConnectionTable,
+    tls: Option<ServerTls>,
+    access: Option<Access>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
-    let socket = bind_port("metrics", "metrics_port", &settings.host, settings.metrics_port).await?;
+    let socket = bind_port("metrics", "metrics_port", &settings.host, settings.metrics_port, tls).await?;
     let address = local_address(&socket)?;
+    let scheme = socket.scheme();
     let announcements = vec![
-        format!("Metrics server running on http://{address}"),
-        format!("Prometheus scraping endpoint can be accessed on http://{address}{endpoint}"),
+        format!("Metrics server running on {scheme}://{address}"),
+        format!("Prometheus scraping endpoint can be accessed on {scheme}://{address}{endpoint}"),
     ];
     let models = python.expositions().clone();
     let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
-    let app = server::metrics::service(endpoint, metrics);
+    let app = server::metrics::service(endpoint, metrics, access);
     let listener = Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
     });
@@ -353,8 +380,9 @@ async fn bind_port(
     setting: &'static str,
     host: &str,
     port: u16,
-) -> Result<TcpListener, CommandError> {
-    bind(purpose, host, port).await.map_err(|failure| {
+    tls: Option<ServerTls>,
+) -> Result<Port, CommandError> {
+    Port::bind(purpose, host, port, tls).await.map_err(|failure| {
         let advice = match failure.error.kind() {
             io::ErrorKind::AddrInUse => format!("stop the process that uses it, or change `{setting}`"),
             io::ErrorKind::PermissionDenied => format!("change `{setting}`: ports below 1024 need privileges"),
@@ -364,6 +392,6 @@ async fn bind_port(
     })
 }
 
-fn local_address(listener: &TcpListener) -> Result<SocketAddr, CommandError> {
-    Ok(listener.local_addr().context("cannot read the address of a listener")?)
+fn local_address(port: &Port) -> Result<SocketAddr, CommandError> {
+    Ok(port.address().context("cannot read the address of a listener")?)
 }

@@ -9,7 +9,7 @@ use super::assembly::ServerParts;
 use crate::server::Listener;
 #[cfg(feature = "kafka")]
 use crate::server::{
-    DrainStage,
+    DrainStage, ForwardedHeaders,
     kafka::{DEAD_LETTERS, KafkaMetrics, KafkaOptions, KafkaServer},
 };
 use crate::settings::Settings;
@@ -61,6 +61,7 @@ pub(super) fn listener(
         max_attempts: settings.kafka_max_attempts,
         max_requests: settings.max_in_flight,
         server_name: settings.server_name.clone(),
+        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
         non_finite: settings.non_finite_json,
     };
     let metrics = KafkaMetrics::register(metrics);

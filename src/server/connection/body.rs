@@ -1,12 +1,14 @@
 //! The bodies of responses.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::ActiveRequest;
+use crate::access::InFlightPermit;
 
 /// Over HTTP/2, a response is handed to the connection in parts of at most this many bytes, each of which must be sent within
 /// the write timeout.
@@ -19,6 +21,8 @@ pub(in crate::server) struct TrackedBody<B> {
     /// The rest of a frame of which a part has been handed over.
     rest: Bytes,
     request: ActiveRequest,
+    /// The request counts against the limit of its principal as long as there is a body.
+    _permit: Option<Arc<InFlightPermit>>,
 }
 
 /// Bytes of a response over HTTP/2, which are dropped once they have been sent.
@@ -34,8 +38,8 @@ impl AsRef<[u8]> for UnsentBytes {
 }
 
 impl<B> TrackedBody<B> {
-    pub(in crate::server) const fn new(body: B, request: ActiveRequest) -> Self {
-        Self { body, rest: Bytes::new(), request }
+    pub(in crate::server) const fn new(body: B, request: ActiveRequest, permit: Option<Arc<InFlightPermit>>) -> Self {
+        Self { body, rest: Bytes::new(), request, _permit: permit }
     }
 
     /// Returns the next part of a frame.

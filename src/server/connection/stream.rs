@@ -84,7 +84,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for CountedStream<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // TLS accepts bytes before the system does, and sends them when it is flushed.
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.connection.blocked.store(flushed.is_pending(), Ordering::Relaxed);
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

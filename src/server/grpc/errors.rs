@@ -1,15 +1,18 @@
 //! The one table from kinds of errors to gRPC codes.
 
+use http::header::RETRY_AFTER;
 use prost::DecodeError;
 use tonic::Code;
 
+use super::body::GrpcBody;
 use super::status::Status;
+use crate::access::{Refusal, RefusalKind};
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
-use crate::server::{BodyFailure, SlowBody};
+use crate::server::{BodyFailure, SlowBody, access_control};
 use crate::types::protobuf::ReadError;
 use crate::types::{OverBudget, TensorError};
 
@@ -34,6 +37,16 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
 }
 
 impl Status {
+    /// Returns the response to a call that access control refuses.
+    pub(super) fn refused(refusal: Refusal) -> http::Response<GrpcBody> {
+        let kind = refusal.kind();
+        let mut response = Self::from(refusal).response();
+        if let RefusalKind::Limited { retry_after } = kind {
+            response.headers_mut().insert(RETRY_AFTER, access_control::retry_after(retry_after));
+        }
+        response
+    }
+
     /// Returns the status of a call whose request could not be received.
     pub(super) fn of_body(error: &BodyFailure) -> Self {
         let code = if error.is::<SlowBody>() { Code::DeadlineExceeded } else { Code::Cancelled };
@@ -44,6 +57,17 @@ impl Status {
 impl From<InferenceError> for Status {
     fn from(error: InferenceError) -> Self {
         Self::new(kind_code(error.kind()), error.to_string())
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal.kind() {
+            RefusalKind::Unauthenticated { .. } => Code::Unauthenticated,
+            RefusalKind::Forbidden { .. } => Code::PermissionDenied,
+            RefusalKind::Limited { .. } => Code::ResourceExhausted,
+        };
+        Self::new(code, refusal.to_string())
     }
 }
 

@@ -33,10 +33,11 @@ pub(super) async fn infer(
     message: Bytes,
     mut admission: Admission,
 ) -> Result<Reply, Status> {
-    let Call { headers, until, trace } = call;
+    let Call { headers, until, trace, grant } = call;
     let ProtobufRequest { model_name, model_version, mut request, raw } =
         read(app, message, &mut admission.reservation, priority::of_headers(headers)).await?;
     let request_bytes = admission.reservation.bytes();
+    app.check_model(grant, &model_name)?;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     check_tensors(app, &request, &target.model)?;
     priority::assign(&mut request, headers)?;

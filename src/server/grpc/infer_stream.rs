@@ -17,6 +17,7 @@ use super::message::Messages;
 use super::status::Status;
 use super::stream::MessageSource;
 use super::{App, RequestBody, deadline, infer};
+use crate::access::Grant;
 use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::priority;
@@ -31,6 +32,7 @@ pub(super) struct StreamInfer<B> {
     /// When the client stops waiting. `None` if it sets no deadline.
     until: Option<Instant>,
     trace: Option<TraceContext>,
+    grant: Option<Grant>,
     open: Option<OpenStream>,
     /// The headers of the last response.
     trailers: HeaderMap,
@@ -51,15 +53,16 @@ impl<B: RequestBody + 'static> StreamInfer<B> {
         headers: HeaderMap,
         until: Option<Instant>,
         trace: Option<TraceContext>,
+        grant: Option<Grant>,
     ) -> Self {
-        Self { app, unread: Some((messages, headers)), until, trace, open: None, trailers: HeaderMap::new() }
+        Self { app, unread: Some((messages, headers)), until, trace, grant, open: None, trailers: HeaderMap::new() }
     }
 }
 
 impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
-            match open_in_time(&self.app, messages, headers, self.until, self.trace).await {
+            match open_in_time(&self.app, messages, headers, self.until, self.trace, self.grant.as_ref()).await {
                 Ok(open) => self.open = Some(open),
                 Err(status) => return Some(Err(status)),
             }
@@ -104,9 +107,10 @@ async fn open_in_time<B: RequestBody + 'static>(
     headers: HeaderMap,
     until: Option<Instant>,
     trace: Option<TraceContext>,
+    grant: Option<&Grant>,
 ) -> Result<OpenStream, Status> {
     let limit = app.inference.stream_idle_timeout();
-    let opening = tokio::time::timeout(limit, open(app, messages, headers, until, trace));
+    let opening = tokio::time::timeout(limit, open(app, messages, headers, until, trace, grant));
     let opened = match until {
         None => opening.await,
         Some(until) => timeout_at(until, opening).await.map_err(|_| deadline::exceeded())?,
@@ -121,12 +125,14 @@ async fn open<B: RequestBody + 'static>(
     headers: HeaderMap,
     until: Option<Instant>,
     trace: Option<TraceContext>,
+    grant: Option<&Grant>,
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
     let ProtobufRequest { model_name, model_version, mut request, raw } =
         infer::read(app, message, &mut held, priority::of_headers(&headers)).await?;
     request.reservation = held;
+    app.check_model(grant, &model_name)?;
     let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
     infer::check_tensors(app, &request, &target.model)?;
     priority::assign(&mut request, &headers)?;

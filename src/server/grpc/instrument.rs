@@ -14,6 +14,7 @@ use tracing::debug;
 use super::App;
 use super::method::{METHODS, Method};
 use super::status::code_name;
+use crate::access::{Grant, Principal};
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 use crate::telemetry::traces::Span;
 use crate::types::TraceContext;
@@ -105,18 +106,24 @@ pub(super) struct Observation {
     metrics: Option<GrpcMetrics>,
     ended: bool,
     span: Option<Span>,
+    /// The caller, if there is access control.
+    principal: Option<Arc<Principal>>,
 }
 
 impl Observation {
     /// Starts observing a call.
-    pub(super) fn start(app: &App, method: Method, headers: &HeaderMap) -> Self {
+    pub(super) fn start(app: &App, method: Method, headers: &HeaderMap, grant: Option<&Grant>) -> Self {
         let metrics = app.metrics.clone();
         if let Some(metrics) = &metrics {
             metrics.common(method).started.inc();
         }
         let name = || format!("{}/{}", method.spec.service, method.spec.name);
-        let span = if method.spec.is_probe { None } else { app.inference.traces().request(name, headers) };
-        Self { method, started: Instant::now(), metrics, ended: false, span }
+        let mut span = if method.spec.is_probe { None } else { app.inference.traces().request(name, headers) };
+        let principal = grant.map(|grant| Arc::clone(grant.principal()));
+        if let (Some(span), Some(principal)) = (&mut span, &principal) {
+            span.set_text("enduser.id", principal.name());
+        }
+        Self { method, started: Instant::now(), metrics, ended: false, span, principal }
     }
 
     /// Returns the name of the method.
@@ -166,8 +173,9 @@ impl Observation {
             }
         }
         let (spec, milliseconds) = (method.spec, elapsed.as_secs_f64() * 1e3);
+        let principal = self.principal.as_deref().map(Principal::name);
         let (service, name, scope) = (spec.service, spec.name, spec.scope.name());
-        debug!(target: "mlserver.grpc", service, method = name, scope, code = code_name(code), milliseconds, "Answered.");
+        debug!(target: "mlserver.grpc", service, method = name, scope, principal, code = code_name(code), milliseconds, "Answered.");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The metadata and the readiness of the server and its models.
 
-use super::App;
 use super::status::Status;
+use super::{App, Call};
 use crate::inference::InferenceError;
 use crate::registry::RegisteredModel;
 use crate::types::protobuf::messages::model_metadata_response::TensorMetadata;
@@ -16,7 +16,12 @@ pub(super) fn server(app: &App) -> ServerMetadataResponse {
     ServerMetadataResponse { name, version, extensions }
 }
 
-pub(super) fn model(app: &App, request: &ModelMetadataRequest) -> Result<ModelMetadataResponse, Status> {
+pub(super) fn model(
+    app: &App,
+    call: Call<'_>,
+    request: &ModelMetadataRequest,
+) -> Result<ModelMetadataResponse, Status> {
+    app.check_model(call.grant, &request.name)?;
     let model = find(app, &request.name, &request.version)?;
     let ModelMetadata { name, versions, platform, inputs, outputs, parameters } = &model.metadata;
     Ok(ModelMetadataResponse {
@@ -29,7 +34,12 @@ pub(super) fn model(app: &App, request: &ModelMetadataRequest) -> Result<ModelMe
     })
 }
 
-pub(super) fn model_ready(app: &App, request: &ModelReadyRequest) -> Result<ModelReadyResponse, Status> {
+pub(super) fn model_ready(
+    app: &App,
+    call: Call<'_>,
+    request: &ModelReadyRequest,
+) -> Result<ModelReadyResponse, Status> {
+    app.check_model(call.grant, &request.name)?;
     let model = find(app, &request.name, &request.version)?;
     Ok(ModelReadyResponse { ready: app.inference.is_model_ready(&model) })
 }

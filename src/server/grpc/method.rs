@@ -1,6 +1,6 @@
 //! The methods of the gRPC server: one table.
 
-use crate::server::scope::Scope;
+use crate::access::Scope;
 
 /// The services whose health is that of the server.
 pub(super) const INFERENCE: &str = "inference.GRPCInferenceService";

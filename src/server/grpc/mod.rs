@@ -37,7 +37,11 @@ pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyPace, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, panic_boundary, respond};
+use super::{
+    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control,
+    panic_boundary, respond,
+};
+use crate::access::{Access, Grant, Scope};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
@@ -63,6 +67,9 @@ pub struct GrpcOptions {
     /// The longest message in either direction, in bytes, before and after decompression; `usize::MAX` means no limit.
     pub max_message_length: usize,
     pub repository: RepositoryAccess,
+    /// `None` if everybody may do everything.
+    pub access: Option<Access>,
+    pub forward_headers: ForwardedHeaders,
 }
 
 /// The state that calls share.
@@ -76,6 +83,7 @@ struct App {
     limit: MessageLimit,
     cloud_events: CloudEvents,
     repository: RepositoryAccess,
+    access: Option<Access>,
     reflection: Reflection,
     /// Started by the first watcher.
     health: OnceLock<HealthMonitor>,
@@ -89,6 +97,13 @@ struct Call<'a> {
     until: Option<Instant>,
     /// The span of the call, if it is traced.
     trace: Option<TraceContext>,
+    /// The right of the call, if there is access control.
+    grant: Option<&'a Grant>,
+}
+
+/// Returns the path and the scope of every method.
+pub fn methods() -> impl Iterator<Item = (String, Scope)> {
+    method::TABLE.iter().map(|spec| (format!("/{}/{}", spec.service, spec.name), spec.scope))
 }
 
 /// Creates the gRPC service.
@@ -104,13 +119,14 @@ pub fn service<B: PacedRequestBody + 'static>(
         admin,
         compute,
         metrics,
-        cloud_events: CloudEvents::new(&options.metadata.name),
+        cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
         metadata: options.metadata,
         limit: MessageLimit {
             bytes: options.max_message_length,
             reason: "that the setting `grpc_max_message_length` allows",
         },
         repository: options.repository,
+        access: options.access,
         reflection: Reflection::new(),
         health: OnceLock::new(),
     });
@@ -121,13 +137,38 @@ pub fn service<B: PacedRequestBody + 'static>(
 }
 
 impl App {
-    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, mut request: Request<B>) -> Response<GrpcBody> {
+    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let rejection = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
             return rejection.map(|chunks| GrpcBody::Buffered(BufferedBody { chunks, trailers: None }));
         }
         let method = Method::find(request.uri().path());
+        let mut grant = match &self.access {
+            None => None,
+            Some(access) => {
+                let scope = method.map_or(Scope::Read, |method| method.spec.scope);
+                match access_control::authorize(access, request.headers(), request.extensions(), scope, "") {
+                    Ok(grant) => grant,
+                    Err(refusal) => return Status::refused(refusal),
+                }
+            }
+        };
+        let permit = grant.as_mut().and_then(Grant::take_permit);
+        let mut response = self.perform(method, grant, request).await;
+        if let Some(permit) = permit {
+            response.extensions_mut().insert(Arc::new(permit));
+        }
+        response
+    }
+
+    /// Answers a call that may be made.
+    async fn perform<B: PacedRequestBody + 'static>(
+        self: Arc<Self>,
+        method: Option<Method>,
+        grant: Option<Grant>,
+        mut request: Request<B>,
+    ) -> Response<GrpcBody> {
         match method {
             Some(method) if method.spec.kind == CallKind::BidiStreaming => {
                 request.body_mut().set_pace(BodyPace::Unlimited);
@@ -143,7 +184,7 @@ impl App {
             let request = request.map(|body| reflection::body(body, self.inference.clone()));
             return reflection::answer(service, request).await.map(GrpcBody::Tonic);
         };
-        let observation = Observation::start(&self, method, request.headers());
+        let observation = Observation::start(&self, method, request.headers(), grant.as_ref());
         let trace = observation.trace();
         let (Parts { headers, .. }, body) = request.into_parts();
         let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
@@ -161,7 +202,7 @@ impl App {
             MethodAction::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                stream::open(StreamInfer::new(self, messages, headers, until, trace), None, observation)
+                stream::open(StreamInfer::new(self, messages, headers, until, trace, grant), None, observation)
             }
             MethodAction::HealthWatch => {
                 let service = match service_of(messages).await {
@@ -173,7 +214,8 @@ impl App {
             _ => {
                 // A deadline that the clock cannot express is never reached.
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                let work = self.reply(method, Call { headers: &headers, until, trace }, messages);
+                let work =
+                    self.reply(method, Call { headers: &headers, until, trace, grant: grant.as_ref() }, messages);
                 let work = panic_boundary::contain(method.spec.name, work);
                 let result = match until {
                     None => work.await,
@@ -189,6 +231,14 @@ impl App {
                     Err(status) => refuse(&status, observation),
                 }
             }
+        }
+    }
+
+    /// Checks the model of a call, which its message names.
+    fn check_model(&self, grant: Option<&Grant>, model: &str) -> Result<(), Status> {
+        match (&self.access, grant) {
+            (Some(access), Some(grant)) => Ok(access.check_model(grant, model)?),
+            _ => Ok(()),
         }
     }
 
@@ -208,12 +258,16 @@ impl App {
             MethodAction::ModelInfer => infer::infer(self, call, message, Admission::holding(held)).await,
             MethodAction::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
             MethodAction::ServerReady => Reply::new(&ServerReadyResponse { ready: self.inference.is_ready() }, limit),
-            MethodAction::ModelReady => Reply::new(&metadata::model_ready(self, &Message::decode(message)?)?, limit),
+            MethodAction::ModelReady => {
+                Reply::new(&metadata::model_ready(self, call, &Message::decode(message)?)?, limit)
+            }
             MethodAction::ServerMetadata => Reply::new(&metadata::server(self), limit),
-            MethodAction::ModelMetadata => Reply::new(&metadata::model(self, &Message::decode(message)?)?, limit),
-            MethodAction::Index => Reply::new(&repository::index(self, &Message::decode(message)?).await?, limit),
-            MethodAction::Load => Reply::new(&repository::load(self, &Message::decode(message)?).await?, limit),
-            MethodAction::Unload => Reply::new(&repository::unload(self, &Message::decode(message)?).await?, limit),
+            MethodAction::ModelMetadata => Reply::new(&metadata::model(self, call, &Message::decode(message)?)?, limit),
+            MethodAction::Index => Reply::new(&repository::index(self, call, &Message::decode(message)?).await?, limit),
+            MethodAction::Load => Reply::new(&repository::load(self, call, &Message::decode(message)?).await?, limit),
+            MethodAction::Unload => {
+                Reply::new(&repository::unload(self, call, &Message::decode(message)?).await?, limit)
+            }
             MethodAction::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
             MethodAction::ModelStreamInfer | MethodAction::HealthWatch => {
                 Err(Status::new(Code::Internal, format!("{} is a streaming method", method.spec.name)))

@@ -2,8 +2,8 @@
 //!
 //! The messages of the deprecated service have the same layout, so both services share these.
 
-use super::App;
 use super::status::Status;
+use super::{App, Call};
 use crate::admin::IndexEntry;
 use crate::types::protobuf::messages::repository_index_response::ModelIndex;
 use crate::types::protobuf::messages::{
@@ -11,9 +11,14 @@ use crate::types::protobuf::messages::{
     RepositoryModelUnloadRequest, RepositoryModelUnloadResponse,
 };
 
-pub(super) async fn index(app: &App, request: &RepositoryIndexRequest) -> Result<RepositoryIndexResponse, Status> {
+pub(super) async fn index(
+    app: &App,
+    call: Call<'_>,
+    request: &RepositoryIndexRequest,
+) -> Result<RepositoryIndexResponse, Status> {
     let entries = app.admin.index(request.ready).await?;
-    Ok(RepositoryIndexResponse { models: entries.into_iter().map(model_index).collect() })
+    let visible = entries.into_iter().filter(|entry| call.grant.is_none_or(|grant| grant.allows(&entry.name)));
+    Ok(RepositoryIndexResponse { models: visible.map(model_index).collect() })
 }
 
 fn model_index(entry: IndexEntry) -> ModelIndex {
@@ -23,16 +28,20 @@ fn model_index(entry: IndexEntry) -> ModelIndex {
 
 pub(super) async fn load(
     app: &App,
+    call: Call<'_>,
     request: &RepositoryModelLoadRequest,
 ) -> Result<RepositoryModelLoadResponse, Status> {
+    app.check_model(call.grant, &request.model_name)?;
     app.admin.load(&request.model_name).await?;
     Ok(RepositoryModelLoadResponse {})
 }
 
 pub(super) async fn unload(
     app: &App,
+    call: Call<'_>,
     request: &RepositoryModelUnloadRequest,
 ) -> Result<RepositoryModelUnloadResponse, Status> {
+    app.check_model(call.grant, &request.model_name)?;
     app.admin.unload(&request.model_name).await?;
     Ok(RepositoryModelUnloadResponse {})
 }

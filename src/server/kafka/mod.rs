@@ -40,6 +40,7 @@ use uuid::Uuid;
 pub use metrics::KafkaMetrics;
 
 use super::cloud_events::CloudEvents;
+use super::model_headers::ForwardedHeaders;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::kafka::{ConnectionError, KafkaConnection, pause};
@@ -117,6 +118,7 @@ pub struct KafkaOptions {
     pub max_requests: NonZeroUsize,
     /// The name in the headers of answers.
     pub server_name: String,
+    pub forward_headers: ForwardedHeaders,
     pub non_finite: NonFinite,
 }
 
@@ -185,7 +187,7 @@ impl KafkaServer {
             suspects: Arc::default(),
             inference,
             compute,
-            cloud_events: Arc::new(CloudEvents::new(&options.server_name)),
+            cloud_events: Arc::new(CloudEvents::new(&options.server_name).with_forwarded(options.forward_headers)),
             topic_output: options.topic_output.as_str().into(),
             options: Arc::new(options),
             metrics,

@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::App;
 use super::route::{ROUTES, Route};
-use crate::server::scope::Scope;
+use crate::access::{Grant, Principal, Scope};
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 use crate::telemetry::traces::Span;
 use crate::types::TraceContext;
@@ -138,23 +138,25 @@ pub(super) struct Observation {
     started: Instant,
     in_progress: Option<InProgress>,
     span: Option<Span>,
+    /// The sender, if there is access control.
+    principal: Option<Arc<Principal>>,
 }
 
 impl Observation {
     /// Starts observing a request. `None` for health checks.
-    pub(super) fn start(app: &App, route: &Route<'_>, parts: &Parts) -> Option<Self> {
+    pub(super) fn start(app: &App, route: &Route<'_>, parts: &Parts, grant: Option<&Grant>) -> Option<Self> {
         if !route.spec.observed {
             return None;
         }
-        Some(Self::of(app, Some(route), route.spec.template.into(), parts))
+        Some(Self::of(app, Some(route), route.spec.template.into(), parts, grant))
     }
 
     /// Starts observing a call of a model's own route.
-    pub(super) fn of_custom(app: &App, template: String, parts: &Parts) -> Self {
-        Self::of(app, None, template.into(), parts)
+    pub(super) fn of_custom(app: &App, template: String, parts: &Parts, grant: Option<&Grant>) -> Self {
+        Self::of(app, None, template.into(), parts, grant)
     }
 
-    fn of(app: &App, route: Option<&Route<'_>>, path: Cow<'static, str>, parts: &Parts) -> Self {
+    fn of(app: &App, route: Option<&Route<'_>>, path: Cow<'static, str>, parts: &Parts, grant: Option<&Grant>) -> Self {
         let series = RequestSeries {
             index: route.map(|route| route.index),
             path,
@@ -163,8 +165,12 @@ impl Observation {
         };
         let in_progress = app.metrics.as_ref().map(|metrics| metrics.start(&series));
         let name = || format!("{} {}", series.method, series.path);
-        let span = app.inference.traces().request(name, &parts.headers);
-        Self { series, started: Instant::now(), in_progress, span }
+        let mut span = app.inference.traces().request(name, &parts.headers);
+        let principal = grant.map(|grant| Arc::clone(grant.principal()));
+        if let (Some(span), Some(principal)) = (&mut span, &principal) {
+            span.set_text("enduser.id", principal.name());
+        }
+        Self { series, started: Instant::now(), in_progress, span, principal }
     }
 
     /// Returns the context that spans of the request's steps belong to.
@@ -186,8 +192,9 @@ impl Observation {
             metrics.record(&self.series, status, elapsed);
         }
         let RequestSeries { method, scope, .. } = self.series;
+        let principal = self.principal.as_deref().map(Principal::name);
         let (scope, status_code, milliseconds) = (scope.name(), status.as_u16(), elapsed.as_secs_f64() * 1e3);
-        debug!(target: "mlserver.rest", method, scope, uri = uri.path(), status_code, milliseconds, "Answered.");
+        debug!(target: "mlserver.rest", method, scope, principal, uri = uri.path(), status_code, milliseconds, "Answered.");
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderValue, Request, StatusCode, Version};
+use http::{HeaderValue, Method, Request, StatusCode, Version};
 use tower::util::option_layer;
 use tower::{ServiceBuilder, service_fn};
 
@@ -36,7 +36,11 @@ pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
-use super::{BodyPace, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, panic_boundary, respond};
+use super::{
+    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control,
+    panic_boundary, respond,
+};
+use crate::access::{Access, Grant, Scope};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
@@ -76,6 +80,9 @@ pub struct RestOptions {
     pub overload_as_429: bool,
     /// The attributes of answers to CloudEvents.
     pub events: CloudEventVariables,
+    /// `None` if everybody may do everything.
+    pub access: Option<Access>,
+    pub forward_headers: ForwardedHeaders,
 }
 
 /// The state that handlers share.
@@ -95,6 +102,19 @@ struct App {
     events: CloudEventVariables,
     repository: RepositoryAccess,
     callers: CallerCheck,
+    access: Option<Access>,
+    forwarded: ForwardedHeaders,
+}
+
+/// Returns the method, the path and the scope of every route.
+pub fn routes() -> impl Iterator<Item = (Method, &'static str, Scope)> {
+    route::TABLE.iter().map(|spec| {
+        let method = match spec.methods {
+            route::RouteMethods::Get => Method::GET,
+            route::RouteMethods::Post => Method::POST,
+        };
+        (method, spec.template, spec.scope)
+    })
 }
 
 /// The answer of a route.
@@ -117,7 +137,7 @@ pub fn service<B: PacedRequestBody + 'static>(
         admin,
         compute,
         metrics,
-        cloud_events: CloudEvents::new(&options.metadata.name),
+        cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
         metadata: options.metadata,
         max_body_bytes: options.max_body_bytes,
         root_path: normalize_root_path(&options.root_path),
@@ -127,6 +147,8 @@ pub fn service<B: PacedRequestBody + 'static>(
         events: options.events,
         repository: options.repository,
         callers: CallerCheck::new(&options.host, origins),
+        access: options.access,
+        forwarded: options.forward_headers,
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
@@ -138,7 +160,20 @@ pub fn service<B: PacedRequestBody + 'static>(
 impl App {
     async fn answer<B: PacedRequestBody>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody> {
         let (parts, mut body) = request.into_parts();
-        let mut response = self.respond(&parts, &mut body).await;
+        let path = without_prefix(parts.uri.path(), &self.root_path);
+        let route = Route::find(path, &parts.uri).filter(|route| !self.is_shadowed(route, &parts, path));
+        let mut grant = match &self.access {
+            None => None,
+            Some(access) => match authorize(access, &parts, path, route.as_ref()) {
+                Ok(grant) => grant,
+                Err(refusal) => {
+                    let closes = parts.version < Version::HTTP_2 && !body.is_end_stream();
+                    return access_control::refuse(&refusal, closes).map(ResponseBody::from);
+                }
+            },
+        };
+        let mut response = self.respond(&parts, path, route, grant.as_ref(), &mut body).await;
+        access_control::hold_permit(&mut response, grant.as_mut());
         body.set_pace(BodyPace::Within { limit: RELEASE_TIMEOUT });
         // A stream of HTTP/2 can end without closing its connection.
         if parts.version < Version::HTTP_2 && !body::release(body).await {
@@ -147,20 +182,24 @@ impl App {
         response
     }
 
-    async fn respond<B: RequestBody>(self: Arc<Self>, parts: &Parts, body: &mut B) -> http::Response<ResponseBody> {
-        let path = without_prefix(parts.uri.path(), &self.root_path);
+    async fn respond<B: RequestBody>(
+        self: Arc<Self>,
+        parts: &Parts,
+        path: &str,
+        found: Option<Route<'_>>,
+        grant: Option<&Grant>,
+        body: &mut B,
+    ) -> http::Response<ResponseBody> {
         let mut admission = self.inference.admission();
         let only_repository = self.repository == RepositoryAccess::Only;
-        let found = Route::find(path, &parts.uri);
-        let is_served = |route: &Route<'_>| {
-            (!only_repository || route.spec.action.is_administration()) && !self.is_shadowed(route, parts, path)
-        };
+        let is_served = |route: &Route<'_>| !only_repository || route.spec.action.is_administration();
         let Some(route) = found.filter(is_served) else {
             if only_repository {
                 return respond::not_found(path, &parts.uri, &self.root_path).map(ResponseBody::from);
             }
             // Boxed, so that the futures of the protocol's routes stay small.
-            let (response, observation) = Box::pin(custom::answer(&self, parts, path, body, &mut admission)).await;
+            let (response, observation) =
+                Box::pin(custom::answer(&self, parts, path, body, grant, &mut admission)).await;
             return self.end(response, parts, observation, admission).await;
         };
         if !route.allows(&parts.method) {
@@ -169,9 +208,9 @@ impl App {
         if let Some(refusal) = self.repository.refusal().filter(|_| route.spec.action.is_repository()) {
             return respond::error(StatusCode::NOT_FOUND, refusal).map(ResponseBody::from);
         }
-        let observation = Observation::start(&self, &route, parts);
+        let observation = Observation::start(&self, &route, parts, grant);
         let trace = observation.as_ref().and_then(Observation::trace);
-        let act = self.act(&route, parts, path, body, trace, &mut admission);
+        let act = self.act(&route, parts, grant, body, trace, &mut admission);
         let response = match panic_boundary::contain(route.spec.template, act).await {
             Ok(Answer::Complete(response)) => response,
             Ok(Answer::Events(events)) => return events.respond(self, observation, parts.uri.clone()),
@@ -191,7 +230,7 @@ impl App {
         &self,
         route: &Route<'_>,
         parts: &Parts,
-        path: &str,
+        grant: Option<&Grant>,
         body: &mut B,
         trace: Option<TraceContext>,
         admission: &mut Admission,
@@ -208,16 +247,19 @@ impl App {
             | RouteAction::DocsAsset
             | RouteAction::ModelDocs
             | RouteAction::ModelDocsDocument
-            | RouteAction::OpenApi => openapi::answer(self, route, path, &parts.headers).await,
+            | RouteAction::OpenApi => {
+                let path = without_prefix(parts.uri.path(), &self.root_path);
+                openapi::answer(self, route, path, &parts.headers).await
+            }
             RouteAction::InferStream => match stream::open(self, route, &parts.headers, body, trace).await {
                 Ok(events) => return Answer::Events(events),
                 Err(error) => error.inference_response(self.overload_as_429),
             },
-            RouteAction::Index => repository::index(self, &parts.headers, body).await,
+            RouteAction::Index => repository::index(self, &parts.headers, body, grant).await,
             RouteAction::Load => repository::load(self, route, parts, body).await,
             RouteAction::Unload => repository::unload(self, route, parts, body).await,
             RouteAction::V1Alive => v1::alive(),
-            RouteAction::V1Models => v1::models(self),
+            RouteAction::V1Models => v1::models(self, grant),
             RouteAction::V1Model => v1::model(self, route),
             // Boxed, so that the futures of the other routes stay small.
             RouteAction::V1Predict => {
@@ -244,6 +286,22 @@ impl App {
         }
         response.map(|body| ResponseBody::from(body.with_admission(admission)))
     }
+}
+
+/// Decides whether a request may do what its route asks for. A path without a route may be one of a model's own.
+fn authorize(
+    access: &Access,
+    parts: &Parts,
+    path: &str,
+    route: Option<&Route<'_>>,
+) -> Result<Option<Grant>, crate::access::Refusal> {
+    let is_probe = || path == "/ping" && (parts.method == Method::GET || parts.method == Method::HEAD);
+    let (scope, model) = match route {
+        Some(route) => (route.spec.scope, &*route.name),
+        None if is_probe() => (Scope::Open, ""),
+        None => (Scope::Infer, ""),
+    };
+    access_control::authorize(access, &parts.headers, &parts.extensions, scope, model)
 }
 
 /// Normalizes a root path to one leading and no trailing slash; empty if there is none.

@@ -10,6 +10,7 @@ use super::errors::RequestError;
 use super::respond::{self, Response};
 use super::route::Route;
 use super::{App, RequestBody, body};
+use crate::access::Grant;
 use crate::admin::{AdminError, IndexEntry};
 use crate::inference::Admission;
 use crate::settings;
@@ -42,22 +43,24 @@ impl<'a> From<&'a IndexEntry> for IndexLine<'a> {
     }
 }
 
-pub(super) async fn index<B: RequestBody>(app: &App, headers: &HeaderMap, body: B) -> Response {
+pub(super) async fn index<B: RequestBody>(app: &App, headers: &HeaderMap, body: B, grant: Option<&Grant>) -> Response {
     let mut admission = app.inference.admission();
-    list(app, headers, body, &mut admission).await.unwrap_or_else(|error| error.response())
+    list(app, headers, body, grant, &mut admission).await.unwrap_or_else(|error| error.response())
 }
 
 async fn list<B: RequestBody>(
     app: &App,
     headers: &HeaderMap,
     body: B,
+    grant: Option<&Grant>,
     admission: &mut Admission,
 ) -> Result<Response, RequestError> {
     let text = body::read(headers, body, app.max_body_bytes, &app.compute, &mut admission.reservation).await?.json;
     let ready =
         if text.len() < LONG_BODY { only_ready(&text)? } else { app.compute.run(move || only_ready(&text)).await?? };
     let entries = app.admin.index(ready).await?;
-    let lines: Vec<IndexLine<'_>> = entries.iter().map(IndexLine::from).collect();
+    let visible = entries.iter().filter(|entry| grant.is_none_or(|grant| grant.allows(&entry.name)));
+    let lines: Vec<IndexLine<'_>> = visible.map(IndexLine::from).collect();
     Ok(respond::json(StatusCode::OK, &lines))
 }
 

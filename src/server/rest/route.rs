@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use crate::server::scope::Scope;
+use crate::access::Scope;
 
 /// The action of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,10 +101,10 @@ pub(super) static TABLE: [RouteSpec; ROUTES] = {
         row(Post, "/v2/models/{model_name}/versions/{model_version}/infer_stream", RouteAction::InferStream, Infer),
         row(Post, "/v2/models/{model_name}/generate_stream", RouteAction::InferStream, Infer),
         row(Post, "/v2/models/{model_name}/versions/{model_version}/generate_stream", RouteAction::InferStream, Infer),
-        row(Get, "/v2/docs", RouteAction::Docs, Open),
-        row(Get, "/v2/docs/dataplane.json", RouteAction::DocsDocument, Open),
-        row(Get, "/v2/docs/assets/{file}", RouteAction::DocsAsset, Open),
-        row(Get, "/openapi.json", RouteAction::OpenApi, Open),
+        row(Get, "/v2/docs", RouteAction::Docs, Read),
+        row(Get, "/v2/docs/dataplane.json", RouteAction::DocsDocument, Read),
+        row(Get, "/v2/docs/assets/{file}", RouteAction::DocsAsset, Read),
+        row(Get, "/openapi.json", RouteAction::OpenApi, Read),
         row(Get, "/v2/models/{model_name}/docs", RouteAction::ModelDocs, Read),
         row(Get, "/v2/models/{model_name}/versions/{model_version}/docs", RouteAction::ModelDocs, Read),
         row(Get, "/v2/models/{model_name}/docs/dataplane.json", RouteAction::ModelDocsDocument, Read),

@@ -17,6 +17,7 @@ use super::events::{self, Event};
 use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody, body, infer};
+use crate::access::Grant;
 use crate::inference::{Admission, InferenceError, InferenceErrorKind, ModelTarget};
 use crate::registry::{RegisteredModel, V1Explainer};
 use crate::server::payload;
@@ -43,9 +44,10 @@ pub(super) fn alive() -> Response {
 }
 
 /// Lists the names of the models that are ready.
-pub(super) fn models(app: &App) -> Response {
+pub(super) fn models(app: &App, grant: Option<&Grant>) -> Response {
     let models = app.inference.registry().models();
-    let ready = models.iter().filter(|model| app.inference.is_model_ready(model));
+    let visible = models.iter().filter(|model| grant.is_none_or(|grant| grant.allows(&model.name)));
+    let ready = visible.filter(|model| app.inference.is_model_ready(model));
     let mut names: Vec<&str> = ready.map(|model| model.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -163,6 +165,7 @@ impl V1Call<'_> {
             Verb::Explain => handlers.explain,
         };
         let mut headers = self.parts.headers.clone();
+        self.app.forwarded.hide_others(&mut headers);
         if let Some(event) = self.event {
             event.add_headers(&mut headers);
         }

@@ -122,6 +122,11 @@ impl Span {
         self.0.set_attribute(KeyValue::new(key, value));
     }
 
+    /// Sets an attribute that is text.
+    pub fn set_text(&mut self, key: &'static str, value: &str) {
+        self.0.set_attribute(KeyValue::new(key, value.to_owned()));
+    }
+
     /// Marks the span as failed because of an error of the server.
     pub fn fail(&mut self) {
         self.0.set_status(Status::error(""));

@@ -1,0 +1,114 @@
+//! The keys of a file, as requests look them up.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::limits::PrincipalLimits;
+use super::metrics::AccessMetrics;
+use super::{KeyFile, KeyHash, ModelPatterns, Principal, RateLimit};
+
+/// The principals of keys, by the hashes of the keys. Looking one up takes the same time however many there are.
+#[derive(Debug, Default)]
+pub struct Keyring(HashMap<KeyHash, Arc<Principal>>);
+
+impl Keyring {
+    /// Creates the principals of a file. What `previous` ones have used of their limits counts on, if the limits are the same.
+    pub(super) fn new(
+        file: &KeyFile,
+        previous: &Self,
+        default_rate: Option<RateLimit>,
+        metrics: &AccessMetrics,
+    ) -> Self {
+        let used: HashMap<&str, &Arc<PrincipalLimits>> =
+            previous.0.values().map(|principal| (principal.name.as_str(), &principal.limits)).collect();
+        let principal = |entry: &super::KeyEntry| {
+            let limits = PrincipalLimits::new(entry.rate_limit.or(default_rate), entry.max_in_flight);
+            let kept = used.get(entry.name.as_str()).filter(|used| used.is_like(&limits));
+            Principal {
+                name: entry.name.clone(),
+                scopes: entry.scopes.iter().copied().collect(),
+                models: ModelPatterns::new(entry.models.clone()),
+                expires: entry.expires_at(),
+                limits: kept.map_or_else(|| Arc::new(limits), |&used| Arc::clone(used)),
+                requests: metrics.requests_of(&entry.name),
+            }
+        };
+        Self(file.0.iter().map(|entry| (entry.hash, Arc::new(principal(entry)))).collect())
+    }
+
+    /// Finds the principal of a key.
+    pub(super) fn find(&self, key: &[u8]) -> Option<Arc<Principal>> {
+        self.0.get(&KeyHash::of(key)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::access::{KeyEntry, Scope};
+
+    fn entry(key: &str, rate_limit: Option<RateLimit>) -> KeyEntry {
+        KeyEntry {
+            name: key.to_owned(),
+            hash: KeyHash::of(key.as_bytes()),
+            scopes: vec![Scope::Infer],
+            models: None,
+            expires: None,
+            rate_limit,
+            max_in_flight: None,
+        }
+    }
+
+    fn keyring(entries: Vec<KeyEntry>, previous: &Keyring) -> Keyring {
+        Keyring::new(&KeyFile(entries), previous, None, &AccessMetrics::default())
+    }
+
+    fn key(index: usize) -> String {
+        format!("mls_{:043}", index * 7_919)
+    }
+
+    #[test]
+    fn keyring_reload_keeps_what_was_used_of_unchanged_limits() {
+        let slow = RateLimit { requests_per_second: 0.001, burst: None };
+        let first = keyring(vec![entry("a", Some(slow)), entry("b", Some(slow))], &Keyring::default());
+        for name in ["a", "b"] {
+            first.find(name.as_bytes()).unwrap().limits.take(Duration::ZERO).unwrap();
+        }
+        let other = RateLimit { requests_per_second: 2.0, burst: None };
+        let second = keyring(vec![entry("a", Some(slow)), entry("b", Some(other))], &first);
+        assert!(second.find(b"a").unwrap().limits.take(Duration::ZERO).is_err());
+        assert!(second.find(b"b").unwrap().limits.take(Duration::ZERO).is_ok());
+        assert!(second.find(b"c").is_none());
+    }
+
+    /// Returns the shortest time of many rounds that look up all `keys`, per key.
+    fn shortest(keyring: &Keyring, keys: &[String]) -> Duration {
+        let round = || {
+            let began = Instant::now();
+            for key in keys {
+                black_box(keyring.find(black_box(key.as_bytes())));
+            }
+            began.elapsed()
+        };
+        let rounds = (0..30).map(|_| round());
+        rounds.min().unwrap() / u32::try_from(keys.len()).unwrap()
+    }
+
+    #[test]
+    fn keyring_lookup_does_not_depend_on_number_of_keys_or_prefix() {
+        let keyring = keyring((0..10_000).map(|index| entry(&key(index), None)).collect(), &Keyring::default());
+        // All but the last letters of a key, against nothing of any key.
+        let near: Vec<String> = (0..1000).map(|index| format!("{}{:03}", &key(5)[..44], index)).collect();
+        let far: Vec<String> = (0..1000).map(|index| format!("{:03}{}", index, "x".repeat(44))).collect();
+        let known: Vec<String> = (0..1000).map(key).collect();
+        assert!(known.iter().all(|key| keyring.find(key.as_bytes()).is_some()));
+        assert!(far.iter().all(|key| keyring.find(key.as_bytes()).is_none()));
+        let (near, far, known) = (shortest(&keyring, &near), shortest(&keyring, &far), shortest(&keyring, &known));
+        assert!(near < far * 3 / 2 && far < near * 3 / 2, "{near:?} {far:?}");
+        // Without optimization, it is about ten times slower.
+        assert!(known < Duration::from_micros(20), "{known:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Access control: who sends a request, and what the sender may do.
+//!
+//! A request has credentials: a key or a token (`authorization: Bearer …`), or a client certificate. They belong to a [`Principal`], which has
+//! scopes, models and limits. The policy has no I/O: transports pass headers and names of certificates, and translate a [`Refusal`] into their
+//! status. Files are read again when they change.
+
+mod credentials;
+mod editor;
+mod key;
+mod key_file;
+mod keyring;
+mod limits;
+mod metrics;
+mod pattern;
+mod principal;
+mod refusal;
+mod scope;
+mod setup;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use tracing::warn;
+
+pub use editor::KeyEditError;
+pub use key::{ApiKey, KeyHash};
+pub use key_file::{KeyEntry, KeyFile, KeyFileError, MAX_KEY_FILE};
+pub use keyring::Keyring;
+pub use limits::{InFlightPermit, RateLimit};
+pub use metrics::AccessMetrics;
+pub use pattern::ModelPatterns;
+pub use principal::{Grant, Principal};
+pub use refusal::{Refusal, RefusalKind};
+pub use scope::{Scope, ScopeSet};
+pub use setup::{AccessFiles, AccessSetupError};
+
+use crate::telemetry::limit::LogLimiter;
+
+/// Decides about requests. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Access(Arc<AccessState>);
+
+#[derive(Debug)]
+struct AccessState {
+    /// `None` if there are no keys.
+    keys: Option<Arc<ArcSwap<Keyring>>>,
+    /// The principals of client certificates, by their names.
+    certificates: HashMap<String, Arc<Principal>>,
+    metrics: AccessMetrics,
+    log: LogLimiter,
+    /// What limits measure time from.
+    began: Instant,
+}
+
+impl Access {
+    /// Decides whether a request may do what needs `scope`, for `model` if it concerns one. `certificate` has the names of the
+    /// client's certificate. `None` if everybody may.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the request has to be refused.
+    pub fn authorize(
+        &self,
+        headers: &HeaderMap,
+        certificate: &[String],
+        scope: Scope,
+        model: &str,
+    ) -> Result<Option<Grant>, Refusal> {
+        if scope == Scope::Open {
+            return Ok(None);
+        }
+        let decided = self.principal(headers, certificate).and_then(|principal| {
+            let grant = Grant::new(principal, scope)?;
+            if !model.is_empty() {
+                grant.check_model(model)?;
+            }
+            grant.admit(self.0.began.elapsed())
+        });
+        match decided {
+            Ok(grant) => {
+                grant.count();
+                Ok(Some(grant))
+            }
+            Err(refusal) => {
+                self.report(&refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Checks the model of a request that is only known once its message has been read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sender may not use the model.
+    pub fn check_model(&self, grant: &Grant, model: &str) -> Result<(), Refusal> {
+        grant.check_model(model).inspect_err(|refusal| self.report(refusal))
+    }
+
+    /// Finds out who sends a request.
+    fn principal(&self, headers: &HeaderMap, certificate: &[String]) -> Result<Arc<Principal>, Refusal> {
+        if let Some(presented) = credentials::bearer(headers)? {
+            let keys = self.0.keys.as_ref().ok_or(Refusal::UnknownKey)?;
+            let principal = keys.load().find(presented).ok_or(Refusal::UnknownKey)?;
+            if principal.expires.is_some_and(|expires| now() >= expires) {
+                return Err(Refusal::Expired { principal: principal.name.clone() });
+            }
+            return Ok(principal);
+        }
+        let of_certificate = certificate.iter().find_map(|name| self.0.certificates.get(name));
+        of_certificate.cloned().ok_or(if certificate.is_empty() {
+            Refusal::MissingCredentials
+        } else {
+            Refusal::UnknownCertificate
+        })
+    }
+
+    fn report(&self, refusal: &Refusal) {
+        self.0.metrics.count_refused(refusal.reason());
+        let summarize = |suppressed| warn!("Refused {suppressed} more requests.");
+        if self.0.log.allows("refused", summarize) {
+            warn!(reason = refusal.reason(), principal = refusal.principal(), "Refused a request: {refusal}.");
+        }
+    }
+}
+
+/// Returns the time in seconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,85 @@
+//! Who sends a request, and the right that one request has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+
+use super::limits::PrincipalLimits;
+use super::{InFlightPermit, ModelPatterns, Refusal, Scope, ScopeSet};
+
+/// The sender of requests: the owner of a key, a certificate or a token.
+#[derive(Debug)]
+pub struct Principal {
+    pub(super) name: String,
+    pub(super) scopes: ScopeSet,
+    pub(super) models: ModelPatterns,
+    /// In seconds since 1970.
+    pub(super) expires: Option<i64>,
+    pub(super) limits: Arc<PrincipalLimits>,
+    /// Counts its requests.
+    pub(super) requests: Counter,
+}
+
+/// The right of one request, which counts as in flight until the permit is dropped.
+#[derive(Debug)]
+pub struct Grant {
+    principal: Arc<Principal>,
+    permit: Option<InFlightPermit>,
+}
+
+impl Principal {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Grant {
+    /// Gives a principal the right to what needs a scope.
+    pub(super) fn new(principal: Arc<Principal>, scope: Scope) -> Result<Self, Refusal> {
+        if principal.scopes.contains(scope) {
+            Ok(Self { principal, permit: None })
+        } else {
+            Err(Refusal::Scope { principal: principal.name.clone(), scope })
+        }
+    }
+
+    /// Checks the limits at a time since the start.
+    pub(super) fn admit(self, now: Duration) -> Result<Self, Refusal> {
+        let Principal { name, limits, .. } = &*self.principal;
+        let permit = limits.enter().map_err(|limit| Refusal::InFlight { principal: name.clone(), limit })?;
+        limits.take(now).map_err(|retry_after| Refusal::Rate { principal: name.clone(), retry_after })?;
+        Ok(Self { permit, ..self })
+    }
+
+    pub(super) fn count(&self) {
+        self.principal.requests.inc();
+    }
+
+    pub(super) fn check_model(&self, model: &str) -> Result<(), Refusal> {
+        if self.allows(model) {
+            Ok(())
+        } else {
+            Err(Refusal::Model { principal: self.principal.name.clone(), model: model.to_owned() })
+        }
+    }
+
+    /// Reports whether the principal may use a model.
+    pub fn allows(&self, model: &str) -> bool {
+        self.principal.models.matches(model)
+    }
+
+    /// Reports whether the principal may use all models.
+    pub fn allows_all(&self) -> bool {
+        self.principal.models == ModelPatterns::All
+    }
+
+    pub const fn principal(&self) -> &Arc<Principal> {
+        &self.principal
+    }
+
+    /// Returns what has to be kept until the response has been sent.
+    pub const fn take_permit(&mut self) -> Option<InFlightPermit> {
+        self.permit.take()
+    }
+}

@@ -1,0 +1,102 @@
+//! The arguments of `mlserver keys`.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::OutputFormat;
+
+/// Create, list and revoke API keys
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    Create(CreateKeyArgs),
+    List(ListKeysArgs),
+    Revoke(RevokeKeyArgs),
+}
+
+/// Create a key and print it, once: the file keeps only its hash
+#[derive(Debug, Args)]
+pub struct CreateKeyArgs {
+    /// Name of the key, for logs and metrics
+    #[arg(long)]
+    pub name: String,
+
+    /// What the key may do; repeat for several scopes
+    #[arg(long = "scope", required = true, value_enum, hide_possible_values = false)]
+    pub scopes: Vec<KeyScope>,
+
+    /// Models that the key may use, with `*` for any text; repeat for several patterns [default: all]
+    #[arg(long, value_name = "PATTERN")]
+    pub models: Vec<String>,
+
+    /// When the key expires, for example `2030-01-31T00:00:00Z`
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
+
+    /// Requests per second
+    #[arg(long, value_name = "NUMBER")]
+    pub requests_per_second: Option<f64>,
+
+    /// Requests that may come at once; defaults to those of one second
+    #[arg(long, value_name = "NUMBER", requires = "requests_per_second")]
+    pub burst: Option<NonZeroU32>,
+
+    /// Requests in flight at a time
+    #[arg(long, value_name = "NUMBER")]
+    pub max_in_flight: Option<NonZeroU32>,
+
+    #[command(flatten)]
+    pub file: KeyFileArgs,
+}
+
+/// List the keys of a file
+#[derive(Debug, Args)]
+pub struct ListKeysArgs {
+    #[command(flatten)]
+    pub file: KeyFileArgs,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: OutputFormat,
+}
+
+/// Remove a key from its file; running servers refuse it within 10 seconds
+#[derive(Debug, Args)]
+pub struct RevokeKeyArgs {
+    /// Name of the key
+    pub name: String,
+
+    #[command(flatten)]
+    pub file: KeyFileArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct KeyFileArgs {
+    /// File of the keys; defaults to the setting `api_keys_file`
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+
+    /// Folder whose settings name the file
+    #[arg(long, default_value = ".", conflicts_with = "file")]
+    pub folder: PathBuf,
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyScope {
+    /// Predict: `infer`, streams, V1, custom routes
+    Infer,
+    /// Read metadata of the server and its models, the index and documents
+    Read,
+    /// Load and unload models
+    Admin,
+    /// Scrape metrics
+    Metrics,
+}

@@ -1,0 +1,57 @@
+//! Access control of a request, whatever its transport.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+
+use super::respond::{self, Response};
+use crate::access::{Access, Grant, Refusal, RefusalKind, Scope};
+use crate::tls::ClientNames;
+
+/// Decides whether a request may do what needs a scope, for a model if it concerns one.
+pub(super) fn authorize(
+    access: &Access,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    scope: Scope,
+    model: &str,
+) -> Result<Option<Grant>, Refusal> {
+    let client = extensions.get::<Arc<ClientNames>>();
+    access.authorize(headers, client.map_or(&[], |client| client.names()), scope, model)
+}
+
+/// Attaches what a principal has in flight to a response, until it has been sent.
+pub(super) fn hold_permit<B>(response: &mut http::Response<B>, grant: Option<&mut Grant>) {
+    if let Some(permit) = grant.and_then(Grant::take_permit) {
+        response.extensions_mut().insert(Arc::new(permit));
+    }
+}
+
+/// Creates the response over HTTP to a request that is refused. Its body is not read, so a connection with one is closed.
+pub(super) fn refuse(refusal: &Refusal, closes: bool) -> Response {
+    let status = match refusal.kind() {
+        RefusalKind::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+        RefusalKind::Forbidden { .. } => StatusCode::FORBIDDEN,
+        RefusalKind::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
+    };
+    let mut response = respond::error(status, &refusal.to_string());
+    let headers = response.headers_mut();
+    if let Some(challenge) = refusal.challenge().and_then(|challenge| HeaderValue::try_from(challenge).ok()) {
+        headers.insert(WWW_AUTHENTICATE, challenge);
+    }
+    if let RefusalKind::Limited { retry_after: wait } = refusal.kind() {
+        headers.insert(RETRY_AFTER, retry_after(wait));
+    }
+    if closes {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Returns the header for a wait, in whole seconds of at least one.
+pub(super) fn retry_after(wait: Duration) -> HeaderValue {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    HeaderValue::from(seconds.clamp(1, 86_400))
+}

@@ -1,0 +1,5 @@
+//! Transport security and access control.
+
+mod authority;
+mod keys;
+mod tls;
