@@ -109,6 +109,17 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
             example("mlserver inspect churn.joblib --example", "a request that the model answers"),
         ],
     ),
+    (
+        &["graph"],
+        &[
+            example("mlserver graph show .", "the graphs of a folder"),
+            example("mlserver graph show text-generator --format mermaid", "a drawing of one graph"),
+        ],
+    ),
+    (
+        &["graph", "show"],
+        &[example("mlserver graph show .", ""), example("mlserver graph show . --format json", "for scripts")],
+    ),
     (&["completions"], &[example("mlserver completions bash", "")]),
     (&["man"], &[example("mlserver man /usr/local/share/man/man1", "")]),
 ];

@@ -6,6 +6,7 @@ pub mod config;
 pub mod dockerfile;
 pub mod doctor;
 mod examples;
+pub mod graph;
 pub mod infer;
 pub mod init;
 pub mod inspect;
@@ -44,6 +45,7 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
+    Graph(graph::GraphArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
 }

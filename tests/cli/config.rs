@@ -430,6 +430,7 @@ fn help_of_program_snapshot() {
       doctor       Find out what would keep a folder or model file from being served
       config       Inspect settings
       inspect      Show what a model file contains, and whether it is served natively
+      graph        Inspect inference graphs
       completions  Print shell completions
       man          Write the manual pages to a folder
       help         Print this message or the help of the given subcommand(s)
