@@ -31,6 +31,9 @@ _mlserver() {
             mlserver,doctor)
                 cmd="mlserver__subcmd__doctor"
                 ;;
+            mlserver,graph)
+                cmd="mlserver__subcmd__graph"
+                ;;
             mlserver,help)
                 cmd="mlserver__subcmd__help"
                 ;;
@@ -79,6 +82,18 @@ _mlserver() {
             mlserver__subcmd__config__subcmd__help,show)
                 cmd="mlserver__subcmd__config__subcmd__help__subcmd__show"
                 ;;
+            mlserver__subcmd__graph,help)
+                cmd="mlserver__subcmd__graph__subcmd__help"
+                ;;
+            mlserver__subcmd__graph,show)
+                cmd="mlserver__subcmd__graph__subcmd__show"
+                ;;
+            mlserver__subcmd__graph__subcmd__help,help)
+                cmd="mlserver__subcmd__graph__subcmd__help__subcmd__help"
+                ;;
+            mlserver__subcmd__graph__subcmd__help,show)
+                cmd="mlserver__subcmd__graph__subcmd__help__subcmd__show"
+                ;;
             mlserver__subcmd__help,build)
                 cmd="mlserver__subcmd__help__subcmd__build"
                 ;;
@@ -93,6 +108,9 @@ _mlserver() {
                 ;;
             mlserver__subcmd__help,doctor)
                 cmd="mlserver__subcmd__help__subcmd__doctor"
+                ;;
+            mlserver__subcmd__help,graph)
+                cmd="mlserver__subcmd__help__subcmd__graph"
                 ;;
             mlserver__subcmd__help,help)
                 cmd="mlserver__subcmd__help__subcmd__help"
@@ -126,6 +144,9 @@ _mlserver() {
                 ;;
             mlserver__subcmd__help__subcmd__config,show)
                 cmd="mlserver__subcmd__help__subcmd__config__subcmd__show"
+                ;;
+            mlserver__subcmd__help__subcmd__graph,show)
+                cmd="mlserver__subcmd__help__subcmd__graph__subcmd__show"
                 ;;
             mlserver__subcmd__help__subcmd__keys,create)
                 cmd="mlserver__subcmd__help__subcmd__keys__subcmd__create"
@@ -167,7 +188,7 @@ _mlserver() {
 
     case "${cmd}" in
         mlserver)
-            opts="-h -V --color --help --version start infer init dockerfile build manifest doctor config inspect keys completions man help"
+            opts="-h -V --color --help --version start infer init dockerfile build manifest doctor config inspect keys graph completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -526,8 +547,90 @@ _mlserver() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        mlserver__subcmd__graph)
+            opts="-h --color --help show help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__graph__subcmd__help)
+            opts="show help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__graph__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__graph__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__graph__subcmd__show)
+            opts="-h --format --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "text json mermaid" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         mlserver__subcmd__help)
-            opts="start infer init dockerfile build manifest doctor config inspect keys completions man help"
+            opts="start infer init dockerfile build manifest doctor config inspect keys graph completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -641,6 +744,34 @@ _mlserver() {
         mlserver__subcmd__help__subcmd__doctor)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__help__subcmd__graph)
+            opts="show"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__help__subcmd__graph__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

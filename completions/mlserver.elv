@@ -33,6 +33,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand config 'Inspect settings'
             cand inspect 'Show what a model file contains, and whether it is served natively'
             cand keys 'Create, list and revoke API keys'
+            cand graph 'Inspect inference graphs'
             cand completions 'Print shell completions'
             cand man 'Write the manual pages to a folder'
             cand help 'Print this message or the help of the given subcommand(s)'
@@ -291,6 +292,27 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         }
         &'mlserver;keys;help;help'= {
         }
+        &'mlserver;graph'= {
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -h 'Print help'
+            cand --help 'Print help'
+            cand show 'Print the steps of inference graphs, what they depend on, and which models are missing'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'mlserver;graph;show'= {
+            cand --format 'Output format'
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'mlserver;graph;help'= {
+            cand show 'Print the steps of inference graphs, what they depend on, and which models are missing'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'mlserver;graph;help;show'= {
+        }
+        &'mlserver;graph;help;help'= {
+        }
         &'mlserver;completions'= {
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -h 'Print help'
@@ -312,6 +334,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand config 'Inspect settings'
             cand inspect 'Show what a model file contains, and whether it is served natively'
             cand keys 'Create, list and revoke API keys'
+            cand graph 'Inspect inference graphs'
             cand completions 'Print shell completions'
             cand man 'Write the manual pages to a folder'
             cand help 'Print this message or the help of the given subcommand(s)'
@@ -353,6 +376,11 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help;keys;list'= {
         }
         &'mlserver;help;keys;revoke'= {
+        }
+        &'mlserver;help;graph'= {
+            cand show 'Print the steps of inference graphs, what they depend on, and which models are missing'
+        }
+        &'mlserver;help;graph;show'= {
         }
         &'mlserver;help;completions'= {
         }

@@ -54,6 +54,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Man(args) => commands::completions::man(args, ui),
         Command::Inspect(args) => commands::inspect::run(args, &SystemEnvironment, ui),
         Command::Keys(args) => commands::keys::run(args, &SystemEnvironment, ui),
+        Command::Graph(args) => commands::graph::run(args, &SystemEnvironment, ui),
         Command::Infer(args) => commands::infer::run(args, &SystemEnvironment, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }

@@ -126,6 +126,17 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
     ),
     (&["keys", "list"], &[example("mlserver keys list --file keys.json", "")]),
     (&["keys", "revoke"], &[example("mlserver keys revoke ci --file keys.json", "")]),
+    (
+        &["graph"],
+        &[
+            example("mlserver graph show .", "the graphs of a folder"),
+            example("mlserver graph show text-generator --format mermaid", "a drawing of one graph"),
+        ],
+    ),
+    (
+        &["graph", "show"],
+        &[example("mlserver graph show .", ""), example("mlserver graph show . --format json", "for scripts")],
+    ),
     (&["completions"], &[example("mlserver completions bash", "")]),
     (&["man"], &[example("mlserver man /usr/local/share/man/man1", "")]),
 ];

@@ -6,6 +6,7 @@ pub mod config;
 pub mod dockerfile;
 pub mod doctor;
 mod examples;
+pub mod graph;
 pub mod infer;
 pub mod init;
 pub mod inspect;
@@ -46,6 +47,7 @@ pub enum Command {
     Config(config::ConfigArgs),
     Inspect(inspect::InspectArgs),
     Keys(keys::KeysArgs),
+    Graph(graph::GraphArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
 }

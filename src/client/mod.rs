@@ -47,7 +47,7 @@ pub use latency::LatencyHistogram;
 pub use lines::MAX_LINE;
 pub use output::{AnsweredIds, OutputError, OutputState, OutputTarget, RunOutput, output_files};
 pub use pace::RequestSpacing;
-pub use remote::{REMOTE_TIMEOUT, RemoteAddressError, RemoteError, RemoteModel, RemoteServers};
+pub use remote::{REMOTE_TIMEOUT, RemoteAddress, RemoteAddressError, RemoteError, RemoteModel, RemoteServers};
 pub use rest::{RestClient, TransportOptions};
 pub use run::{Run, RunError, RunOptions, RunOutcome};
 pub use source::{InputError, InputOrigin, InputSource, SourceFormat};

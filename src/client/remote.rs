@@ -3,6 +3,7 @@
 //! A request is sent once. It is sent again only if no connection could be made, so that no server has seen it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -51,25 +52,12 @@ pub struct RemoteServers {
 /// What a pool of connections is for: scheme, host and port, and whether it uses HTTP/2 with prior knowledge.
 type ServerKey = (String, bool);
 
-/// Why there is no client for an address.
-#[derive(Debug, thiserror::Error)]
-pub enum RemoteAddressError {
-    #[error(
-        "the address is invalid, expected `http://`, `https://`, `grpc://` or `grpcs://`, a host, and optionally a port and a path"
-    )]
-    Invalid,
-    #[error(transparent)]
-    Client(#[from] HttpError),
-}
-
-/// A model of another server.
+/// The address of a model of another server.
 #[derive(Debug)]
-pub struct RemoteModel {
-    client: Arc<HttpClient>,
-    compute: ComputePool,
+pub struct RemoteAddress {
     /// Without user name and password.
     url: Url,
-    /// The user name and the password of the address.
+    /// The user name and the password.
     authorization: Option<HeaderValue>,
     protocol: RemoteProtocol,
 }
@@ -78,6 +66,21 @@ pub struct RemoteModel {
 enum RemoteProtocol {
     Rest,
     Grpc { model: String, version: Option<String> },
+}
+
+/// Why an address is invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the address is invalid, expected `http://`, `https://`, `grpc://` or `grpcs://`, a host, and optionally a port and a path"
+)]
+pub struct RemoteAddressError;
+
+/// A model of another server.
+#[derive(Debug)]
+pub struct RemoteModel {
+    client: Arc<HttpClient>,
+    compute: ComputePool,
+    address: RemoteAddress,
 }
 
 /// Why a remote model has not answered.
@@ -107,31 +110,24 @@ struct WrittenRequest {
     body: Vec<Bytes>,
 }
 
-impl RemoteServers {
-    /// Long bodies are written and read on `compute`.
-    pub fn new(compute: ComputePool) -> Self {
-        Self { clients: Arc::default(), compute }
-    }
-
-    /// Returns the model at an address, without connecting to it.
-    ///
-    /// An address with a path is used as it is. Without one, `model` and `version` name the model.
+impl RemoteAddress {
+    /// Parses an address. One with a path is used as it is. Without a path, `model` and `version` name the model.
     ///
     /// # Errors
     ///
-    /// Fails if the address is invalid, or TLS cannot be set up.
-    pub fn model(&self, address: &str, model: &str, version: Option<&str>) -> Result<RemoteModel, RemoteAddressError> {
-        let (scheme, rest) = address.split_once("://").ok_or(RemoteAddressError::Invalid)?;
+    /// Fails if the address is invalid.
+    pub fn parse(address: &str, model: &str, version: Option<&str>) -> Result<Self, RemoteAddressError> {
+        let (scheme, rest) = address.split_once("://").ok_or(RemoteAddressError)?;
         let (scheme, is_grpc) = match scheme.to_ascii_lowercase().as_str() {
             "http" => ("http", false),
             "https" => ("https", false),
             "grpc" => ("http", true),
             "grpcs" => ("https", true),
-            _ => return Err(RemoteAddressError::Invalid),
+            _ => return Err(RemoteAddressError),
         };
         let url = Some(rest).filter(|rest| !rest.starts_with('/'));
         let url = url.and_then(|rest| Url::parse(&format!("{scheme}://{rest}")).ok());
-        let mut url = url.ok_or(RemoteAddressError::Invalid)?;
+        let mut url = url.ok_or(RemoteAddressError)?;
         url.set_fragment(None);
         let authorization = take_credentials(&mut url);
         if url.path() == "/" {
@@ -143,13 +139,33 @@ impl RemoteServers {
         } else {
             RemoteProtocol::Rest
         };
-        Ok(RemoteModel {
-            client: self.client(&url, is_grpc)?,
-            compute: self.compute.clone(),
-            url,
-            authorization,
-            protocol,
-        })
+        Ok(Self { url, authorization, protocol })
+    }
+}
+
+/// Writes the address without user name, password and query, which may be secrets.
+impl fmt::Display for RemoteAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        url.fmt(formatter)
+    }
+}
+
+impl RemoteServers {
+    /// Long bodies are written and read on `compute`.
+    pub fn new(compute: ComputePool) -> Self {
+        Self { clients: Arc::default(), compute }
+    }
+
+    /// Returns the model at an address, without connecting to it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if TLS cannot be set up.
+    pub fn model(&self, address: RemoteAddress) -> Result<RemoteModel, HttpError> {
+        let http2 = matches!(address.protocol, RemoteProtocol::Grpc { .. });
+        Ok(RemoteModel { client: self.client(&address.url, http2)?, compute: self.compute.clone(), address })
     }
 
     /// Returns the client of a server, which all of its models share.
@@ -177,11 +193,9 @@ impl RemoteServers {
 }
 
 impl RemoteModel {
-    /// Returns the address for messages: without user name, password and query, which may be secrets.
-    pub fn shown(&self) -> String {
-        let mut url = self.url.clone();
-        url.set_query(None);
-        url.to_string()
+    /// Returns the address of the model.
+    pub const fn address(&self) -> &RemoteAddress {
+        &self.address
     }
 
     /// Sends a request, and waits for the answer until `deadline`, or for [`REMOTE_TIMEOUT`]. Dropping the future cancels the
@@ -212,7 +226,7 @@ impl RemoteModel {
                 headers.insert(name, value.clone());
             }
         }
-        if let Some(value) = &self.authorization {
+        if let Some(value) = &self.address.authorization {
             headers.insert(AUTHORIZATION, value.clone());
         }
         headers
@@ -221,7 +235,7 @@ impl RemoteModel {
     async fn write(&self, request: InferenceRequest) -> Result<WrittenRequest, RemoteError> {
         let size: usize = request.inputs.iter().map(Tensor::byte_len).sum();
         let priority = request.priority;
-        let written = match &self.protocol {
+        let written = match &self.address.protocol {
             RemoteProtocol::Rest => self.work(size, priority, move || written_json(&request)).await?,
             RemoteProtocol::Grpc { model, version } => {
                 let (model, version) = (model.clone(), version.clone());
@@ -232,8 +246,8 @@ impl RemoteModel {
     }
 
     async fn read(&self, answer: HttpResponse, priority: Priority) -> Result<InferenceResponse, RemoteError> {
-        let (size, url) = (answer.body.len(), self.url.clone());
-        let read = match self.protocol {
+        let (size, url) = (answer.body.len(), self.address.url.clone());
+        let read = match self.address.protocol {
             RemoteProtocol::Rest => self.work(size, priority, move || rest::received(&answer, &url)).await?,
             RemoteProtocol::Grpc { .. } => {
                 let read = move || {
@@ -265,7 +279,7 @@ impl RemoteModel {
             }
             let headers = self.with_timeout(headers.clone(), timeout);
             let body = body.iter().cloned().collect();
-            let sent = self.client.send_within(timeout, Method::POST, &self.url, headers, body).await;
+            let sent = self.client.send_within(timeout, Method::POST, &self.address.url, headers, body).await;
             let unreachable = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(error @ HttpError::Connect { .. }) => server_text(&error.to_string()),
@@ -282,7 +296,7 @@ impl RemoteModel {
     }
 
     fn with_timeout(&self, mut headers: HeaderMap, timeout: Duration) -> HeaderMap {
-        match self.protocol {
+        match self.address.protocol {
             RemoteProtocol::Rest => {
                 let seconds = format!("{:.3}", timeout.as_secs_f64());
                 let value = HeaderValue::try_from(seconds).expect("digits and a point are a valid header value");
@@ -352,8 +366,12 @@ mod tests {
         RemoteServers::new(ComputePool::for_this_machine())
     }
 
-    fn url(address: &str) -> Option<String> {
-        servers().model(address, "my model", Some("v1")).ok().map(|model| model.shown())
+    fn address(text: &str) -> RemoteAddress {
+        RemoteAddress::parse(text, "m", None).unwrap()
+    }
+
+    fn url(text: &str) -> Option<String> {
+        RemoteAddress::parse(text, "my model", Some("v1")).ok().map(|address| address.to_string())
     }
 
     #[test]
@@ -373,7 +391,7 @@ mod tests {
     #[test]
     fn remote_models_of_a_server_share_its_connections() {
         let servers = servers();
-        let model = |address| servers.model(address, "m", None).unwrap();
+        let model = |text| servers.model(address(text)).unwrap();
         let (first, second) = (model("http://h:1"), model("http://u:p@h:1/other"));
         assert!(Arc::ptr_eq(&first.client, &second.client));
         assert!(!Arc::ptr_eq(&first.client, &model("grpc://h:1").client), "HTTP/2 needs connections of its own");
@@ -388,7 +406,7 @@ mod tests {
         let names = ["authorization", "x-request-id", "traceparent", "cookie", "x-api-key", "content-length"];
         let caller: HeaderMap =
             names.iter().map(|name| (HeaderName::from_static(name), HeaderValue::from_static("caller"))).collect();
-        let forwarded = |address| servers().model(address, "m", None).unwrap().forwarded_headers(&caller);
+        let forwarded = |text| servers().model(address(text)).unwrap().forwarded_headers(&caller);
         let headers = forwarded("http://h");
         assert_eq!(headers.len(), 3, "{headers:?}");
         assert!(FORWARDED.iter().all(|name| headers[name] == "caller"));

@@ -6,6 +6,7 @@ pub mod config;
 mod custom_repository;
 pub mod dockerfile;
 pub mod doctor;
+pub mod graph;
 pub mod infer;
 pub mod init;
 pub mod inspect;

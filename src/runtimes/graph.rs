@@ -19,7 +19,7 @@ use super::{
     BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, ResponseStream, Runtime,
     RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
 };
-use crate::client::{RemoteError, RemoteModel, RemoteServers};
+use crate::client::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::compute::ComputePool;
 use crate::graphs::{
     self, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference, Prepared, Step, StepOutcome,
@@ -162,9 +162,10 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<RemoteModel
     for step in graph.steps() {
         if let Some(url) = &step.url {
             let ModelReference { name, version } = &step.model;
-            match resources.servers.model(url, name, version.as_deref()) {
+            let address = RemoteAddress::parse(url, name, version.as_deref()).map_err(|error| error.to_string());
+            match address.and_then(|address| resources.servers.model(address).map_err(|error| error.to_string())) {
                 Ok(model) => drop(remote.insert(step.path.clone(), Arc::new(model))),
-                Err(error) => problems.push(format!("{}: step \"{}\": the URL: {error}", step.path, step.name)),
+                Err(error) => problems.push(format!("{}: step \"{}\": {error}", step.path, step.name)),
             }
             continue;
         }
@@ -203,7 +204,7 @@ fn metadata(settings: &ModelSettings, graph: &Graph, remote: &RemoteModels) -> M
         .map(|step| match remote.get(&step.path) {
             None => json!({"name": step.name, "model": step_model(&step.model).to_string()}),
             Some(remote) => {
-                json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": remote.shown()})
+                json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": remote.address().to_string()})
             }
         })
         .collect();

@@ -4,6 +4,7 @@ mod config;
 mod dockerfile;
 mod doctor;
 mod generated;
+mod graph;
 pub(crate) mod infer;
 mod init;
 mod inspect;

@@ -1,9 +1,9 @@
 //! The examples of `docs/kserve.md`, `docs/graphs.md`, `docs/steps.md` and of READMEs in `examples`, run one after the other in a folder of their own.
 //!
-//! A block after `<!-- run -->` is run with bash. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
+//! A block after `<!-- run -->` is run with bash, and what it prints may be compared. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
 //! first line names in a comment.
-//! The last line of a block after `<!-- serve -->` starts a server; that of one after `<!-- test -->` is a request to it, whose answer is
-//! compared with the next block after `<!-- output -->`, without `id`. Servers use free ports, which replace those of the document: 8080, or
+//! The last line of a block after `<!-- serve -->` starts a server; that of one after `<!-- test -->` is a request to it. What it
+//! prints is compared with the next block after `<!-- output -->`; JSON without `id`. Servers use free ports, which replace those of the document: 8080, or
 //! that of `--http-port`.
 
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 struct Block<'a> {
     line: usize,
     kind: &'a str,
+    is_json: bool,
     text: String,
 }
 
@@ -30,7 +31,8 @@ fn blocks(text: &str) -> Vec<Block<'_>> {
         let kind = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
         assert!(lines[index + 1].starts_with("```"), "line {}: no block", index + 2);
         let text = lines[index + 2..].iter().take_while(|line| !line.starts_with("```"));
-        Some(Block { line: index + 2, kind, text: text.flat_map(|line| [line, "\n"]).collect() })
+        let is_json = lines[index + 1] == "```json";
+        Some(Block { line: index + 2, kind, is_json, text: text.flat_map(|line| [line, "\n"]).collect() })
     });
     marked.collect()
 }
@@ -88,12 +90,12 @@ fn check_document(name: &str, python: Option<&Path>) {
     let mut servers: BTreeMap<String, TestServer> = BTreeMap::new();
     let mut answer = None;
     let mut compared = 0;
-    for Block { line, kind, mut text } in blocks(&document) {
+    for Block { line, kind, is_json, mut text } in blocks(&document) {
         for (port, server) in &servers {
             text = text.replace(&format!("localhost:{port}"), &server.http.to_string());
         }
         match kind.split_once(' ').unwrap_or((kind, "")) {
-            ("run", _) => drop(bash(folder.root(), &text)),
+            ("run", _) => answer = Some(bash(folder.root(), &text)),
             ("file", path) => {
                 let named = text.lines().next().unwrap().trim_start_matches(['#', ' ']);
                 let path = folder.path(if path.is_empty() { named } else { path });
@@ -123,7 +125,12 @@ fn check_document(name: &str, python: Option<&Path>) {
                 answer = Some(bash(folder.root(), &text));
             }
             ("output", _) => {
-                assert_eq!(without_id(&answer.take().unwrap()), without_id(&text), "{name}:{line}");
+                let answer = answer.take().unwrap();
+                if is_json {
+                    assert_eq!(without_id(&answer), without_id(&text), "{name}:{line}");
+                } else {
+                    assert_eq!(answer, text, "{name}:{line}");
+                }
                 compared += 1;
             }
             _ => unreachable!("{name}:{line}: {kind}"),
