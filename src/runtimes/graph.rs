@@ -79,7 +79,7 @@ type RemoteModels = BTreeMap<String, Arc<RemoteModel>>;
 pub(super) struct GraphModel {
     shared: Arc<GraphShared>,
     description: Description,
-    /// The models that a request needs, by the name of the step.
+    /// The models that a request needs, each with the name of its first step.
     required: Vec<(String, StepModel)>,
 }
 
@@ -127,8 +127,10 @@ pub fn load_graph(
     let remote = check_models(&graph, &resources)?;
     let local = || graph.steps().iter().filter(|step| step.url.is_none());
     let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
+    // A model is asked once, however many steps it has: graphs of graphs would multiply the number.
+    let mut seen = BTreeSet::new();
     let required = local().filter(|step| step.required).map(|step| (step.name.clone(), step_model(&step.model)));
-    let required = required.collect();
+    let required = required.filter(|(_, model)| seen.insert(model.clone())).collect();
     let description = Description {
         reads_headers: true,
         metadata: Some(metadata(settings, &graph, &remote)),

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferResponse};
 use serde_json::{Value, json};
@@ -478,6 +479,24 @@ fn inference_graph_nodes_may_be_nested() {
     assert_eq!(outputs(&server, "nested", "x=4"), "joined=4,4", "the tensors `z` and `x`");
     let error = infer(&server, "nested", "y=4").error(404);
     assert!(error.starts_with("node \"choice\": "), "{error}");
+}
+
+/// Each graph runs the one below many times, so that the last one has a million steps.
+#[test]
+fn readiness_of_nested_graphs_asks_each_model_once() {
+    let levels = [("echo", "one"), ("one", "two"), ("two", "three"), ("three", "four")];
+    let folder = levels.into_iter().fold(models(), |folder, (below, name)| {
+        let step = |step| format!("\n        - {{name: s{step}, serviceName: {below}, dependency: Hard}}");
+        let steps = (0..32).map(step).collect::<Vec<String>>().concat();
+        let spec = format!("  nodes:\n    root:\n      routerType: Ensemble\n      steps:{steps}");
+        with_graph(folder, name, KSERVE, &spec)
+    });
+    let server = TestServer::start(folder);
+    let started = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(server.get("/v2/models/four/ready").status, 200);
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 /// A predictor with this graph, whose fields of the cluster are ignored.

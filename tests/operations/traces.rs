@@ -332,3 +332,49 @@ fn trace_of_a_kafka_record_has_its_parent_and_its_batch() {
     // A batch is a child of its first request.
     assert_eq!(batched, [1, 4]);
 }
+
+/// Steps of graphs are children of the request's span, also those of nested graphs, and have the phases of requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trace_of_a_graph_has_a_span_for_each_step() {
+    let collector = Collector::default();
+    let address = collector.listen().await;
+    let pipeline = |steps: &[&str]| {
+        let steps: Vec<Value> = steps.iter().map(|step| json!({"name": step})).collect();
+        let manifest = json!({
+            "apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "pipeline"},
+            "spec": {"steps": steps, "output": {"steps": steps.iter().map(|step| &step["name"]).collect::<Vec<_>>()}},
+        });
+        manifest.to_string()
+    };
+    let with_graph = |folder: Folder, name: &str, manifest: String| {
+        let settings = json!({"name": name, "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}});
+        folder
+            .file(&format!("{name}/graph.json"), manifest)
+            .file(&format!("{name}/model-settings.json"), settings.to_string())
+    };
+    let folder = with_graph(Folder::new().with_identity("a").with_identity("b"), "inner", pipeline(&["a"]));
+    let folder = with_graph(folder, "m", pipeline(&["inner", "b"]));
+    let server = TestServer::start(folder.settings(&json!({"tracing_server": address})));
+    let outputs = send(&server, 1, true).answer().ok()["outputs"].as_array().unwrap().len();
+    assert_eq!(outputs, 2);
+    send(&server, 2, false).answer().ok();
+    assert_eq!(server.terminate().code, Some(0));
+
+    let spans = collector.spans.lock().unwrap().clone();
+    let trace = 0xaaaa_0001_u128.to_be_bytes();
+    assert!(spans.iter().all(|span| span.trace == trace), "the second request is not recorded: {spans:#?}");
+    let named = |name: &str| -> Span {
+        let found: Vec<&Span> = spans.iter().filter(|span| span.name == name).collect();
+        assert_eq!(found.len(), 1, "{name}: {spans:#?}");
+        found[0].clone()
+    };
+    let request = named("POST /v2/models/{model_name}/infer");
+    let [inner, a, b] = ["step inner", "step a", "step b"].map(named);
+    assert_eq!((&inner.parent, &b.parent, &a.parent), (&request.span, &request.span, &inner.span));
+    for (step, parent) in [(&inner, &request), (&b, &request), (&a, &inner)] {
+        // Spans use the wall clock, which differs from the monotonic clock by some microseconds.
+        assert!(step.start + 1_000_000 >= parent.start && step.end <= parent.end + 1_000_000, "{step:?}");
+        let phases = spans.iter().filter(|span| span.parent == step.span && span.name == "predict");
+        assert_eq!(phases.count(), 1, "{step:?}: {spans:#?}");
+    }
+}
