@@ -231,7 +231,8 @@ fn remote_steps_forward_listed_headers_and_share_connections() {
     let url = format!("http://{}", echo.address);
     let folder = graph(Folder::new(), "a", &[("s", &url)]);
     let folder = graph(folder, "b", &[("first", &url), ("second", &format!("{url}/at/this/path"))]);
-    let server = start(folder.with_identity("unused"));
+    let forwarded = json!({"forward_headers": ["authorization"]});
+    let server = start(folder.with_identity("unused").settings(&forwarded));
     let headers = [
         ("content-type", "application/json"),
         ("authorization", "Bearer t0ken"),
@@ -355,7 +356,8 @@ fn remote_last_step_of_a_stream_answers_once() {
 #[tokio::test]
 async fn remote_step_of_a_call_over_grpc_has_its_metadata() {
     let echo = ScriptedServer::serve(Received::echo);
-    let server = start_graph("s", &format!("http://{}", echo.address));
+    let folder = graph(Folder::new(), "graph", &[("s", &format!("http://{}", echo.address))]);
+    let server = start(folder.settings(&json!({"forward_headers": ["authorization"]})));
     let mut client = inference_client(server.grpc).await;
     let mut request = tonic::Request::new(infer_request("graph", "FP32", &[2], floats(&[0.5, 1.5])));
     request.metadata_mut().insert("authorization", "Bearer t0ken".parse().unwrap());
