@@ -140,6 +140,20 @@ fn config_show_prints_every_value_and_its_source() {
       strict_tensors = false (default)
       shutdown_delay = 0.0 (default)
       shutdown_grace_period = 30.0 (default)
+      tls_certificate = null (default)
+      tls_key = null (default)
+      tls_client_ca = null (default)
+      tls_min_version = "1.2" (default)
+      tls_metrics = false (default)
+      tls_client_scopes = {} (default)
+      api_keys_file = null (default)
+      key_rate_limit = null (default)
+      jwt_issuer = null (default)
+      jwt_audience = null (default)
+      jwks_url = null (default)
+      jwks_file = null (default)
+      jwt_scope_claim = "scope" (default)
+      forward_headers = [] (default)
       grpc_port = 8081 (default)
       grpc_max_message_length = 67108864 (default)
       cors_settings = null (default)
@@ -430,6 +444,7 @@ fn help_of_program_snapshot() {
       doctor       Find out what would keep a folder or model file from being served
       config       Inspect settings
       inspect      Show what a model file contains, and whether it is served natively
+      keys         Create, list and revoke API keys
       completions  Print shell completions
       man          Write the manual pages to a folder
       help         Print this message or the help of the given subcommand(s)
