@@ -1,6 +1,7 @@
 //! `mlserver infer` against a server with TLS and keys, and the warning of a server that is open to everybody.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -58,6 +59,40 @@ fn infer_with_token_and_client_certificate_reaches_both_transports() {
             assert!(shown.contains("no credentials") || shown.contains("the key is unknown"), "{transport}: {shown}");
         }
     }
+}
+
+#[test]
+fn infer_trusts_a_self_signed_certificate_of_openssl() {
+    let folder = Folder::iris().file("in.jsonl", ROW);
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout", "server.key", "-out", "server.pem"])
+        .current_dir(folder.root())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let folder = folder.settings(&json!({"tls_certificate": "server.pem", "tls_key": "server.key"}));
+    let server = ServerBuilder::new(folder).listen();
+    server.wait_for_log("Loaded model");
+    let run = |host: &str, flags: &[&str], file: Option<&str>, port: u16, transport: &str| {
+        let url = format!("https://{host}:{port}");
+        let common = ["infer", "-u", &url, "-m", IRIS, "-i", "in.jsonl", "-o", "-", "-r", "1", "-t", transport];
+        let mut command = mlserver_command(server.folder.root(), &[&common[..], flags].concat());
+        command.envs(file.map(|file| ("SSL_CERT_FILE", file))).env("NO_PROXY", "*");
+        let output = command.output().unwrap();
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    for (port, transport) in [(server.http.port(), "rest"), (server.grpc.port(), "grpc")] {
+        let shown = run("localhost", &["--ca", "server.pem"], None, port, transport);
+        assert!(shown.contains("\"outputs\""), "{shown}");
+        let shown = run("localhost", &[], Some("server.pem"), port, transport);
+        assert!(shown.contains("\"outputs\""), "{shown}");
+        let shown = run("127.0.0.1", &["--ca", "server.pem"], None, port, transport);
+        assert!(shown.contains("NotValidForName") || shown.contains("not valid for name"), "{shown}");
+    }
+    let other = Authority::new();
+    let shown = run("localhost", &["--ca", &other.text("ca.pem")], None, server.http.port(), "rest");
+    assert!(!shown.contains("\"outputs\""), "{shown}");
 }
 
 #[test]
