@@ -80,6 +80,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--transport', '--transport', [CompletionResultType]::ParameterName, 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]')
             [CompletionResult]::new('-H', '-H ', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]')
             [CompletionResult]::new('--request-headers', '--request-headers', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]')
+            [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes [env: MLSERVER_INFER_TOKEN]')
             [CompletionResult]::new('--timeout', '--timeout', [CompletionResultType]::ParameterName, 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]')
             [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]')
             [CompletionResult]::new('--cert', '--cert', [CompletionResultType]::ParameterName, 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]')

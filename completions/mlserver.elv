@@ -75,6 +75,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --transport 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]'
             cand -H 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]'
             cand --request-headers 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]'
+            cand --token 'API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes [env: MLSERVER_INFER_TOKEN]'
             cand --timeout 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]'
             cand --ca 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]'
             cand --cert 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]'

@@ -81,6 +81,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-versio
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
 grpc\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s H -l request-headers -d 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l token -d 'API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes [env: MLSERVER_INFER_TOKEN]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l timeout -d 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l ca -d 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l cert -d 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]' -r -F

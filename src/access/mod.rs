@@ -6,6 +6,7 @@
 
 mod credentials;
 mod editor;
+mod issuer;
 mod key;
 mod key_file;
 mod keyring;
@@ -16,6 +17,7 @@ mod principal;
 mod refusal;
 mod scope;
 mod setup;
+mod token;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,8 +38,10 @@ pub use principal::{Grant, Principal};
 pub use refusal::{Refusal, RefusalKind};
 pub use scope::{Scope, ScopeSet};
 pub use setup::{AccessFiles, AccessSetupError};
+pub use token::TokenError;
 
 use crate::telemetry::limit::LogLimiter;
+use issuer::Issuer;
 
 /// Decides about requests. Clones share everything.
 #[derive(Debug, Clone)]
@@ -49,6 +53,8 @@ struct AccessState {
     keys: Option<Arc<ArcSwap<Keyring>>>,
     /// The principals of client certificates, by their names.
     certificates: HashMap<String, Arc<Principal>>,
+    /// `None` if there are no tokens.
+    issuer: Option<Arc<Issuer>>,
     metrics: AccessMetrics,
     log: LogLimiter,
     /// What limits measure time from.
@@ -62,7 +68,7 @@ impl Access {
     /// # Errors
     ///
     /// Fails if the request has to be refused.
-    pub fn authorize(
+    pub async fn authorize(
         &self,
         headers: &HeaderMap,
         certificate: &[String],
@@ -72,7 +78,13 @@ impl Access {
         if scope == Scope::Open {
             return Ok(None);
         }
-        let decided = self.principal(headers, certificate).and_then(|principal| {
+        let mut found = self.principal(headers, certificate);
+        if let (Err(Refusal::Token(TokenError::UnknownKey)), Some(issuer)) = (&found, &self.0.issuer) {
+            // Boxed, so that the futures of other requests stay small.
+            Box::pin(issuer.fetch()).await;
+            found = self.principal(headers, certificate);
+        }
+        let decided = found.and_then(|principal| {
             let grant = Grant::new(principal, scope)?;
             if !model.is_empty() {
                 grant.check_model(model)?;
@@ -103,6 +115,9 @@ impl Access {
     /// Finds out who sends a request.
     fn principal(&self, headers: &HeaderMap, certificate: &[String]) -> Result<Arc<Principal>, Refusal> {
         if let Some(presented) = credentials::bearer(headers)? {
+            if let Some(issuer) = self.0.issuer.as_ref().filter(|_| token::is_token(presented)) {
+                return Ok(issuer.find(presented, now())?);
+            }
             let keys = self.0.keys.as_ref().ok_or(Refusal::UnknownKey)?;
             let principal = keys.load().find(presented).ok_or(Refusal::UnknownKey)?;
             if principal.expires.is_some_and(|expires| now() >= expires) {
@@ -111,7 +126,7 @@ impl Access {
             return Ok(principal);
         }
         let of_certificate = certificate.iter().find_map(|name| self.0.certificates.get(name));
-        of_certificate.cloned().ok_or(if certificate.is_empty() {
+        of_certificate.cloned().ok_or(if certificate.is_empty() || self.0.certificates.is_empty() {
             Refusal::MissingCredentials
         } else {
             Refusal::UnknownCertificate

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::Scope;
+use super::{Scope, TokenError};
 
 /// A request that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +16,8 @@ pub enum Refusal {
     UnknownKey,
     #[error("the key `{principal}` has expired")]
     Expired { principal: String },
+    #[error("the token is refused: {0}")]
+    Token(#[from] TokenError),
     #[error("the client certificate has no entry in the setting `tls_client_scopes`")]
     UnknownCertificate,
     #[error("`{principal}` does not have the scope `{}`", scope.name())]
@@ -46,9 +48,11 @@ impl Refusal {
     pub const fn kind(&self) -> RefusalKind {
         match self {
             Self::MissingCredentials => RefusalKind::Unauthenticated { presented: false },
-            Self::MalformedCredentials | Self::UnknownKey | Self::Expired { .. } | Self::UnknownCertificate => {
-                RefusalKind::Unauthenticated { presented: true }
-            }
+            Self::MalformedCredentials
+            | Self::UnknownKey
+            | Self::Expired { .. }
+            | Self::Token(_)
+            | Self::UnknownCertificate => RefusalKind::Unauthenticated { presented: true },
             Self::Scope { scope, .. } => RefusalKind::Forbidden { scope: Some(*scope) },
             Self::Model { .. } => RefusalKind::Forbidden { scope: None },
             Self::Rate { retry_after, .. } => RefusalKind::Limited { retry_after: *retry_after },
@@ -62,7 +66,8 @@ impl Refusal {
             Self::MissingCredentials => "missing_credentials",
             Self::MalformedCredentials => "malformed_credentials",
             Self::UnknownKey => "unknown_key",
-            Self::Expired { .. } => "expired",
+            Self::Expired { .. } | Self::Token(TokenError::Expired) => "expired",
+            Self::Token(_) => "invalid_token",
             Self::UnknownCertificate => "unknown_certificate",
             Self::Scope { .. } => "scope",
             Self::Model { .. } => "model",
@@ -79,7 +84,11 @@ impl Refusal {
             | Self::Model { principal, .. }
             | Self::Rate { principal, .. }
             | Self::InFlight { principal, .. } => Some(principal),
-            Self::MissingCredentials | Self::MalformedCredentials | Self::UnknownKey | Self::UnknownCertificate => None,
+            Self::MissingCredentials
+            | Self::MalformedCredentials
+            | Self::UnknownKey
+            | Self::Token(_)
+            | Self::UnknownCertificate => None,
         }
     }
 

@@ -7,11 +7,14 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 
+use super::issuer::{Issuer, KeySource, MAX_JWKS};
 use super::limits::PrincipalLimits;
+use super::token::{TokenKeySet, TokenRules};
 use super::{
     Access, AccessMetrics, AccessState, KeyFile, Keyring, MAX_KEY_FILE, ModelPatterns, Principal, RateLimit, Scope,
     ScopeSet,
 };
+use crate::http_client::Url;
 use crate::reload::{self, SettingFile, SettingFileError};
 use crate::settings::Settings;
 use crate::telemetry::limit::LogLimiter;
@@ -24,7 +27,22 @@ const KEYS: &str = "api_keys_file";
 pub struct AccessFiles {
     keys: Option<SettingFile>,
     certificates: Vec<(String, ScopeSet)>,
+    tokens: Option<TokenSettings>,
     default_rate: Option<RateLimit>,
+}
+
+/// What the settings say about tokens.
+#[derive(Debug, Clone)]
+struct TokenSettings {
+    rules: TokenRules,
+    keys: KeysOfIssuer,
+}
+
+/// Where the keys of the issuer are.
+#[derive(Debug, Clone)]
+enum KeysOfIssuer {
+    File(SettingFile),
+    Url(Url),
 }
 
 /// Why access control cannot be set up.
@@ -38,6 +56,12 @@ pub enum AccessSetupError {
     NoAuthority,
     #[error("`key_rate_limit`: {0}")]
     Rate(String),
+    #[error("`{missing}` is not set: tokens need it")]
+    Missing { missing: &'static str },
+    #[error("`jwks_url` and `jwks_file` are both set: tokens need one of them")]
+    TwoSources,
+    #[error("`jwks_url`: {0}")]
+    Url(String),
 }
 
 impl AccessFiles {
@@ -54,8 +78,9 @@ impl AccessFiles {
         }
         let keys = settings.api_keys_file.as_deref();
         let keys = keys.map(|path| SettingFile::new(KEYS, folder, path, MAX_KEY_FILE));
-        let is_on = keys.is_some() || !certificates.is_empty();
-        Ok(is_on.then_some(Self { keys, certificates, default_rate }))
+        let tokens = token_settings(settings, folder)?;
+        let is_on = keys.is_some() || !certificates.is_empty() || tokens.is_some();
+        Ok(is_on.then_some(Self { keys, certificates, tokens, default_rate }))
     }
 
     /// Returns the file of keys.
@@ -78,7 +103,8 @@ impl AccessFiles {
     ///
     /// Fails if one of them is missing or invalid.
     pub fn start(self, metrics: AccessMetrics) -> Result<Access, AccessSetupError> {
-        let Self { keys, certificates, default_rate } = self;
+        let Self { keys, certificates, tokens, default_rate } = self;
+        let issuer = tokens.map(|tokens| issuer(tokens, default_rate, &metrics)).transpose()?;
         let keys = keys.map(|file| watched_keys(file, default_rate, &metrics)).transpose()?;
         let principal = |(name, scopes): (String, ScopeSet)| {
             let principal = Principal {
@@ -93,7 +119,7 @@ impl AccessFiles {
         };
         let certificates = certificates.into_iter().map(principal).collect();
         let log = LogLimiter::default();
-        Ok(Access(Arc::new(AccessState { keys, certificates, metrics, log, began: Instant::now() })))
+        Ok(Access(Arc::new(AccessState { keys, certificates, issuer, metrics, log, began: Instant::now() })))
     }
 }
 
@@ -123,6 +149,64 @@ fn watched_keys(
     Ok(shared)
 }
 
+/// Sets up the issuer of tokens, whose keys are in a file that is watched, or fetched.
+fn issuer(
+    settings: TokenSettings,
+    default_rate: Option<RateLimit>,
+    metrics: &AccessMetrics,
+) -> Result<Arc<Issuer>, AccessSetupError> {
+    let TokenSettings { rules, keys } = settings;
+    let new = |keys, source| Arc::new(Issuer::new(rules, default_rate, keys, source, metrics.clone()));
+    match keys {
+        KeysOfIssuer::File(file) => {
+            let read = |file: &SettingFile, text: &[u8]| TokenKeySet::parse(text).map_err(|error| file.error(&error));
+            let contents = vec![file.read()?];
+            let issuer = new(read(&file, &contents[0])?, None);
+            let of_watch = Arc::clone(&issuer);
+            reload::watch(vec![file.clone()], &contents, move |contents| {
+                of_watch.replace(read(&file, contents.first().map(Vec::as_slice).unwrap_or_default())?);
+                Ok(())
+            });
+            Ok(issuer)
+        }
+        KeysOfIssuer::Url(url) => {
+            let source = KeySource::new(url).map_err(|error| AccessSetupError::Url(error.to_string()))?;
+            let issuer = new(TokenKeySet::default(), Some(source));
+            issuer.refresh_regularly();
+            Ok(issuer)
+        }
+    }
+}
+
+fn token_settings(settings: &Settings, folder: &Path) -> Result<Option<TokenSettings>, AccessSetupError> {
+    let Settings { jwt_issuer, jwt_audience, jwks_url, jwks_file, jwt_scope_claim, .. } = settings;
+    if jwt_issuer.is_none() && jwt_audience.is_none() && jwks_url.is_none() && jwks_file.is_none() {
+        return Ok(None);
+    }
+    let missing = |missing| AccessSetupError::Missing { missing };
+    let rules = TokenRules {
+        issuer: jwt_issuer.clone().ok_or_else(|| missing("jwt_issuer"))?,
+        audience: jwt_audience.clone().ok_or_else(|| missing("jwt_audience"))?,
+        scope_claim: jwt_scope_claim.clone(),
+    };
+    let keys = match (jwks_url, jwks_file) {
+        (Some(_), Some(_)) => return Err(AccessSetupError::TwoSources),
+        (Some(url), None) => KeysOfIssuer::Url(checked_url(url)?),
+        (None, Some(path)) => KeysOfIssuer::File(SettingFile::new("jwks_file", folder, path, MAX_JWKS)),
+        (None, None) => return Err(missing("jwks_url")),
+    };
+    Ok(Some(TokenSettings { rules, keys }))
+}
+
+/// Reads a URL that nobody between the issuer and the server can answer for.
+fn checked_url(text: &str) -> Result<Url, AccessSetupError> {
+    let invalid = || AccessSetupError::Url("expected a URL that begins with `https://`".to_owned());
+    let url = Url::parse(text).map_err(|_| invalid())?;
+    let is_local = || matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    let is_safe = url.scheme() == "https" || url.scheme() == "http" && is_local();
+    if is_safe { Ok(url) } else { Err(invalid()) }
+}
+
 fn rate_limit(object: &Map<String, Value>) -> Result<RateLimit, AccessSetupError> {
     let limit: RateLimit = serde_json::from_value(Value::Object(object.clone()))
         .map_err(|error| AccessSetupError::Rate(error.to_string()))?;
@@ -147,6 +231,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn token_settings_are_checked() {
+        let text = |text: &str| Some(text.to_owned());
+        let full = || Settings {
+            jwt_issuer: text("https://issuer"),
+            jwt_audience: text("mlserver"),
+            jwks_file: Some("jwks.json".into()),
+            ..Settings::default()
+        };
+        let check = |settings: Settings| AccessFiles::new(&settings, Path::new("/")).map_err(|error| error.to_string());
+        assert!(check(full()).unwrap().is_some());
+        let refused = |settings, expected: &str| assert_eq!(check(settings).unwrap_err(), expected);
+        refused(Settings { jwt_issuer: None, ..full() }, "`jwt_issuer` is not set: tokens need it");
+        refused(Settings { jwt_audience: None, ..full() }, "`jwt_audience` is not set: tokens need it");
+        refused(Settings { jwks_file: None, ..full() }, "`jwks_url` is not set: tokens need it");
+        let url = |url: &str| Settings { jwks_url: text(url), ..full() };
+        refused(url("https://issuer/keys"), "`jwks_url` and `jwks_file` are both set: tokens need one of them");
+        let only_url = |url: &str| Settings { jwks_file: None, jwks_url: text(url), ..full() };
+        for bad in ["http://issuer/keys", "ftp://localhost", "issuer"] {
+            refused(only_url(bad), "`jwks_url`: expected a URL that begins with `https://`");
+        }
+        assert!(check(only_url("https://issuer/keys")).is_ok() && check(only_url("http://127.0.0.1:1/")).is_ok());
+    }
 
     #[test]
     fn access_settings_are_checked() {

@@ -58,6 +58,7 @@ variables! {
     MODEL_NAME: "model_name", "", "";
     MODEL_VERSION: "model_version", "", "chosen by the server";
     TRANSPORT: "transport", "", "rest";
+    TOKEN: "token", "", "";
     REQUEST_HEADERS: "request_headers", ", as `NAME:VALUE NAME:VALUE`", "";
     CONNECTION_TIMEOUT: "timeout", "", "60";
     BINARY_DATA: "binary_data", "", "";
@@ -155,6 +156,10 @@ pub struct InferArgs {
     /// Header to send with each request, as `NAME: VALUE`; may be repeated
     #[arg(short = 'H', long, value_name = "HEADER", help_heading = SERVER)]
     pub request_headers: Vec<String>,
+
+    /// API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes
+    #[arg(long, value_name = "TOKEN", help_heading = SERVER)]
+    pub token: Option<String>,
 
     /// Timeout in seconds for connecting and for each response
     #[arg(long, value_name = "SECONDS", help_heading = SERVER)]

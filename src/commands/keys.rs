@@ -35,8 +35,9 @@ impl From<KeyScope> for Scope {
 fn create(args: &CreateKeyArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let path = path(&args.file, environment)?;
     let key = ApiKey::generate().context("the system has no random numbers")?;
-    let mut scopes: Vec<Scope> = args.scopes.iter().map(|&scope| scope.into()).collect();
-    scopes.dedup();
+    // In the order of the documents, each once.
+    let given: Vec<Scope> = args.scopes.iter().map(|&scope| scope.into()).collect();
+    let scopes = Scope::ALL.into_iter().filter(|scope| given.contains(scope)).collect();
     let rate_limit =
         args.requests_per_second.map(|requests_per_second| RateLimit { requests_per_second, burst: args.burst });
     let entry = KeyEntry {

@@ -2,9 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use reqwest::{Certificate, ClientBuilder, Identity};
-use rustls::crypto::ring;
+use reqwest::ClientBuilder;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use x509_parser::parse_x509_certificate;
 
 use super::{HttpError, HttpOptions, last_cause};
 
@@ -15,49 +24,195 @@ pub(super) fn configure(
     options: &HttpOptions,
     needs_roots: bool,
 ) -> Result<ClientBuilder, HttpError> {
-    // It fails if there is a provider already, which is `ring` as well.
-    let _ = ring::default_provider().install_default();
-    let extra = match &options.ca {
+    let provider = Arc::new(ring::default_provider());
+    let failed = |error: rustls::Error| HttpError::Setup { cause: last_cause(&error) };
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let config = config.map_err(failed)?.dangerous();
+    let config = config.with_custom_certificate_verifier(verifier(options, needs_roots, provider)?);
+    let mut config = match &options.certificate {
+        None => config.with_no_client_auth(),
+        Some(path) => {
+            let (chain, key) = identity(path, options.key.as_deref())?;
+            config.with_client_auth_cert(chain, key).map_err(|_| no_identity(path))?
+        }
+    };
+    let protocols: &[&[u8]] = if options.http2 { &[b"h2"] } else { &[b"h2", b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(builder.tls_backend_preconfigured(config))
+}
+
+fn verifier(
+    options: &HttpOptions,
+    needs_roots: bool,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, HttpError> {
+    let mut trusted = match &options.ca {
         Some(path) => certificates(path)?,
         None => Vec::new(),
     };
-    let mut builder = if options.insecure {
-        builder.tls_danger_accept_invalid_certs(true)
-    } else if needs_roots {
-        builder.tls_certs_merge(extra)
-    } else {
-        builder.tls_certs_only(extra)
-    };
-    if let Some(path) = &options.certificate {
-        builder = builder.identity(identity(path, options.key.as_deref())?);
+    if options.insecure {
+        return Ok(Arc::new(Unverified(provider)));
     }
-    Ok(builder)
+    if needs_roots {
+        trusted.extend(rustls_native_certs::load_native_certs().certs);
+        if trusted.is_empty() {
+            return Err(HttpError::Setup { cause: "no CA certificates were loaded from the system".to_owned() });
+        }
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trusted.iter().cloned());
+    // Fails without roots, and then no server can be verified.
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().ok();
+    Ok(Arc::new(TrustedCertificates { trusted, inner, provider }))
+}
+
+/// Verifies servers as usual. A certificate that is trusted itself is also accepted from the server that it is for, even if it is
+/// that of an authority: `openssl req -x509` makes such ones.
+#[derive(Debug)]
+struct TrustedCertificates {
+    trusted: Vec<CertificateDer<'static>>,
+    /// `None` if there are no roots.
+    inner: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl TrustedCertificates {
+    /// Checks the name and the date of a certificate that is trusted itself.
+    fn check_trusted(
+        certificate: &CertificateDer<'_>,
+        server: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, server)?;
+        let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        let seconds = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
+        let now = Duration::from_secs(now.as_secs());
+        if now > seconds(parsed.validity().not_after.timestamp()) {
+            return Err(CertificateError::Expired.into());
+        }
+        if now < seconds(parsed.validity().not_before.timestamp()) {
+            return Err(CertificateError::NotValidYet.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+}
+
+impl ServerCertVerifier for TrustedCertificates {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.trusted.contains(certificate) {
+            return Self::check_trusted(certificate, server, now);
+        }
+        let Some(inner) = &self.inner else { return Err(CertificateError::UnknownIssuer.into()) };
+        inner.verify_server_cert(certificate, intermediates, server, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Accepts every server, as the user asks.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, HttpError> {
     fs::read(path).map_err(|error| HttpError::Pem { what, path: path.to_owned(), cause: last_cause(&error) })
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate>, HttpError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     const WHAT: &str = "certificates";
     let failed = |cause: String| HttpError::Pem { what: WHAT, path: path.to_owned(), cause };
-    let certificates = Certificate::from_pem_bundle(&read(WHAT, path)?).map_err(|error| failed(last_cause(&error)))?;
+    let pem = read(WHAT, path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates.map_err(|error| failed(last_cause(&error)))?;
     if certificates.is_empty() {
         return Err(failed("it has no PEM certificates".to_owned()));
     }
     Ok(certificates)
 }
 
-fn identity(certificate: &Path, key: Option<&Path>) -> Result<Identity, HttpError> {
-    const WHAT: &str = "client certificate";
-    let mut pem = read(WHAT, certificate)?;
-    if let Some(key) = key {
-        pem.push(b'\n');
-        pem.extend(read("key", key)?);
-    }
-    Identity::from_pem(&pem).map_err(|_| HttpError::Pem {
-        what: WHAT,
-        path: certificate.to_owned(),
+fn identity(
+    certificate: &Path,
+    key: Option<&Path>,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), HttpError> {
+    let pem = read(IDENTITY, certificate)?;
+    let key = match key {
+        Some(key) => read("key", key)?,
+        None => pem.clone(),
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty());
+    chain.zip(PrivateKeyDer::from_pem_slice(&key).ok()).ok_or_else(|| no_identity(certificate))
+}
+
+const IDENTITY: &str = "client certificate";
+
+fn no_identity(path: &Path) -> HttpError {
+    HttpError::Pem {
+        what: IDENTITY,
+        path: path.to_owned(),
         cause: "expected PEM with a certificate and its private key, which may be in a file of its own".to_owned(),
-    })
+    }
 }

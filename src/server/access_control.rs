@@ -11,7 +11,7 @@ use crate::access::{Access, Grant, Refusal, RefusalKind, Scope};
 use crate::tls::ClientNames;
 
 /// Decides whether a request may do what needs a scope, for a model if it concerns one.
-pub(super) fn authorize(
+pub(super) async fn authorize(
     access: &Access,
     headers: &HeaderMap,
     extensions: &Extensions,
@@ -19,7 +19,7 @@ pub(super) fn authorize(
     model: &str,
 ) -> Result<Option<Grant>, Refusal> {
     let client = extensions.get::<Arc<ClientNames>>();
-    access.authorize(headers, client.map_or(&[], |client| client.names()), scope, model)
+    access.authorize(headers, client.map_or(&[], |client| client.names()), scope, model).await
 }
 
 /// Attaches what a principal has in flight to a response, until it has been sent.

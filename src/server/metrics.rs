@@ -33,9 +33,12 @@ pub fn service<B: Send + 'static>(
         let (path, metrics, access) = (Arc::clone(&path), Arc::clone(&metrics), access.clone());
         async move {
             let (parts, _) = request.into_parts();
-            let grant = access.as_ref().map_or(Ok(None), |access| {
-                access_control::authorize(access, &parts.headers, &parts.extensions, Scope::Metrics, "")
-            });
+            let grant = match &access {
+                None => Ok(None),
+                Some(access) => {
+                    access_control::authorize(access, &parts.headers, &parts.extensions, Scope::Metrics, "").await
+                }
+            };
             let mut grant = match grant {
                 Ok(grant) => grant,
                 Err(refusal) => return Ok(access_control::refuse(&refusal, false)),

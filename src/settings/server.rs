@@ -143,6 +143,12 @@ pub struct Settings {
     pub api_keys_file: Option<PathBuf>,
     /// The default of keys without a limit of their own.
     pub key_rate_limit: Option<Map<String, Value>>,
+    /// The issuer of tokens, as their claim `iss` names it.
+    pub jwt_issuer: Option<String>,
+    pub jwt_audience: Option<String>,
+    pub jwt_scope_claim: String,
+    pub jwks_url: Option<String>,
+    pub jwks_file: Option<PathBuf>,
     /// Headers with credentials that models see.
     pub forward_headers: Vec<String>,
     pub tls_certificate: Option<PathBuf>,

@@ -342,6 +342,41 @@ pub static SERVER: SettingGroup = SettingGroup {
         )
         .new_here(),
         SettingField::new(
+            "jwt_issuer",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "Issuer of OpenID Connect tokens, as their claim `iss` names it; null means no tokens",
+        )
+        .new_here(),
+        SettingField::new(
+            "jwt_audience",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "Audience that tokens must be for, as their claim `aud` names it",
+        )
+        .new_here(),
+        SettingField::new(
+            "jwks_url",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "URL of the issuer's keys (JSON Web Key Set)",
+        )
+        .new_here(),
+        SettingField::new(
+            "jwks_file",
+            FieldKind::NonEmptyText,
+            FieldDefault::Null,
+            "File with the issuer's keys, instead of `jwks_url`",
+        )
+        .new_here(),
+        SettingField::new(
+            "jwt_scope_claim",
+            FieldKind::NonEmptyText,
+            FieldDefault::Text("scope"),
+            "Claim with the scopes: a text with blanks, or a list",
+        )
+        .new_here(),
+        SettingField::new(
             "forward_headers",
             FieldKind::TextList,
             FieldDefault::TextList(&[]),

@@ -35,7 +35,7 @@ class Server:
         try:
             self.url = self.announced("HTTP")
             # The form that gRPC clients expect.
-            self.grpc = self.announced("gRPC").removeprefix("http://")
+            self.grpc = self.announced("gRPC").partition("://")[2]
         except BaseException:
             self.stop()
             raise
@@ -51,7 +51,7 @@ class Server:
 
     def announced(self, what):
         """Returns the address of a listener from the log."""
-        return self.wait_for(lambda: re.search(rf"{what} server running on (http://\S+)", self.log.read_text()))[1]
+        return self.wait_for(lambda: re.search(rf"{what} server running on (https?://\S+)", self.log.read_text()))[1]
 
     def wait_until_ready(self, patience=PATIENCE):
         self.wait_for(lambda: self.get("/v2/health/ready").status == 200, patience)

@@ -1,4 +1,4 @@
-//! The examples of `docs/kserve.md`, `docs/graphs.md`, `docs/steps.md` and of READMEs in `examples`, run one after the other in a folder of their own.
+//! The examples of `docs/kserve.md`, `docs/graphs.md`, `docs/steps.md`, `docs/security.md` and of READMEs in `examples`, run one after the other in a folder of their own.
 //!
 //! A block after `<!-- run -->` is run with bash, and what it prints may be compared. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
 //! first line names in a comment.
@@ -80,6 +80,37 @@ fn graphs_examples_print_the_documented_output() {
 #[test]
 fn steps_examples_print_the_documented_output() {
     check_document("docs/steps.md", None);
+}
+
+/// The server of this document uses TLS, and its commands run in the server's working directory.
+#[test]
+fn security_examples_print_the_documented_output() {
+    let document = fs::read_to_string(repository_path("docs/security.md")).unwrap();
+    let folder = Folder::new();
+    let root = folder.root().to_owned();
+    symlink(repository_path("examples"), folder.path("examples")).unwrap();
+    let (mut folder, mut server, mut answer, mut compared) = (Some(folder), None::<TestServer>, None, 0);
+    for Block { line, kind, text, .. } in blocks(&document) {
+        let port = server.as_ref().map_or(0, |server| server.http.port());
+        let text = text.replace("localhost:8080", &format!("localhost:{port}"));
+        match kind.split_once(' ').unwrap_or((kind, "")) {
+            ("run", _) => drop(bash(&root, &text)),
+            ("file", path) => fs::write(root.join(path), &text).unwrap(),
+            ("serve", _) => {
+                let target = text.trim_end().strip_prefix("mlserver start ").unwrap();
+                let started = ServerBuilder::new(folder.take().unwrap()).argument(target).listen();
+                started.wait_for_log("Loaded model 'iris-xgboost'");
+                server = Some(started);
+            }
+            ("test", _) => answer = Some(bash(&root, &text)),
+            ("output", _) => {
+                assert_eq!(without_id(&answer.take().unwrap()), without_id(&text), "line {line}");
+                compared += 1;
+            }
+            _ => unreachable!("line {line}: {kind}"),
+        }
+    }
+    assert!(compared > 0);
 }
 
 fn check_document(name: &str, python: Option<&Path>) {

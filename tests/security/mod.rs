@@ -1,5 +1,8 @@
 //! Transport security and access control.
 
 mod authority;
+mod clients;
+mod doctor;
 mod keys;
 mod tls;
+mod tokens;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
@@ -239,7 +240,11 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     });
     let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
     let model = reader.required(model, "--model-name", &InferVariable::MODEL_NAME);
-    let (headers, warnings) = reader.headers(&args.request_headers);
+    let (mut headers, warnings) = reader.headers(&args.request_headers);
+    if let Some(authorization) = reader.token(args.token.as_deref()) {
+        // A header that is given overrides it, as it overrides the credentials of the address.
+        headers.entry(AUTHORIZATION).or_insert(authorization);
+    }
     let timeout = reader.seconds(args.timeout, "--timeout", &InferVariable::CONNECTION_TIMEOUT);
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         reader.problems.push("--timeout: invalid duration `0`: expected more than 0 seconds".to_owned());
@@ -430,6 +435,17 @@ impl ArgumentReader {
     }
 
     /// Reads headers. An invalid one is ignored with a warning, as in the original.
+    /// Returns the header with the token. No message has the token.
+    fn token(&mut self, given: Option<&str>) -> Option<HeaderValue> {
+        let of_variable = self.variable(&InferVariable::TOKEN).map(str::to_owned);
+        let token = given.map(str::to_owned).or(of_variable)?;
+        let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+        let invalid = |_| "--token: expected printable ASCII characters".to_owned();
+        let mut header = self.checked(header.map_err(invalid))?;
+        header.set_sensitive(true);
+        Some(header)
+    }
+
     fn headers(&mut self, given: &[String]) -> (HeaderMap, Vec<String>) {
         let of_variable: Vec<String>;
         let entries = if given.is_empty() {
@@ -654,6 +670,21 @@ mod tests {
             assert_eq!(text.contains("[env:"), has_variable, "{text}");
             assert!(argument.get_help_heading().is_some(), "{text}");
         }
+    }
+
+    #[test]
+    fn infer_token_is_a_header_that_others_override() {
+        let given = |token: &str| InferArgs { token: Some(token.to_owned()), ..args() };
+        let sent = |args: &InferArgs, variables: &[(&str, &str)]| {
+            let resolved = resolve(args, &environment(variables)).unwrap();
+            assert!(!format!("{resolved:?}").contains("secret"), "{resolved:?}");
+            server(&resolved).headers[AUTHORIZATION].to_str().unwrap().to_owned()
+        };
+        assert_eq!(sent(&given("secret"), &[("TOKEN", "secret2")]), "Bearer secret");
+        assert_eq!(sent(&args(), &[("TOKEN", " secret2\n")]), "Bearer secret2");
+        let header = InferArgs { request_headers: vec!["authorization: Basic secret".to_owned()], ..given("secret3") };
+        assert_eq!(sent(&header, &[]), "Basic secret");
+        assert_eq!(problems(&given("secret\u{7f}"), &[]), ["--token: expected printable ASCII characters"]);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
+use tracing::warn;
 
 use super::descriptors;
 use super::port_file::ListenerAddresses;
@@ -189,8 +190,24 @@ fn server_tls(settings: &Settings, folder: &Path) -> Result<Option<ServerTls>, C
 
 /// Sets up access control, if the settings ask for it.
 fn access(settings: &Settings, folder: &Path, metrics: &mut MetricsRegistry) -> Result<Option<Access>, CommandError> {
-    let Some(files) = AccessFiles::new(settings, folder)? else { return Ok(None) };
+    let Some(files) = AccessFiles::new(settings, folder)? else {
+        warn_if_exposed(settings);
+        return Ok(None);
+    };
     Ok(Some(files.start(AccessMetrics::register(metrics))?))
+}
+
+/// Warns if anybody on the network may load and unload models.
+fn warn_if_exposed(settings: &Settings) {
+    let host = settings.host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    // Client certificates keep others out.
+    if settings.repository_api && !is_loopback && settings.tls_client_ca.is_none() {
+        warn!(
+            "Everybody who reaches {host} may load and unload models: set `api_keys_file` (`mlserver keys create` makes a key), \
+             `repository_api` to false, or `host` to 127.0.0.1."
+        );
+    }
 }
 
 /// A listener with its address.

@@ -148,7 +148,7 @@ impl App {
             None => None,
             Some(access) => {
                 let scope = method.map_or(Scope::Read, |method| method.spec.scope);
-                match access_control::authorize(access, request.headers(), request.extensions(), scope, "") {
+                match access_control::authorize(access, request.headers(), request.extensions(), scope, "").await {
                     Ok(grant) => grant,
                     Err(refusal) => return Status::refused(refusal),
                 }

@@ -164,7 +164,7 @@ impl App {
         let route = Route::find(path, &parts.uri).filter(|route| !self.is_shadowed(route, &parts, path));
         let mut grant = match &self.access {
             None => None,
-            Some(access) => match authorize(access, &parts, path, route.as_ref()) {
+            Some(access) => match authorize(access, &parts, path, route.as_ref()).await {
                 Ok(grant) => grant,
                 Err(refusal) => {
                     let closes = parts.version < Version::HTTP_2 && !body.is_end_stream();
@@ -289,7 +289,7 @@ impl App {
 }
 
 /// Decides whether a request may do what its route asks for. A path without a route may be one of a model's own.
-fn authorize(
+async fn authorize(
     access: &Access,
     parts: &Parts,
     path: &str,
@@ -301,7 +301,7 @@ fn authorize(
         None if is_probe() => (Scope::Open, ""),
         None => (Scope::Infer, ""),
     };
-    access_control::authorize(access, &parts.headers, &parts.extensions, scope, model)
+    access_control::authorize(access, &parts.headers, &parts.extensions, scope, model).await
 }
 
 /// Normalizes a root path to one leading and no trailing slash; empty if there is none.

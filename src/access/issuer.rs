@@ -1,0 +1,193 @@
+//! The issuer of tokens: its current keys, and the principals of tokens that have been verified.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::{HeaderMap, Method, StatusCode};
+use lru::LruCache;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::limits::PrincipalLimits;
+use super::token::{self, TokenError, TokenKeySet, TokenRules};
+use super::{AccessMetrics, KeyHash, ModelPatterns, Principal, RateLimit};
+use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, Url};
+use crate::shutdown::spawn_supervised;
+
+/// The most tokens that are remembered, and the most senders whose limits are.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+/// Keys are fetched at most once in this time, however many tokens name keys that are not known.
+const BETWEEN_FETCHES: Duration = Duration::from_secs(10);
+/// How often keys are fetched without need, so that those that the issuer has withdrawn are forgotten.
+const REFRESH: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most bytes of a set of keys.
+pub(super) const MAX_JWKS: u64 = 1 << 20;
+
+/// The issuer of tokens.
+pub(super) struct Issuer {
+    rules: TokenRules,
+    default_rate: Option<RateLimit>,
+    keys: ArcSwap<IssuerKeys>,
+    /// The limits of senders, which last longer than their tokens.
+    limits: Mutex<LruCache<String, Arc<PrincipalLimits>>>,
+    metrics: AccessMetrics,
+    source: Option<KeySource>,
+    /// When the keys were last fetched.
+    fetched: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// The keys of an issuer, and the tokens that they have verified.
+struct IssuerKeys {
+    set: TokenKeySet,
+    verified: Mutex<LruCache<KeyHash, Arc<Principal>>>,
+}
+
+/// Where keys are fetched from.
+pub(super) struct KeySource {
+    url: Url,
+    client: HttpClient,
+}
+
+/// Why keys could not be fetched.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("the issuer answered with {0}")]
+    Status(StatusCode),
+    #[error("{0}")]
+    Keys(String),
+}
+
+impl std::fmt::Debug for Issuer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Issuer").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl IssuerKeys {
+    fn new(set: TokenKeySet) -> Self {
+        Self { set, verified: Mutex::new(LruCache::new(REMEMBERED)) }
+    }
+}
+
+impl KeySource {
+    /// Prepares to fetch keys.
+    pub(super) fn new(url: Url) -> Result<Self, HttpError> {
+        let options = HttpOptions {
+            timeout: TIMEOUT,
+            connect_timeout: TIMEOUT,
+            max_body: usize::try_from(MAX_JWKS).unwrap_or(usize::MAX),
+            http2: false,
+            insecure: false,
+            ca: None,
+            certificate: None,
+            key: None,
+        };
+        Ok(Self { client: HttpClient::new(&url, &options)?, url })
+    }
+
+    async fn fetch(&self) -> Result<TokenKeySet, FetchError> {
+        let response = self.client.send(Method::GET, &self.url, HeaderMap::new(), BodyChunks::default()).await?;
+        if response.status != StatusCode::OK {
+            return Err(FetchError::Status(response.status));
+        }
+        TokenKeySet::parse(&response.body).map_err(FetchError::Keys)
+    }
+}
+
+impl Issuer {
+    pub(super) fn new(
+        rules: TokenRules,
+        default_rate: Option<RateLimit>,
+        keys: TokenKeySet,
+        source: Option<KeySource>,
+        metrics: AccessMetrics,
+    ) -> Self {
+        Self {
+            rules,
+            default_rate,
+            keys: ArcSwap::from_pointee(IssuerKeys::new(keys)),
+            limits: Mutex::new(LruCache::new(REMEMBERED)),
+            metrics,
+            source,
+            fetched: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Replaces the keys. Tokens that were verified are verified again.
+    pub(super) fn replace(&self, keys: TokenKeySet) {
+        if self.keys.load().set != keys {
+            self.keys.store(Arc::new(IssuerKeys::new(keys)));
+        }
+    }
+
+    /// Finds the principal of a token at a time, in seconds since 1970.
+    pub(super) fn find(&self, presented: &[u8], now: i64) -> Result<Arc<Principal>, TokenError> {
+        let keys = self.keys.load();
+        let hash = KeyHash::of(presented);
+        if let Some(known) = keys.verified.lock().get(&hash) {
+            let is_valid = known.expires.is_some_and(|expires| now < expires);
+            return if is_valid { Ok(Arc::clone(known)) } else { Err(TokenError::Expired) };
+        }
+        let claims = token::verify(presented, &keys.set, &self.rules, now)?;
+        let limits = {
+            let fresh = || Arc::new(PrincipalLimits::new(self.default_rate, None));
+            Arc::clone(self.limits.lock().get_or_insert(claims.subject.clone(), fresh))
+        };
+        let principal = Arc::new(Principal {
+            requests: self.metrics.requests_of(&claims.subject),
+            name: claims.subject,
+            scopes: claims.scopes,
+            models: ModelPatterns::All,
+            expires: Some(claims.expires),
+            limits,
+        });
+        keys.verified.lock().put(hash, Arc::clone(&principal));
+        Ok(principal)
+    }
+
+    /// Fetches the keys, unless that was tried a moment ago. Concurrent calls wait for the same attempt.
+    pub(super) async fn fetch(&self) {
+        // Only a source outside of the server can be wrong for a while.
+        if let Err(error) = self.try_fetch().await {
+            warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. The keys that are known stay in use.");
+        }
+    }
+
+    async fn try_fetch(&self) -> Result<(), FetchError> {
+        let Some(source) = &self.source else { return Ok(()) };
+        let mut fetched = self.fetched.lock().await;
+        if fetched.is_some_and(|at| at.elapsed() < BETWEEN_FETCHES) {
+            return Ok(());
+        }
+        let result = source.fetch().await;
+        *fetched = Some(Instant::now());
+        self.replace(result?);
+        Ok(())
+    }
+
+    /// Fetches the keys now, and again from time to time.
+    pub(super) fn refresh_regularly(self: &Arc<Self>) {
+        let issuer = Arc::clone(self);
+        spawn_supervised("refreshes of the keys of tokens", async move {
+            let mut failed = false;
+            loop {
+                let result = issuer.try_fetch().await;
+                match &result {
+                    Ok(()) if failed => info!("Fetched the keys of tokens again."),
+                    Err(error) if !failed => {
+                        warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. Trying again until it works.");
+                    }
+                    _ => {}
+                }
+                failed = result.is_err();
+                tokio::time::sleep(if failed { BETWEEN_FETCHES } else { REFRESH }).await;
+            }
+        });
+    }
+}
