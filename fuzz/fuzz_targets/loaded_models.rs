@@ -23,7 +23,7 @@ use mlserver::inference::Inference;
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime, load_native};
-use mlserver::server::{HttpService, PacedBody, RepositoryAccess, grpc, rest};
+use mlserver::server::{ForwardedHeaders, HttpService, PacedBody, RepositoryAccess, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{CloudEventVariables, ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -137,7 +137,13 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
     let inference = Inference::new(registry, Settings::default().max_in_flight);
     let metadata = ServerMetadata { name: "fuzz".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
     let repository = RepositoryAccess::Off;
-    let options = grpc::GrpcOptions { metadata: metadata.clone(), max_message_length: 1 << 20, repository };
+    let options = grpc::GrpcOptions {
+        metadata: metadata.clone(),
+        max_message_length: 1 << 20,
+        repository,
+        access: None,
+        forward_headers: ForwardedHeaders::default(),
+    };
     let grpc = grpc::service::<FuzzedBody>(inference.clone(), admin.clone(), compute.clone(), None, options);
     let options = rest::RestOptions {
         metadata,
@@ -150,6 +156,8 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         non_finite: Settings::default().non_finite_json,
         overload_as_429: false,
         events: CloudEventVariables::default(),
+        access: None,
+        forward_headers: ForwardedHeaders::default(),
     };
     let rest = rest::service::<FuzzedBody>(inference, admin, compute.clone(), None, options);
     (door(rest), door(grpc))

@@ -46,21 +46,23 @@ fn verifier(
     needs_roots: bool,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, HttpError> {
+    let mut roots = RootCertStore::empty();
     let mut trusted = match &options.ca {
-        Some(path) => certificates(path)?,
+        Some(path) => certificates(path, &mut roots)?,
         None => Vec::new(),
     };
     if options.insecure {
         return Ok(Arc::new(Unverified(provider)));
     }
     if needs_roots {
-        trusted.extend(rustls_native_certs::load_native_certs().certs);
-        if trusted.is_empty() {
+        let of_system = rustls_native_certs::load_native_certs().certs;
+        // Those that are invalid are not the user's fault.
+        roots.add_parsable_certificates(of_system.iter().cloned());
+        trusted.extend(of_system);
+        if roots.is_empty() {
             return Err(HttpError::Setup { cause: "no CA certificates were loaded from the system".to_owned() });
         }
     }
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(trusted.iter().cloned());
     // Fails without roots, and then no server can be verified.
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().ok();
     Ok(Arc::new(TrustedCertificates { trusted, inner, provider }))
@@ -181,7 +183,8 @@ fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, HttpError> {
     fs::read(path).map_err(|error| HttpError::Pem { what, path: path.to_owned(), cause: last_cause(&error) })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
+/// Reads the certificates of a file, and adds them to the roots.
+fn certificates(path: &Path, roots: &mut RootCertStore) -> Result<Vec<CertificateDer<'static>>, HttpError> {
     const WHAT: &str = "certificates";
     let failed = |cause: String| HttpError::Pem { what: WHAT, path: path.to_owned(), cause };
     let pem = read(WHAT, path)?;
@@ -189,6 +192,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> 
     let certificates = certificates.map_err(|error| failed(last_cause(&error)))?;
     if certificates.is_empty() {
         return Err(failed("it has no PEM certificates".to_owned()));
+    }
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| failed(last_cause(&error)))?;
     }
     Ok(certificates)
 }

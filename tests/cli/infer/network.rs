@@ -156,6 +156,10 @@ fn infer_trusts_the_certificates_of_a_file() {
     assert_eq!(ran.code, Some(1));
     let expected = "error: cannot read the certificates in `in.jsonl`: it has no PEM certificates\n";
     assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    let damaged = infer(&url, &number(0, 5)).flags(&["--ca", "damaged.pem"]);
+    fs::write(damaged.path("damaged.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+    let ran = damaged.run();
+    assert!(ran.stderr.contains("error: cannot read the certificates in `damaged.pem`: "), "{}", ran.stderr);
     let ran = infer(&url, &number(0, 5)).flags(&["--ca", "none.pem"]).run();
     assert!(ran.stderr.contains("in `none.pem`: no such file or directory"), "{}", ran.stderr);
 }
