@@ -8,7 +8,7 @@ use super::Refusal;
 /// The longest credentials that are looked at, in bytes.
 const MAX_CREDENTIALS: usize = 16 * 1024;
 
-/// Returns the key or token of the header `authorization`. `None` if there is no such header.
+/// Returns the key or token of the header `authorization`. `None` without that header.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };

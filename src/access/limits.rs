@@ -64,7 +64,7 @@ impl PrincipalLimits {
         Self { rate, max_in_flight, interval, tolerance, expected, in_flight }
     }
 
-    /// Reports whether the limits are the same, whatever has been used of them.
+    /// Reports whether the limits are equal. Their current use does not count.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.rate == other.rate && self.max_in_flight == other.max_in_flight
     }

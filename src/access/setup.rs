@@ -65,7 +65,7 @@ pub enum AccessSetupError {
 }
 
 impl AccessFiles {
-    /// Takes what the settings say. Files are relative to a folder. `None` if there is no access control.
+    /// Reads the settings of access control. Files are relative to a folder. `None` if access is open.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl AccessFiles {
         self.keys.as_ref()
     }
 
-    /// Reads the keys. `None` if there is no file of keys.
+    /// Reads the keys. `None` if the settings name no file of keys.
     ///
     /// # Errors
     ///

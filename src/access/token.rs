@@ -63,7 +63,7 @@ pub enum TokenError {
 pub(super) struct TokenClaims {
     pub(super) subject: String,
     pub(super) scopes: ScopeSet,
-    /// When the token is no longer accepted, in seconds since 1970.
+    /// When the token expires, in seconds since 1970.
     pub(super) expires: i64,
 }
 

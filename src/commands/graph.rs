@@ -106,7 +106,7 @@ enum ShownModel {
     Local,
     /// A model of another server.
     Remote(RemoteAddress),
-    /// There is no such model, or its address is invalid.
+    /// The repository lacks the model, or the address of the model is invalid.
     Missing,
 }
 
