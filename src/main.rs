@@ -56,6 +56,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Keys(args) => commands::keys::run(args, &SystemEnvironment, ui),
         Command::Graph(args) => commands::graph::run(args, &SystemEnvironment, ui),
         Command::Infer(args) => commands::infer::run(args, &SystemEnvironment, ui),
+        Command::Compare(args) => commands::infer::compare(args, &SystemEnvironment, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }
 }
