@@ -97,8 +97,9 @@ impl ComparedServers {
 
 impl ComparedServer {
     /// Returns a failure of this server that is not an answer of its model.
-    fn failed(&self, failure: RequestFailure) -> RequestFailure {
-        RequestFailure { message: format!("{}: {}", self.name, failure.message), ..failure }
+    fn failed(&self, mut failure: RequestFailure) -> RequestFailure {
+        failure.message = format!("{}: {}", self.name, failure.message);
+        failure
     }
 
     fn alone_rejects(&self, failure: &RequestFailure, other: &Self) -> RequestFailure {
@@ -186,10 +187,10 @@ impl Tolerance {
     }
 
     fn is_equal(&self, first: f64, second: f64) -> bool {
-        let limit = self.absolute + self.relative * first.abs().max(second.abs());
-        first == second
-            || (first.is_nan() && second.is_nan())
-            || (first.is_finite() && second.is_finite() && (first - second).abs() <= limit)
+        if !(first.is_finite() && second.is_finite()) {
+            return first.is_nan() && second.is_nan() || first.total_cmp(&second).is_eq();
+        }
+        (first - second).abs() <= self.absolute + self.relative * first.abs().max(second.abs())
     }
 }
 
