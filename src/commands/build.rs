@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::OutputFormat;
 use crate::cli::build::{BaseImages, BuildArgs};
-use crate::image::{
-    self, BaseImage, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine,
-    DockerfileOptions, IgnoreRules, ImageCheck, ImagePlan,
+use crate::image::docker::{
+    self, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine, ImageCheck,
 };
+use crate::image::{self, BaseImage, DockerfileOptions, IgnoreRules, ImagePlan};
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Environment, Settings, SettingsSources};
@@ -196,7 +196,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
     let requirements = requirements
         .map(|path| fs::read(path).with_context(|| format!("cannot read `{}`", path.display())))
         .transpose()?;
-    if image::is_dynamic().context("cannot read this executable")? {
+    if docker::is_dynamic().context("cannot read this executable")? {
         ui.warning("this executable is linked dynamically: images that copy it need a C library that is as new as this machine's");
     }
     let wanted: &[BaseImage] = match images {
@@ -224,7 +224,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
 }
 
 fn own_files() -> Result<Vec<(PathBuf, PathBuf)>, CommandError> {
-    Ok(image::executable().context("cannot find this executable's files")?)
+    Ok(docker::executable().context("cannot find this executable's files")?)
 }
 
 fn request(args: &BuildArgs, tag: &str, arguments: HashMap<String, String>) -> BuildRequest {

@@ -16,7 +16,8 @@ use bollard::query_parameters::{
     StartContainerOptions,
 };
 use futures_util::StreamExt;
-use mlserver::image::{BuildContext, BuildRequest, DockerEngine, Dockerfile, IgnoreRules};
+use mlserver::image::docker::{BuildContext, BuildRequest, DockerEngine};
+use mlserver::image::{Dockerfile, IgnoreRules};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
