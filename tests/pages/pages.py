@@ -134,10 +134,7 @@ class Runner:
                 stderr=output,
             )
         self.servers[ports["http"]] = process
-        end = time.monotonic() + PATIENCE
-        while not addresses.exists():
-            assert process.poll() is None and time.monotonic() < end, f"{where}\n{log.read_text()}"
-            time.sleep(0.02)
+        wait_for(addresses, process, log)
         for name, address in json.loads(addresses.read_text()).items():
             if name in ports:
                 self.addresses[ports[name]] = address
@@ -164,3 +161,34 @@ def stop(process):
     except subprocess.TimeoutExpired:
         process.kill()
         raise
+
+
+class TestedServer:
+    """A server of a folder on free ports, for a `with` statement."""
+
+    __test__ = False
+
+    def __init__(self, models, folder):
+        ports = folder / "ports.json"
+        options = ["--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            command = [BINARY, "start", models, *options, "--port-file", ports]
+            self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        wait_for(ports, self.process, self.log)
+        addresses = json.loads(ports.read_text())
+        self.http, self.grpc, self.metrics = addresses["http"], addresses["grpc"], addresses["metrics"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        stop(self.process)
+
+
+def wait_for(addresses, process, log):
+    """Waits for the file of addresses, which is there when the models are loaded."""
+    end = time.monotonic() + PATIENCE
+    while not addresses.exists():
+        assert process.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.02)
