@@ -85,9 +85,9 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Packs a folder with the command of `docs/operations.md`.
+/// Packs a folder with the command of `docs/guides/environments.md`.
 fn pack(folder: &Path, archive: &Path) {
-    let documentation = fs::read_to_string(repository_path("docs/operations.md")).unwrap();
+    let documentation = fs::read_to_string(repository_path("docs/guides/environments.md")).unwrap();
     let command = documentation.lines().find(|line| line.starts_with("tar --create")).unwrap();
     let place = |name: &str| match name {
         "environment.tar.gz" => archive.as_os_str().to_owned(),
