@@ -130,7 +130,10 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         models::memory(&examined, repository.working_directory(), &settings, findings);
     }
     if args.image {
+        #[cfg(feature = "image")]
         engine(environment, findings).await;
+        #[cfg(not(feature = "image"))]
+        findings.warning(format_args!("`mlserver build` does not work: {}", super::WITHOUT_IMAGE));
     }
 }
 
@@ -142,12 +145,6 @@ async fn engine(environment: &dyn Environment, findings: &mut Findings) {
         Ok(_) => findings.ok("a Docker engine is available for `mlserver build`"),
         Err(error) => findings.warning(format_args!("`mlserver build` does not work: {error}")),
     }
-}
-
-/// Reports that there is no use for a Docker engine.
-#[cfg(not(feature = "image"))]
-async fn engine(_: &dyn Environment, findings: &mut Findings) {
-    findings.warning(format_args!("`mlserver build` does not work: {}", super::WITHOUT_IMAGE));
 }
 
 /// Returns the name and the version of a model.
