@@ -19,7 +19,7 @@ import pyte
 
 from screenshots import BINARY, ROOT, served
 
-COLUMNS, LINES = 122, 8
+COLUMNS, LINES = 138, 8
 INTERVAL = 0.3
 ROWS = 24_000
 CHARACTER, LINE = 8.4, 19

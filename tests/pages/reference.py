@@ -64,7 +64,17 @@ def entries(body):
             rows.append((cell(found[1]), found[2] or ""))
         elif rows:
             rows[-1] = (rows[-1][0], f"{rows[-1][1]} {line.strip()}")
-    return [(name, described(meaning)) for name, meaning in rows]
+    return [(name, described(NOTE.sub(note, cell(meaning)))) for name, meaning in rows]
+
+
+#: What clap adds to a meaning.
+NOTE = re.compile(r" ?\[(env|default|possible values): ([^\]]*)\]")
+
+
+def note(found):
+    """Returns a note of clap as a sentence."""
+    name = {"env": "Environment variable", "default": "Default", "possible values": "Values"}[found[1]]
+    return f". {name}: {found[2]}"
 
 
 def described(meaning):
