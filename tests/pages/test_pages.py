@@ -1,12 +1,13 @@
 """The commands and files of the tutorials and guides, run as they are written."""
 
 import pytest
-
 from pages import CHECKED, ROOT, Runner, blocks
 
 DOCS = ROOT / "docs"
 FOLDERS = [DOCS / "tutorials", DOCS / "guides"]
-PAGES = sorted([DOCS / "get-started.md", DOCS / "install.md", *(page for folder in FOLDERS for page in folder.glob("*.md"))])
+PAGES = sorted(
+    [DOCS / "get-started.md", DOCS / "install.md", *(page for folder in FOLDERS for page in folder.glob("*.md"))]
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -23,4 +24,4 @@ def test_page_blocks_are_marked(page):
         if block.marker == "unchecked:":
             assert block.argument, f"{where}: give a reason"
         else:
-            assert block.marker in CHECKED or block.language == "mermaid", f"{where}: mark this block"
+            assert block.marker in CHECKED, f"{where}: mark this block"
