@@ -28,6 +28,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder or a KServe script, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
+            [CompletionResult]::new('compare', 'compare', [CompletionResultType]::ParameterValue, 'Send the same requests to two servers, and report the rows whose answers differ')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
@@ -111,6 +112,44 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]')
             [CompletionResult]::new('--extra-verbose', '--extra-verbose', [CompletionResultType]::ParameterName, 'Log full traffic, like -vv')
             [CompletionResult]::new('--no-verbose', '--no-verbose', [CompletionResultType]::ParameterName, 'Log no requests')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Suppress progress, warnings and summary; only report why the run failed')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Suppress progress, warnings and summary; only report why the run failed')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'mlserver;compare' {
+            [CompletionResult]::new('--input-format', '--input-format', [CompletionResultType]::ParameterName, 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [default: by extension]')
+            [CompletionResult]::new('--column-type', '--column-type', [CompletionResultType]::ParameterName, 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]')
+            [CompletionResult]::new('-u', '-u', [CompletionResultType]::ParameterName, 'Server address, as HOST:PORT with an optional path; given twice')
+            [CompletionResult]::new('--url', '--url', [CompletionResultType]::ParameterName, 'Server address, as HOST:PORT with an optional path; given twice')
+            [CompletionResult]::new('-m', '-m', [CompletionResultType]::ParameterName, 'Model name on both servers')
+            [CompletionResult]::new('--model-name', '--model-name', [CompletionResultType]::ParameterName, 'Model name on both servers')
+            [CompletionResult]::new('--model-version', '--model-version', [CompletionResultType]::ParameterName, 'Model version on both servers')
+            [CompletionResult]::new('-t', '-t', [CompletionResultType]::ParameterName, 'Protocol [default: rest]')
+            [CompletionResult]::new('--transport', '--transport', [CompletionResultType]::ParameterName, 'Protocol [default: rest]')
+            [CompletionResult]::new('-H', '-H ', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated')
+            [CompletionResult]::new('--request-headers', '--request-headers', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated')
+            [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'API key or token, sent to both servers as `authorization: Bearer TOKEN`')
+            [CompletionResult]::new('--timeout', '--timeout', [CompletionResultType]::ParameterName, 'Timeout in seconds for connecting and for each response [default: 60]')
+            [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust the root certificates in this PEM file, besides those of the system')
+            [CompletionResult]::new('--cert', '--cert', [CompletionResultType]::ParameterName, 'Present the client certificate in this PEM file, which may also contain its key')
+            [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'Private key of --cert, as a PEM file')
+            [CompletionResult]::new('--absolute-tolerance', '--absolute-tolerance', [CompletionResultType]::ParameterName, 'Largest absolute difference between floating-point numbers that count as equal')
+            [CompletionResult]::new('--relative-tolerance', '--relative-tolerance', [CompletionResultType]::ParameterName, 'Largest difference between floating-point numbers that count as equal, as a fraction of the larger one; added to --absolute-tolerance')
+            [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Number of requests in flight at each server [default: 10]')
+            [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'Number of requests in flight at each server [default: 10]')
+            [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]')
+            [CompletionResult]::new('--batch-size', '--batch-size', [CompletionResultType]::ParameterName, 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]')
+            [CompletionResult]::new('-r', '-r', [CompletionResultType]::ParameterName, 'Total attempts per request, if the failure is worth a retry [default: 3]')
+            [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'Total attempts per request, if the failure is worth a retry [default: 3]')
+            [CompletionResult]::new('--summary', '--summary', [CompletionResultType]::ParameterName, 'Summary format: text or one JSON object, on standard error')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
+            [CompletionResult]::new('-b', '-b', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON')
+            [CompletionResult]::new('--binary-data', '--binary-data', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON')
+            [CompletionResult]::new('--insecure', '--insecure', [CompletionResultType]::ParameterName, 'Skip TLS certificate verification')
+            [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log each request (-v) or full traffic (-vv)')
+            [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log each request (-v) or full traffic (-vv)')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Suppress progress, warnings and summary; only report why the run failed')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Suppress progress, warnings and summary; only report why the run failed')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -364,6 +403,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;help' {
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Serve the models of a folder or a KServe script, or a model file')
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
+            [CompletionResult]::new('compare', 'compare', [CompletionResultType]::ParameterValue, 'Send the same requests to two servers, and report the rows whose answers differ')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
@@ -382,6 +422,9 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help;infer' {
+            break
+        }
+        'mlserver;help;compare' {
             break
         }
         'mlserver;help;init' {

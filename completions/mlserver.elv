@@ -25,6 +25,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --version 'Print version'
             cand start 'Serve the models of a folder or a KServe script, or a model file'
             cand infer 'Run batch inference over a file or a Kafka topic'
+            cand compare 'Send the same requests to two servers, and report the rows whose answers differ'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'
             cand build 'Build a container image of a model folder'
@@ -106,6 +107,43 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --verbose 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
             cand --extra-verbose 'Log full traffic, like -vv'
             cand --no-verbose 'Log no requests'
+            cand -q 'Suppress progress, warnings and summary; only report why the run failed'
+            cand --quiet 'Suppress progress, warnings and summary; only report why the run failed'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'mlserver;compare'= {
+            cand --input-format 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [default: by extension]'
+            cand --column-type 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]'
+            cand -u 'Server address, as HOST:PORT with an optional path; given twice'
+            cand --url 'Server address, as HOST:PORT with an optional path; given twice'
+            cand -m 'Model name on both servers'
+            cand --model-name 'Model name on both servers'
+            cand --model-version 'Model version on both servers'
+            cand -t 'Protocol [default: rest]'
+            cand --transport 'Protocol [default: rest]'
+            cand -H 'Header to send with each request, as `NAME: VALUE`; may be repeated'
+            cand --request-headers 'Header to send with each request, as `NAME: VALUE`; may be repeated'
+            cand --token 'API key or token, sent to both servers as `authorization: Bearer TOKEN`'
+            cand --timeout 'Timeout in seconds for connecting and for each response [default: 60]'
+            cand --ca 'Trust the root certificates in this PEM file, besides those of the system'
+            cand --cert 'Present the client certificate in this PEM file, which may also contain its key'
+            cand --key 'Private key of --cert, as a PEM file'
+            cand --absolute-tolerance 'Largest absolute difference between floating-point numbers that count as equal'
+            cand --relative-tolerance 'Largest difference between floating-point numbers that count as equal, as a fraction of the larger one; added to --absolute-tolerance'
+            cand -w 'Number of requests in flight at each server [default: 10]'
+            cand --workers 'Number of requests in flight at each server [default: 10]'
+            cand -s 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]'
+            cand --batch-size 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]'
+            cand -r 'Total attempts per request, if the failure is worth a retry [default: 3]'
+            cand --retries 'Total attempts per request, if the failure is worth a retry [default: 3]'
+            cand --summary 'Summary format: text or one JSON object, on standard error'
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand -b 'Send tensors as binary data instead of JSON'
+            cand --binary-data 'Send tensors as binary data instead of JSON'
+            cand --insecure 'Skip TLS certificate verification'
+            cand -v 'Log each request (-v) or full traffic (-vv)'
+            cand --verbose 'Log each request (-v) or full traffic (-vv)'
             cand -q 'Suppress progress, warnings and summary; only report why the run failed'
             cand --quiet 'Suppress progress, warnings and summary; only report why the run failed'
             cand -h 'Print help (see more with ''--help'')'
@@ -327,6 +365,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help'= {
             cand start 'Serve the models of a folder or a KServe script, or a model file'
             cand infer 'Run batch inference over a file or a Kafka topic'
+            cand compare 'Send the same requests to two servers, and report the rows whose answers differ'
             cand init 'Create a project that is ready to serve, test and build'
             cand dockerfile 'Write a Dockerfile for a model folder'
             cand build 'Build a container image of a model folder'
@@ -343,6 +382,8 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help;start'= {
         }
         &'mlserver;help;infer'= {
+        }
+        &'mlserver;help;compare'= {
         }
         &'mlserver;help;init'= {
         }

@@ -31,6 +31,7 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -s h -l help -d 'Print h
 complete -c mlserver -n "__fish_mlserver_needs_command" -s V -l version -d 'Print version'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "compare" -d 'Send the same requests to two servers, and report the rows whose answers differ'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create a project that is ready to serve, test and build'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "build" -d 'Build a container image of a model folder'
@@ -112,6 +113,39 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l extra-verbos
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -d 'Log no requests'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [default: by extension]' -r -f -a "requests\t''
+rows\t''
+csv\t''
+tsv\t''
+npy\t''
+parquet\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s u -l url -d 'Server address, as HOST:PORT with an optional path; given twice' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s m -l model-name -d 'Model name on both servers' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l model-version -d 'Model version on both servers' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s t -l transport -d 'Protocol [default: rest]' -r -f -a "rest\t''
+grpc\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s H -l request-headers -d 'Header to send with each request, as `NAME: VALUE`; may be repeated' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l token -d 'API key or token, sent to both servers as `authorization: Bearer TOKEN`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l timeout -d 'Timeout in seconds for connecting and for each response [default: 60]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l ca -d 'Trust the root certificates in this PEM file, besides those of the system' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l cert -d 'Present the client certificate in this PEM file, which may also contain its key' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l key -d 'Private key of --cert, as a PEM file' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l absolute-tolerance -d 'Largest absolute difference between floating-point numbers that count as equal' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l relative-tolerance -d 'Largest difference between floating-point numbers that count as equal, as a fraction of the larger one; added to --absolute-tolerance' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s w -l workers -d 'Number of requests in flight at each server [default: 10]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s s -l batch-size -d 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s r -l retries -d 'Total attempts per request, if the failure is worth a retry [default: 3]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l summary -d 'Summary format: text or one JSON object, on standard error' -r -f -a "text\t''
+json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s b -l binary-data -d 'Send tensors as binary data instead of JSON'
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l insecure -d 'Skip TLS certificate verification'
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s v -l verbose -d 'Log each request (-v) or full traffic (-vv)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s t -l template -d 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l from -d 'Make a project around a model file, which is copied, instead of using a template' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l name -d 'Name of the project and its model [default: the folder\'s name, or `my-model`]' -r
@@ -299,20 +333,21 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand man" -l color -d 'When
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand man" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "build" -d 'Build a container image of a model folder'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "config" -d 'Inspect settings'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "keys" -d 'Create, list and revoke API keys'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "graph" -d 'Inspect inference graphs'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "completions" -d 'Print shell completions'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "man" -d 'Write the manual pages to a folder'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "compare" -d 'Send the same requests to two servers, and report the rows whose answers differ'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "init" -d 'Create a project that is ready to serve, test and build'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "build" -d 'Build a container image of a model folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "config" -d 'Inspect settings'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "keys" -d 'Create, list and revoke API keys'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "graph" -d 'Inspect inference graphs'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "completions" -d 'Print shell completions'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "man" -d 'Write the manual pages to a folder'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print every effective setting and its source'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "explain" -d 'Explain one setting'

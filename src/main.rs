@@ -47,7 +47,10 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Start(args) => commands::start::run(args, &SystemEnvironment),
         Command::Init(args) => commands::init::run(args, &SystemEnvironment, ui),
         Command::Dockerfile(args) => commands::dockerfile::run(args, ui),
+        #[cfg(feature = "image")]
         Command::Build(args) => commands::build::run(args, &SystemEnvironment, ui),
+        #[cfg(not(feature = "image"))]
+        Command::Build(_) => Err(anyhow::anyhow!("cannot build an image: {}", commands::WITHOUT_IMAGE).into()),
         Command::Manifest(args) => commands::manifest::run(args, ui),
         Command::Doctor(args) => commands::doctor::run(args, &SystemEnvironment, ui),
         Command::Completions(args) => commands::completions::run(args, ui),
@@ -56,6 +59,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
         Command::Keys(args) => commands::keys::run(args, &SystemEnvironment, ui),
         Command::Graph(args) => commands::graph::run(args, &SystemEnvironment, ui),
         Command::Infer(args) => commands::infer::run(args, &SystemEnvironment, ui),
+        Command::Compare(args) => commands::infer::compare(args, &SystemEnvironment, ui),
         Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }
 }

@@ -1,6 +1,6 @@
 //! Creates projects from templates.
 //!
-//! A template is a folder of files: those whose names end in `.tera` are rendered with [`TemplateValues`], all others are copied
+//! A template is a folder of files: those whose names end in `.jinja` are rendered with [`TemplateValues`], all others are copied
 //! unchanged. The built-in templates are in `templates/projects`; users have theirs in folders and archives, which may be on a web server.
 
 mod download;
@@ -24,7 +24,7 @@ const MODEL_FILE: &str = "model-file";
 /// The files of a project that need a request.
 const OF_EXAMPLE: [&str; 2] = ["test_model.py", ".github/workflows/test.yml"];
 /// The end of their READMEs.
-const USAGE: &str = "projects/usage.md.tera";
+const USAGE: &str = "projects/usage.md.jinja";
 
 /// A built-in template.
 #[derive(Debug)]
@@ -305,7 +305,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let template = folder.path().join("own");
         fs::create_dir_all(template.join("deep")).unwrap();
-        fs::write(template.join("deep/NAME.tera"), "{{ name }} {{ version }}").unwrap();
+        fs::write(template.join("deep/NAME.jinja"), "{{ name }} {{ version }}").unwrap();
         fs::write(template.join("as-it-is"), "{{ name }}").unwrap();
         let project = Project::new(template.to_str().unwrap(), "churn").unwrap();
         let target = folder.path().join("new");

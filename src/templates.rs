@@ -2,23 +2,28 @@
 
 use std::borrow::Cow;
 
+use minijinja::{Environment, UndefinedBehavior};
 use rust_embed::RustEmbed;
 use serde::Serialize;
-use tera::{Context, Tera};
 
 /// Files with this suffix are rendered, and lose it; all others are copied unchanged.
-pub const SUFFIX: &str = ".tera";
+pub const SUFFIX: &str = ".jinja";
+
+/// How many instructions the rendering of a template may take. Users' templates may contain endless loops.
+const MAX_INSTRUCTIONS: u64 = 10_000_000;
 
 #[derive(RustEmbed)]
 #[folder = "templates/"]
 struct EmbeddedFiles;
 
-/// Why a template could not be rendered. The cause names line and variable.
+/// Why a template could not be rendered. The cause names the line.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot render the template `{name}`")]
+#[error("cannot render the template `{name}`{}", place.as_ref().map(|place| format!(" at `{place}`")).unwrap_or_default())]
 pub struct TemplateError {
     name: String,
-    source: Box<tera::Error>,
+    /// The expression that failed, such as an unknown variable.
+    place: Option<String>,
+    source: Box<minijinja::Error>,
 }
 
 /// Returns the files below a folder of `templates/` with their paths in it, sorted.
@@ -40,15 +45,23 @@ pub fn embedded(path: &str, values: &impl Serialize) -> Result<String, TemplateE
     render(path, &String::from_utf8_lossy(&data), values)
 }
 
-/// Renders the text of a template. Errors call it `name`. Nothing is escaped.
+/// Renders the text of a Jinja template. Errors call it `name`. Nothing is escaped.
 ///
 /// # Errors
 ///
-/// Fails if the text is not a template, or uses a variable that `values` does not have.
+/// Fails if the text is not a template, uses a variable that `values` does not have, or takes too long to render.
 pub fn render(name: &str, text: &str, values: &impl Serialize) -> Result<String, TemplateError> {
-    let failed = |source| TemplateError { name: name.to_owned(), source: Box::new(source) };
-    let context = Context::from_serialize(values).map_err(failed)?;
-    Tera::one_off(text, &context, false).map_err(failed)
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    environment.set_keep_trailing_newline(true);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_fuel(Some(MAX_INSTRUCTIONS));
+    environment.set_debug(true);
+    let failed = |source: minijinja::Error| {
+        let place = source.range().and_then(|range| text.get(range)).map(str::to_owned);
+        TemplateError { name: name.to_owned(), place, source: Box::new(source) }
+    };
+    environment.render_named_str(name, text, values).map_err(failed)
 }
 
 #[cfg(test)]
@@ -67,7 +80,16 @@ mod tests {
     #[test]
     fn render_unknown_variable_is_named() {
         let error = render("README.md", "# {{ nmae }}", &json!({"name": "m"})).unwrap_err();
-        assert_eq!(error.to_string(), "cannot render the template `README.md`");
-        assert!(error.source.to_string().contains("nmae"), "{}", error.source);
+        assert_eq!(error.to_string(), "cannot render the template `README.md` at `nmae`");
+        assert!(error.source.to_string().contains("README.md:1"), "{}", error.source);
+    }
+
+    #[test]
+    fn render_of_an_endless_template_fails() {
+        let text = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
+        let error = render("README.md", text, &json!({})).unwrap_err();
+        assert!(error.source.to_string().contains("fuel"), "{}", error.source);
+        let huge = "{% set a = 'x' * 1000 %}{% set b = a * 1000 %}{% set c = b * 1000 %}{% set d = c * 1000 %}";
+        assert!(render("README.md", huge, &json!({})).is_err());
     }
 }

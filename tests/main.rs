@@ -4,6 +4,7 @@
 mod cli;
 mod docs;
 mod grpc;
+#[cfg(feature = "image")]
 mod image;
 #[cfg(feature = "kafka")]
 mod kafka;

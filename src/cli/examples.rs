@@ -56,6 +56,13 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
         ],
     ),
     (
+        &["compare"],
+        &[
+            example("mlserver compare -u old:8080 -u new:8080 -m churn requests.jsonl", ""),
+            example("mlserver compare -u old:8080 -u new:8080 -m churn rows.csv --relative-tolerance 1e-6", ""),
+        ],
+    ),
+    (
         &["init"],
         &[
             example("mlserver init churn", "a Python model"),

@@ -1,6 +1,7 @@
 //! The command line: subcommands, arguments and their help. `commands` implements them.
 
 pub mod build;
+pub mod compare;
 pub mod completions;
 pub mod config;
 pub mod dockerfile;
@@ -39,6 +40,7 @@ pub struct Cli {
 pub enum Command {
     Start(start::StartArgs),
     Infer(Box<infer::InferArgs>),
+    Compare(Box<compare::CompareArgs>),
     Init(init::InitArgs),
     Dockerfile(dockerfile::DockerfileArgs),
     Build(build::BuildArgs),

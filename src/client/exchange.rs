@@ -104,7 +104,7 @@ impl Exchange {
             };
             // Do these rows cause the failure, or would all remaining rows fail as well?
             let failure = match failure.kind {
-                FailureKind::Rejected => failure,
+                FailureKind::Rejected | FailureKind::Different => failure,
                 FailureKind::Unreachable | FailureKind::Fatal => return Err(ExchangeError::TargetFailed(failure)),
                 kind => match self.target.check_available().await {
                     Err(_) => return Err(ExchangeError::TargetFailed(failure)),
@@ -221,9 +221,13 @@ fn fail_rows(
     results: &mut [Option<RowResult>],
     failure: &RequestFailure,
 ) {
+    let stage = match failure.kind {
+        FailureKind::Different => FailureStage::Comparison,
+        _ => FailureStage::Inference,
+    };
     for member in &mut group.members[members] {
         let (message, code) = (failure.message.clone(), failure.status.map(|status| status.to_string()));
-        let failed = RowFailure { stage: FailureStage::Inference, message, code };
+        let failed = RowFailure { stage, message, code };
         results[member.position] = Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
     }
 }

@@ -38,6 +38,8 @@ pub enum FailureKind {
     Fatal,
     /// The request was rejected; a retry cannot help.
     Rejected,
+    /// Two servers gave different answers.
+    Different,
 }
 
 impl FailureKind {
@@ -48,7 +50,7 @@ impl FailureKind {
 
     /// Reports whether some of the rows may be answered although all of them together are not.
     pub const fn may_be_caused_by_one_row(self) -> bool {
-        matches!(self, Self::ConnectionLost | Self::TimedOut | Self::Unavailable | Self::Rejected)
+        matches!(self, Self::ConnectionLost | Self::TimedOut | Self::Unavailable | Self::Rejected | Self::Different)
     }
 }
 

@@ -8,6 +8,7 @@
 //! of [`MEMORY`].
 
 mod backoff;
+mod comparison;
 mod concurrency;
 mod convert;
 mod endpoint;
@@ -39,6 +40,7 @@ use futures_util::future::BoxFuture;
 use crate::types::{InferenceRequest, InferenceResponse};
 
 pub use backoff::Backoff;
+pub use comparison::{ComparedServer, ComparedServers, Tolerance};
 pub use concurrency::Concurrency;
 pub use endpoint::{Endpoint, EndpointError};
 pub use failure::{FailureKind, RequestFailure};

@@ -21,15 +21,18 @@ pub(super) enum FailureStage {
     Inference,
     /// The answer cannot be written as JSON.
     Postprocessing,
+    /// Two servers gave different answers.
+    Comparison,
 }
 
 impl FailureStage {
-    /// Returns the name that output lines have, which is the original's.
+    /// Returns the name that output lines have, which is the original's if it has the stage.
     const fn name(self) -> &'static str {
         match self {
             Self::Preprocessing => "preprocessing error",
             Self::Inference => "inference error",
             Self::Postprocessing => "postprocessing error",
+            Self::Comparison => "answers differ",
         }
     }
 }
@@ -130,14 +133,23 @@ pub(super) struct WrittenLines {
     pub(super) ids: Vec<Option<String>>,
 }
 
-/// Writes the lines of rows, the first of which is at index `first` of the input. `limit` is that on a record with its key and its id,
-/// if the lines become records.
+/// Which lines are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LineRules {
+    /// The limit on a record with its key and its id, if the lines become records.
+    pub(super) record_limit: Option<usize>,
+    /// Answered rows have no line.
+    pub(super) only_failures: bool,
+}
+
+/// Writes the lines of rows, the first of which is at index `first` of the input.
 pub(super) fn write_lines(
     first: u64,
     rows: Vec<RowResult>,
     origins: Option<&RecordOrigins>,
-    limit: Option<usize>,
+    rules: LineRules,
 ) -> WrittenLines {
+    let limit = rules.record_limit;
     let mut written = WrittenLines { lines: Vec::with_capacity(rows.len() * 256), ..WrittenLines::default() };
     for (position, (index, RowResult { id, outcome })) in (first..).zip(rows).enumerate() {
         let record = origins.and_then(|origins| Some((&*origins.topic, origins.records.get(position)?)));
@@ -146,6 +158,9 @@ pub(super) fn write_lines(
             written.ids.push(id.clone().filter(|id| !id.is_empty()));
         }
         let outcome = outcome.and_then(|answered| {
+            if rules.only_failures {
+                return Ok(());
+            }
             let wrong = |message| RowFailure { stage: FailureStage::Postprocessing, message, code: None };
             write_answer(&mut written.lines, place, id.clone(), answered).map_err(wrong)?;
             let key = record.and_then(|(_, record)| record.key.as_ref()).map_or(0, Vec::len);
@@ -194,7 +209,7 @@ mod tests {
             RowResult { id: None, outcome: Err(bad) },
             RowResult { id: None, outcome: Ok(answered(vec![infinite, nan], &json!({}))) },
         ];
-        let WrittenLines { lines, failures, ids } = write_lines(7, rows, None, None);
+        let WrittenLines { lines, failures, ids } = write_lines(7, rows, None, LineRules::default());
         assert!(ids.is_empty());
         let expected = [
             r#"{"model_name":"m","id":"a","parameters":{"batch_index":7,"inference_id":"r","k":1},"outputs":[{"name":"t","shape":[1],"datatype":"INT64","data":[6]}]}"#,
@@ -213,7 +228,7 @@ mod tests {
         let (name, datatype, parameters) = ("t".to_owned(), Datatype::Bytes, Parameters::new());
         let tensor = Tensor { name, datatype, shape: vec![1], parameters, data, nested: false };
         let rows = vec![RowResult { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }];
-        let WrittenLines { lines, failures, .. } = write_lines(0, rows, None, None);
+        let WrittenLines { lines, failures, .. } = write_lines(0, rows, None, LineRules::default());
         assert!(lines.starts_with(FAILURE_PREFIX) && lines.ends_with(b"}\n"));
         assert_eq!(failures[0].1.stage, FailureStage::Postprocessing);
     }
@@ -226,8 +241,9 @@ mod tests {
         };
         let origin = |offset| RecordOrigin { partition: 3, offset, key: Some(vec![b'k'; 10]) };
         let origins = RecordOrigins { topic: "in".into(), records: vec![origin(5), origin(8)] };
+        let rules = LineRules { record_limit: Some(400), only_failures: false };
         let WrittenLines { lines, failures, ids } =
-            write_lines(0, vec![row("a", 1), row("b", 500)], Some(&origins), Some(400));
+            write_lines(0, vec![row("a", 1), row("b", 500)], Some(&origins), rules);
         let lines: Vec<Value> =
             String::from_utf8(lines).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let place = |index: u64, offset: i64| json!({"batch_index": index, "kafka_topic": "in", "kafka_partition": 3, "kafka_offset": offset});

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::{ConcurrencyGate, Exchange, ExchangeError, GatePermit};
 use super::output::{OutputError, RunOutput};
 use super::pace::{RateLimiter, RequestSpacing};
-use super::row::{RowFailure, WrittenLines, write_lines};
+use super::row::{FailureStage, LineRules, RowFailure, WrittenLines, write_lines};
 use super::source::{InputBatch, InputError, InputSource};
 use super::stats::CountedTarget;
 use super::topic::{Delivery, OffsetCommits, OutputRecord, PartitionOffsets, RecordOrigins, TopicError};
@@ -55,6 +55,8 @@ pub struct RunOptions {
     /// Above zero, or `None` for no limit.
     pub rows_per_second: Option<f64>,
     pub concurrency: Concurrency,
+    /// Writes no lines for answered rows.
+    pub only_failures: bool,
 }
 
 /// How a run ended.
@@ -173,7 +175,8 @@ impl Run {
     ) -> Result<(), RunError> {
         let Self { target, options, stats, observer, stop } = self;
         let memory = MemoryBudget::new();
-        let (commits, record_limit) = (source.commits(), output.record_limit());
+        let commits = source.commits();
+        let rules = LineRules { record_limit: output.record_limit(), only_failures: options.only_failures };
         // Cancelled when the run is over, even with requests in flight.
         let over = CancellationToken::new();
         let batches = spawn_reader(source, options.batch_size, memory.clone())?;
@@ -189,7 +192,7 @@ impl Run {
             exchange: Arc::clone(&exchange),
             memory: sender_memory,
             options,
-            record_limit,
+            rules,
             stopped_early: sender_stopped,
         };
         let sending = tokio::spawn(sending.send_all(batches, sender, over.clone()));
@@ -250,8 +253,7 @@ struct BatchSender {
     exchange: Arc<Exchange>,
     memory: MemoryBudget,
     options: RunOptions,
-    /// See [`RunOutput::record_limit`].
-    record_limit: Option<usize>,
+    rules: LineRules,
     /// Cancelled when there may be batches that were not sent.
     stopped_early: CancellationToken,
 }
@@ -298,7 +300,7 @@ impl BatchSender {
         permit: GatePermit,
     ) -> impl Future<Output = BatchResult> + use<> {
         let (exchange, budget, spacing) = (Arc::clone(&self.exchange), self.memory.clone(), self.options.spacing);
-        let record_limit = self.record_limit;
+        let rules = self.rules;
         async move {
             let start = Instant::now();
             let InputBatch { first, mut rows, bytes, memory: size } = batch;
@@ -314,7 +316,7 @@ impl BatchSender {
                     drop(permit);
                 });
             }
-            let written = write_lines(first, rows, origins.as_ref(), record_limit);
+            let written = write_lines(first, rows, origins.as_ref(), rules);
             budget.learn(size, written.lines.len());
             Ok(AnsweredBatch { written, rows: count as u64, bytes, origins, memory })
         }
@@ -396,7 +398,8 @@ impl AnswerWriter {
 
     /// Writes the pending answers.
     fn flush(&mut self, output: &mut RunOutput) -> Result<(), OutputError> {
-        if !self.pending.lines.is_empty() {
+        // Answered rows may have no lines.
+        if self.pending.counts.rows > 0 {
             let PendingOutput { lines, records, counts } = std::mem::take(&mut self.pending);
             let delivery = block_in_place(|| output.write(&lines, &records))?;
             self.in_delivery.push_back((delivery, counts));
@@ -415,6 +418,8 @@ impl AnswerWriter {
     fn count(&mut self, counts: PendingCounts) {
         let PendingCounts { rows, bytes, failures, offsets, memory } = counts;
         let stats = &self.exchange.stats;
+        let different = failures.iter().filter(|(_, failed)| failed.stage == FailureStage::Comparison).count();
+        stats.different.fetch_add(different as u64, Ordering::Relaxed);
         let reported = stats.failed.fetch_add(failures.len() as u64, Ordering::Relaxed);
         for (number, (index, failed)) in (reported..=MAX_REPORTED_FAILURES).zip(&failures) {
             let observer = &self.exchange.observer;

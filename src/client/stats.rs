@@ -17,6 +17,8 @@ pub struct RunStats {
     pub(super) rows: AtomicU64,
     /// How many of them failed.
     pub(super) failed: AtomicU64,
+    /// How many of the failed rows have different answers of two servers.
+    pub(super) different: AtomicU64,
     /// Bytes of the input that these rows took.
     pub(super) bytes: AtomicU64,
     pub(super) requests: AtomicU64,
@@ -37,6 +39,7 @@ pub struct RunStats {
 pub struct StatsSnapshot {
     pub rows: u64,
     pub failed: u64,
+    pub different: u64,
     pub bytes: u64,
     pub requests: u64,
     pub retries: u64,
@@ -55,6 +58,7 @@ impl RunStats {
         StatsSnapshot {
             rows: load(&self.rows),
             failed: load(&self.failed),
+            different: load(&self.different),
             bytes: load(&self.bytes),
             requests: load(&self.requests),
             retries: load(&self.retries),

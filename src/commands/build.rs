@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::OutputFormat;
 use crate::cli::build::{BaseImages, BuildArgs};
-use crate::image::{
-    self, BaseImage, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine,
-    DockerfileOptions, IgnoreRules, ImageCheck, ImagePlan,
+use crate::image::docker::{
+    self, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine, ImageCheck,
 };
+use crate::image::{self, BaseImage, DockerfileOptions, IgnoreRules, ImagePlan};
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Environment, Settings, SettingsSources};
@@ -136,7 +136,9 @@ async fn build_all(
         if let Some(check) = &build.check {
             // Not cancelled, because it removes its container itself.
             engine.check(check, stop).await?;
-            report.note(format_args!("Checked: the image is ready; sample requests answered: {}", check.samples.len()));
+            let open = if check.arguments.is_empty() { "" } else { " (without TLS and access control)" };
+            let answered = check.samples.len();
+            report.note(format_args!("Checked: the image is ready{open}; sample requests answered: {answered}"));
         }
         if args.push {
             let pushing = engine.push(&tag, |line| report.note(line));
@@ -196,7 +198,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
     let requirements = requirements
         .map(|path| fs::read(path).with_context(|| format!("cannot read `{}`", path.display())))
         .transpose()?;
-    if image::is_dynamic().context("cannot read this executable")? {
+    if docker::is_dynamic().context("cannot read this executable")? {
         ui.warning("this executable is linked dynamically: images that copy it need a C library that is as new as this machine's");
     }
     let wanted: &[BaseImage] = match images {
@@ -224,7 +226,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
 }
 
 fn own_files() -> Result<Vec<(PathBuf, PathBuf)>, CommandError> {
-    Ok(image::executable().context("cannot find this executable's files")?)
+    Ok(docker::executable().context("cannot find this executable's files")?)
 }
 
 fn request(args: &BuildArgs, tag: &str, arguments: HashMap<String, String>) -> BuildRequest {
@@ -253,5 +255,25 @@ fn image_check(args: &BuildArgs, folder: &Path, tag: &str) -> Result<ImageCheck,
             samples.push(CheckSample { model: model.settings.name, version, body: Bytes::from(body) });
         }
     }
-    Ok(ImageCheck { image: tag.to_owned(), network: args.network.clone(), port: settings.http_port, samples })
+    let (image, network, port) = (tag.to_owned(), args.network.clone(), settings.http_port);
+    Ok(ImageCheck { image, network, port, arguments: without_security(&settings), samples })
+}
+
+/// Returns the arguments that turn TLS and access control off, for a check of the models: certificates and keys are mounted where the
+/// image runs, and are no part of it.
+fn without_security(settings: &Settings) -> Vec<String> {
+    let off = [
+        (settings.tls_certificate.is_some(), "tls_certificate=null"),
+        (settings.tls_key.is_some(), "tls_key=null"),
+        (settings.tls_client_ca.is_some(), "tls_client_ca=null"),
+        (settings.tls_metrics, "tls_metrics=false"),
+        (!settings.tls_client_scopes.is_empty(), "tls_client_scopes={}"),
+        (settings.api_keys_file.is_some(), "api_keys_file=null"),
+        (settings.jwt_issuer.is_some(), "jwt_issuer=null"),
+        (settings.jwt_audience.is_some(), "jwt_audience=null"),
+        (settings.jwks_url.is_some(), "jwks_url=null"),
+        (settings.jwks_file.is_some(), "jwks_file=null"),
+    ];
+    let is_on = off.into_iter().filter(|(is_on, _)| *is_on);
+    is_on.flat_map(|(_, argument)| ["--set".to_owned(), argument.to_owned()]).collect()
 }

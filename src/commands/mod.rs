@@ -1,5 +1,6 @@
 //! The implementations of the subcommands, one file each, and their exit codes.
 
+#[cfg(feature = "image")]
 pub mod build;
 pub mod completions;
 pub mod config;
@@ -33,6 +34,11 @@ pub const QUIT: u8 = 128 + 3;
 pub const CLOSED: u8 = 128 + 13;
 /// It was stopped early by SIGTERM.
 pub const TERMINATED: u8 = 128 + 15;
+
+/// Why `mlserver build` does not work without the feature.
+#[cfg(not(feature = "image"))]
+pub const WITHOUT_IMAGE: &str = "this executable was built without the feature `image`; install a wheel or a release, or build it \
+                                 with `cargo build --release --features image`";
 
 /// Quotes text as one word of a shell.
 fn shell_quoted(text: &str) -> String {

@@ -1,17 +1,10 @@
 //! Builds images of model folders: what a folder needs, its Dockerfile, and the build by a Docker engine.
 
 mod base;
-mod check;
-mod context;
-mod credentials;
-mod endpoint;
-mod engine;
-mod executable;
+#[cfg(feature = "image")]
+pub mod docker;
 mod ignore;
 mod plan;
-mod progress;
-#[cfg(test)]
-mod scripted;
 
 use std::fs;
 use std::io;
@@ -23,15 +16,8 @@ use crate::settings::SETTINGS_FILE;
 
 use crate::templates::{self, TemplateError};
 pub use base::BaseImage;
-pub use check::{CHECK_LABEL, CheckError, CheckSample, ImageCheck};
-pub use context::BuildContext;
-pub use credentials::CredentialsError;
-pub use endpoint::EndpointError;
-pub use engine::{BuildRequest, BuiltImage, DockerEngine, EngineError};
-pub use executable::{files as executable, is_dynamic};
 pub use ignore::{IgnoreError, IgnoreRules};
 pub use plan::{ImagePlan, PlanError, PythonImage, PythonReason};
-pub use progress::BuildFailure;
 
 /// The base images for models in Python, and for those of conda, whose environment brings its own Python.
 const PYTHON_BASE: &str = "python:3.12-slim";
@@ -186,7 +172,7 @@ pub fn dockerfile(plan: &ImagePlan, options: &DockerfileOptions) -> Result<Docke
         mounts: !options.classic,
         settings: options.settings,
     };
-    let text = templates::embedded("image/Dockerfile.tera", &values)?;
+    let text = templates::embedded("image/Dockerfile.jinja", &values)?;
     let images = environment.then_some(values.environment_base).into_iter().chain([base]).chain(server_image);
     let images = images.filter(|image| *image != SCRATCH).map(str::to_owned).collect();
     Ok(Dockerfile { text, images })

@@ -1,5 +1,6 @@
 //! The commands: what they print, write and reject.
 
+mod compare;
 mod config;
 mod dockerfile;
 mod doctor;

@@ -16,7 +16,8 @@ use bollard::query_parameters::{
     StartContainerOptions,
 };
 use futures_util::StreamExt;
-use mlserver::image::{BuildContext, BuildRequest, DockerEngine, Dockerfile, IgnoreRules};
+use mlserver::image::docker::{BuildContext, BuildRequest, DockerEngine};
+use mlserver::image::{Dockerfile, IgnoreRules};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -353,6 +354,26 @@ fn build_check_encodes_names_and_respects_versions() {
     }
     let log = build(&engine, &folder, "p", tag, &["--check"]);
     assert!(log.ends_with("Checked: the image is ready; sample requests answered: 2\n"), "{log}");
+}
+
+/// The files of certificates and keys are not in the image.
+#[test]
+fn build_check_turns_tls_and_access_control_off() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "xgboost", "p").file(
+        "p/settings.json",
+        json!({
+            "tls_certificate": "/run/tls.crt", "tls_key": "/run/tls.key", "tls_client_ca": "/run/ca.crt", "tls_metrics": true,
+            "tls_client_scopes": {"ci": ["infer"]}, "api_keys_file": "/run/keys.json",
+            "key_rate_limit": {"requests_per_second": 1}, "jwt_issuer": "https://issuer.example", "jwt_audience": "mlserver",
+            "jwks_file": "/run/jwks.json",
+        })
+        .to_string(),
+    );
+    let tag = "mlserver-test-secured:1";
+    let log = build(&engine, &folder, "p", tag, &["--check"]);
+    let checked = "Checked: the image is ready (without TLS and access control); sample requests answered: 1\n";
+    assert!(log.ends_with(checked), "{log}");
 }
 
 #[test]

@@ -15,7 +15,8 @@ use super::setting_arguments::setting_arguments;
 use super::start::{ServeTarget, check_kafka, python_options};
 use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
-use crate::image::DockerEngine;
+#[cfg(feature = "image")]
+use crate::image::docker::DockerEngine;
 use crate::registry::chain;
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
@@ -129,11 +130,20 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         models::memory(&examined, repository.working_directory(), &settings, findings);
     }
     if args.image {
-        let variables: HashMap<String, String> = environment.variables().into_iter().collect();
-        match DockerEngine::connect(&variables).await {
-            Ok(_) => findings.ok("a Docker engine is available for `mlserver build`"),
-            Err(error) => findings.warning(format_args!("`mlserver build` does not work: {error}")),
-        }
+        #[cfg(feature = "image")]
+        engine(environment, findings).await;
+        #[cfg(not(feature = "image"))]
+        findings.warning(format_args!("`mlserver build` does not work: {}", super::WITHOUT_IMAGE));
+    }
+}
+
+/// Looks for a Docker engine.
+#[cfg(feature = "image")]
+async fn engine(environment: &dyn Environment, findings: &mut Findings) {
+    let variables: HashMap<String, String> = environment.variables().into_iter().collect();
+    match DockerEngine::connect(&variables).await {
+        Ok(_) => findings.ok("a Docker engine is available for `mlserver build`"),
+        Err(error) => findings.warning(format_args!("`mlserver build` does not work: {error}")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `mlserver infer`: runs batch inference over a file or a topic.
+//! `mlserver infer`: runs batch inference over a file or a topic. `mlserver compare` does so on two servers, and compares the answers.
 
 mod embedded;
 mod options;
@@ -12,17 +12,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILED, TERMINATED};
+use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
-    FailureKind, GrpcClient, InferenceTarget, InputOrigin, InputSource, Observer, OutputError, OutputState,
-    OutputTarget, RestClient, Run, RunError, RunOutcome, RunOutput, RunStats, TopicAddress, TopicOptions,
+    ComparedServer, ComparedServers, FailureKind, GrpcClient, InferenceTarget, InputOrigin, InputSource, Observer,
+    OutputError, OutputState, OutputTarget, RestClient, Run, RunError, RunOutcome, RunOutput, RunStats, TopicAddress,
+    TopicOptions, TransportOptions,
 };
 use crate::settings::Environment;
 use crate::shutdown::Signals;
 use crate::ui::progress::TerminalProgress;
 use crate::ui::{Ui, standard_output};
 use embedded::EmbeddedModel;
-use options::{ResolvedArgs, RunTarget, resolve};
+use options::{ResolvedArgs, RunTarget, resolve, resolve_comparison};
 use report::{RunObserver, RunReport};
 
 /// The file that marks the folder of a model.
@@ -30,11 +32,27 @@ const SETTINGS: &str = "model-settings.json";
 
 /// Runs `mlserver infer`.
 pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    run_resolved(args, resolve(args, environment), environment, ui)
+}
+
+/// Runs `mlserver compare`.
+pub fn compare(args: &CompareArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    let resolved = resolve_comparison(args, environment);
+    let first = args.url.first().map(String::as_str).unwrap_or_default();
+    run_resolved(&args.infer_args(first), resolved, environment, ui)
+}
+
+fn run_resolved(
+    args: &InferArgs,
+    resolved: Result<ResolvedArgs, CommandError>,
+    environment: &dyn Environment,
+    ui: &mut Ui,
+) -> Result<(), CommandError> {
     let progress = Arc::new(TerminalProgress::standard(args.quiet));
-    let resolved = resolve(args, environment);
     let stats = Arc::new(RunStats::default());
     let output = resolved.as_ref().ok().map(|resolved| resolved.output.clone());
-    let mut report = RunReport::new(Arc::clone(&stats), output.as_ref());
+    let is_comparison = resolved.as_ref().is_ok_and(|resolved| matches!(resolved.target, RunTarget::Servers(..)));
+    let mut report = RunReport::new(Arc::clone(&stats), output.as_ref(), is_comparison);
     let outcome = resolved.and_then(|resolved| {
         progress.say(format_args!("target: {}", resolved.target));
         for warning in &resolved.warnings {
@@ -84,11 +102,18 @@ impl InferSession<'_> {
             RunTarget::Server(transport, options) => {
                 let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
                 let model = options.model.clone();
-                let target: Arc<dyn InferenceTarget> = match transport {
-                    Transport::Rest => Arc::new(RestClient::new(options, listener)?),
-                    Transport::Grpc => Arc::new(GrpcClient::new(options, listener)?),
-                };
+                let target = connect(*transport, options, listener)?;
                 self.run_to_end(target, observer, Some(&model)).await
+            }
+            RunTarget::Servers(transport, servers, tolerance) => {
+                let connect = |options: &TransportOptions| {
+                    let target = connect(*transport, options.clone(), Arc::clone(&observer))?;
+                    Ok::<_, CommandError>(ComparedServer { name: options.endpoint.shown(), target })
+                };
+                let [first, second] = &**servers;
+                let servers = [connect(first)?, connect(second)?];
+                let target = Arc::new(ComparedServers { servers, tolerance: *tolerance });
+                self.run_to_end(target, observer, None).await
             }
             RunTarget::Embedded { folder, model, version } => {
                 let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
@@ -184,6 +209,18 @@ impl InferSession<'_> {
     }
 }
 
+/// Creates the client of a server, which connects when it is used.
+fn connect(
+    transport: Transport,
+    options: TransportOptions,
+    observer: Arc<dyn Observer>,
+) -> Result<Arc<dyn InferenceTarget>, CommandError> {
+    Ok(match transport {
+        Transport::Rest => Arc::new(RestClient::new(options, observer)?),
+        Transport::Grpc => Arc::new(GrpcClient::new(options, observer)?),
+    })
+}
+
 /// Opens the output. To resume a run, checks and skips the rows that have been answered.
 fn prepare(
     mut source: InputSource,
@@ -267,7 +304,13 @@ fn command_result(ending: RunOutcome, signal: Option<&str>, report: &RunReport) 
     match ending {
         RunOutcome::Complete if failed == 0 => Ok(()),
         RunOutcome::Complete => {
-            let error = anyhow!("{failed} of {rows} rows failed; the output has a line for each");
+            let error = match report.different() {
+                0 => anyhow!("{failed} of {rows} rows failed; the output has a line for each"),
+                different if different == failed => anyhow!("the answers to {different} of {rows} rows differ"),
+                different => {
+                    anyhow!("the answers to {different} of {rows} rows differ, and {} rows failed", failed - different)
+                }
+            };
             Err(CommandError { error, code: SOME_FAILED })
         }
         RunOutcome::Stopped => Err(stopped(signal.unwrap_or("a signal"), report)),

@@ -17,10 +17,11 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
+use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport};
 use crate::client::{
-    Backoff, Concurrency, Endpoint, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, TopicAddress,
-    TopicOptions, TransportOptions, Verbosity, output_files,
+    Backoff, Concurrency, Endpoint, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, Tolerance,
+    TopicAddress, TopicOptions, TransportOptions, Verbosity, output_files,
 };
 use crate::commands::{CommandError, USAGE};
 use crate::settings::Environment;
@@ -58,6 +59,8 @@ pub(super) struct ResolvedArgs {
 #[derive(Debug)]
 pub(super) enum RunTarget {
     Server(Transport, Box<TransportOptions>),
+    /// Both servers, to compare their answers.
+    Servers(Transport, Box<[TransportOptions; 2]>, Tolerance),
     /// The model of a folder, with a name if the folder has several.
     Embedded {
         folder: PathBuf,
@@ -141,7 +144,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
     let (start, most) = match target {
-        RunTarget::Server(..) => (WORKERS, MAX_WORKERS),
+        RunTarget::Server(..) | RunTarget::Servers(..) => (WORKERS, MAX_WORKERS),
         RunTarget::Embedded { .. } => {
             // The next batch is prepared while all cores compute.
             let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
@@ -167,10 +170,48 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
             spacing,
             rows_per_second,
             concurrency: Concurrency::new(workers.unwrap_or(start), most),
+            only_failures: false,
         },
         verbosity,
         warnings,
     })
+}
+
+/// Resolves the options of a comparison, as [`resolve`] does for each server.
+///
+/// # Errors
+///
+/// Fails with all problems at once.
+pub(super) fn resolve_comparison(
+    args: &CompareArgs,
+    environment: &dyn Environment,
+) -> Result<ResolvedArgs, CommandError> {
+    let usage = |problem: String| CommandError { error: anyhow!("{problem}"), code: USAGE };
+    let [first, second] = args.url.as_slice() else {
+        let (count, verb) = (args.url.len(), if args.url.len() == 1 { "is" } else { "are" });
+        return Err(usage(format!("--url: expected the addresses of two servers, but {count} {verb} given")));
+    };
+    for (flag, number) in
+        [("--absolute-tolerance", args.absolute_tolerance), ("--relative-tolerance", args.relative_tolerance)]
+    {
+        if !(number >= 0.0 && number.is_finite()) {
+            return Err(usage(format!("{flag}: invalid number `{number}`: expected 0 or more")));
+        }
+    }
+    let tolerance = Tolerance { absolute: args.absolute_tolerance, relative: args.relative_tolerance };
+    let mut resolved = resolve(&args.infer_args(first), environment)?;
+    let other = resolve(&args.infer_args(second), environment)?;
+    if matches!(&resolved.input, InputOrigin::Topic(_)) {
+        return Err(usage("the input of a comparison is a file or standard input, not a topic".to_owned()));
+    }
+    resolved.target = match (resolved.target, other.target) {
+        (RunTarget::Server(transport, first), RunTarget::Server(_, second)) => {
+            RunTarget::Servers(transport, Box::new([*first, *second]), tolerance)
+        }
+        (target, _) => target,
+    };
+    resolved.run.only_failures = true;
+    Ok(resolved)
 }
 
 /// Returns what is wrong with an input and an output together.
@@ -286,12 +327,19 @@ impl fmt::Display for RunTarget {
             Some(version) => format!("model `{model}`, version `{version}`,"),
             None => format!("model `{model}`"),
         };
+        let protocol = |transport: &Transport| match transport {
+            Transport::Rest => "REST",
+            Transport::Grpc => "gRPC",
+        };
         match self {
+            Self::Servers(transport, servers, _) => {
+                let ([first, second], transport) = (&**servers, protocol(transport));
+                let model = named(&first.model, &first.version);
+                let (first, second) = (first.endpoint.shown(), second.endpoint.shown());
+                write!(f, "{model} of the servers at {first} and {second} ({transport})")
+            }
             Self::Server(transport, options) => {
-                let transport = match transport {
-                    Transport::Rest => "REST",
-                    Transport::Grpc => "gRPC",
-                };
+                let transport = protocol(transport);
                 let model = named(&options.model, &options.version);
                 write!(f, "{model} of the server at {} ({transport})", options.endpoint.shown())
             }

@@ -48,20 +48,23 @@ pub(super) struct RunReport {
     prepared: bool,
     size: Option<u64>,
     output: Option<String>,
+    /// The answers of two servers are compared.
+    is_comparison: bool,
     start: Instant,
     recent: VecDeque<(Instant, u64)>,
 }
 
 impl RunReport {
     /// Starts with a run that has done nothing. `output` is `None` if it is not known.
-    pub(super) fn new(stats: Arc<RunStats>, output: Option<&OutputTarget>) -> Self {
+    pub(super) fn new(stats: Arc<RunStats>, output: Option<&OutputTarget>, is_comparison: bool) -> Self {
         let output = output.map(|output| match output {
             OutputTarget::Stdout => "-".to_owned(),
             OutputTarget::File(path) => path.display().to_string(),
             OutputTarget::Topic(address) => address.to_string(),
         });
         let resumed = OutputState::default();
-        Self { stats, resumed, prepared: false, size: None, output, start: Instant::now(), recent: VecDeque::new() }
+        let (start, recent) = (Instant::now(), VecDeque::new());
+        Self { stats, resumed, prepared: false, size: None, output, is_comparison, start, recent }
     }
 
     /// Records the rows of an earlier run and the size of the input, and starts the clock.
@@ -77,6 +80,21 @@ impl RunReport {
     /// Returns how many of them failed.
     pub(super) fn failed(&self) -> u64 {
         self.resumed.failed + self.stats.snapshot().failed
+    }
+
+    /// Returns how many of them have different answers of two servers.
+    pub(super) fn different(&self) -> u64 {
+        self.stats.snapshot().different
+    }
+
+    /// Returns the numbers of rows that were not answered, or whose answers differ.
+    fn failures(&self) -> String {
+        let (failed, different) = (self.failed(), self.different());
+        if self.is_comparison {
+            format!("{different} differ, {} failed", failed - different)
+        } else {
+            format!("{failed} failed")
+        }
     }
 
     /// Shows the progress.
@@ -103,8 +121,8 @@ impl RunReport {
             rate: per_second(snapshot.rows - before, now - since),
             left: self.size.and_then(|size| self.left(&snapshot, size.saturating_sub(done))),
             text: format!(
-                "{} failed, {} of {} requests in flight, {}",
-                self.failed(),
+                "{}, {} of {} requests in flight, {}",
+                self.failures(),
                 snapshot.in_flight,
                 snapshot.concurrency,
                 latencies(&snapshot)
@@ -127,11 +145,12 @@ impl RunReport {
     /// Returns the summary as text.
     pub(super) fn text(&self) -> String {
         let (snapshot, time) = (self.stats.snapshot(), self.start.elapsed());
-        let (rows, failed) = (self.rows(), self.failed());
+        let rows = self.rows();
         let resumed =
             if self.resumed.rows > 0 { format!(" ({} of them resumed)", self.resumed.rows) } else { String::new() };
         format!(
-            "{rows} rows{resumed}, {failed} failed, in {:.2} s ({:.0} rows/s); {} requests, {} retries; {}",
+            "{rows} rows{resumed}, {}, in {:.2} s ({:.0} rows/s); {} requests, {} retries; {}",
+            self.failures(),
             time.as_secs_f64(),
             per_second(snapshot.rows, time),
             snapshot.requests,
@@ -144,7 +163,7 @@ impl RunReport {
     pub(super) fn json(&self, outcome: &Result<(), CommandError>) -> Value {
         let (snapshot, time) = (self.stats.snapshot(), self.start.elapsed());
         let [p50, p95, p99] = snapshot.latencies.map(|latency| latency.as_secs_f64() * 1000.0);
-        json!({
+        let mut summary = json!({
             "rows": self.rows(),
             "answered": self.rows() - self.failed(),
             "failed": self.failed(),
@@ -157,7 +176,12 @@ impl RunReport {
             "exit_code": outcome.as_ref().map_or_else(|failure| failure.code, |()| super::super::SUCCESS),
             "error": outcome.as_ref().err().map(|failure| format!("{:#}", failure.error)),
             "output": self.output,
-        })
+        });
+        if self.is_comparison {
+            summary["failed"] = (self.failed() - self.different()).into();
+            summary["different"] = self.different().into();
+        }
+        summary
     }
 }
 

@@ -51,6 +51,14 @@ impl InferCommand {
         Self { folder, arguments: vec!["infer".to_owned()], variables: Vec::new() }
     }
 
+    /// Compares the answers of two servers to `in.jsonl`.
+    pub(crate) fn compare(servers: [SocketAddr; 2], input: impl AsRef<[u8]>) -> Self {
+        let mut command = Self::new(input);
+        command.arguments = vec!["compare".to_owned()];
+        let [first, second] = servers.map(|server| server.to_string());
+        command.flags(&["-u", &first, "-u", &second, "in.jsonl"])
+    }
+
     pub(crate) fn flags(mut self, flags: &[&str]) -> Self {
         self.arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self

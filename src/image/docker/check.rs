@@ -62,6 +62,8 @@ pub struct ImageCheck {
     pub network: Option<String>,
     /// The port that the server in the image listens on.
     pub port: u16,
+    /// Arguments behind the image's command.
+    pub arguments: Vec<String>,
     pub samples: Vec<CheckSample>,
 }
 
@@ -107,7 +109,7 @@ async fn answer<T>(action: &str, work: impl Future<Output = Result<T, BollardErr
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(CheckError::Run { reason: error_text(&error) }),
         Err(_) => {
-            let reason = format!("the engine did not {action} the container within {} s", ENGINE_TIMEOUT.as_secs());
+            let reason = format!("the engine did not {action} within {} s", ENGINE_TIMEOUT.as_secs());
             Err(CheckError::Run { reason })
         }
     }
@@ -125,8 +127,11 @@ impl DockerEngine {
     pub async fn check(&self, check: &ImageCheck, stop: &CancellationToken) -> Result<(), CheckError> {
         let name = format!("mlserver-check-{}", uuid::Uuid::new_v4().simple());
         let options = CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
+        let command = self.command(check).await?;
         // Not cancelled: the engine creates the container even if nobody waits for it.
-        let created = answer("create", self.docker.create_container(Some(options), container(check))).await;
+        let created =
+            answer("create the container", self.docker.create_container(Some(options), container(check, command)))
+                .await;
         let outcome = match created {
             Ok(_) => {
                 let checked = stop.run_until_cancelled(self.start_and_check(&name, check)).await;
@@ -139,6 +144,16 @@ impl DockerEngine {
             (Ok(()) | Err(CheckError::Interrupted), Err(error)) => Err(error),
             (outcome, _) => outcome,
         }
+    }
+
+    /// Returns the command of the container; `None` for that of the image.
+    async fn command(&self, check: &ImageCheck) -> Result<Option<Vec<String>>, CheckError> {
+        if check.arguments.is_empty() {
+            return Ok(None);
+        }
+        let inspected = answer("inspect the image", self.docker.inspect_image(&check.image)).await?;
+        let command = inspected.config.and_then(|config| config.cmd).unwrap_or_default();
+        Ok(Some([&command[..], &check.arguments].concat()))
     }
 
     /// Removes a container if it exists, running or not.
@@ -155,7 +170,7 @@ impl DockerEngine {
     }
 
     async fn start_and_check(&self, name: &str, check: &ImageCheck) -> Result<(), CheckError> {
-        answer("start", self.docker.start_container(name, None::<StartContainerOptions>)).await?;
+        answer("start the container", self.docker.start_container(name, None::<StartContainerOptions>)).await?;
         let options =
             LogsOptions { follow: true, stdout: true, stderr: true, tail: "all".to_owned(), ..LogsOptions::default() };
         let mut log = ContainerLog::follow(self.docker.logs(name, Some(options)).boxed());
@@ -163,7 +178,7 @@ impl DockerEngine {
         let mut reason = "it is not listening".to_owned();
         loop {
             let inspecting = self.docker.inspect_container(name, None::<InspectContainerOptions>);
-            let inspected = answer("inspect", inspecting).await?;
+            let inspected = answer("inspect the container", inspecting).await?;
             if let Some(code) = exit_code(&inspected) {
                 log.finish().await;
                 let reason = format!("it exited with code {code}; the last lines of its log:");
@@ -204,7 +219,7 @@ async fn send_samples(address: SocketAddr, check: &ImageCheck, log: &ContainerLo
 }
 
 /// Describes the container. On the host's network the server picks a free port; otherwise its port is published on one.
-fn container(check: &ImageCheck) -> ContainerCreateBody {
+fn container(check: &ImageCheck, command: Option<Vec<String>>) -> ContainerCreateBody {
     let on_host = check.network.as_deref() == Some("host");
     let port = format!("{}/tcp", check.port);
     let publish = PortBinding { host_ip: Some(Ipv4Addr::LOCALHOST.to_string()), host_port: None };
@@ -212,6 +227,7 @@ fn container(check: &ImageCheck) -> ContainerCreateBody {
     let free = ["MLSERVER_HTTP_PORT=0", "MLSERVER_GRPC_PORT=0", "MLSERVER_METRICS_PORT=0", "MLSERVER_HOST=127.0.0.1"];
     ContainerCreateBody {
         image: Some(check.image.clone()),
+        cmd: command,
         env: on_host.then(|| free.map(str::to_owned).into()),
         exposed_ports: (!on_host).then(|| vec![port]),
         labels: Some(HashMap::from([(CHECK_LABEL.to_owned(), check.image.clone())])),
@@ -372,7 +388,13 @@ mod tests {
         let engine = ScriptedEngine::new(removal_status).await;
         let variables = HashMap::from([("DOCKER_HOST".to_owned(), engine.start(&folder.path().join("engine.sock")))]);
         let docker = DockerEngine::connect(&variables).await.unwrap();
-        let check = ImageCheck { image: "m:1".to_owned(), network: None, port: 8080, samples: Vec::new() };
+        let check = ImageCheck {
+            image: "m:1".to_owned(),
+            network: None,
+            port: 8080,
+            arguments: Vec::new(),
+            samples: Vec::new(),
+        };
         let outcome = docker.check(&check, stop).await;
         (engine, outcome)
     }

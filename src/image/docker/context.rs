@@ -12,7 +12,7 @@ use futures_util::stream;
 use tar::{Builder, EntryType, Header};
 use tokio::sync::mpsc;
 
-use super::{Dockerfile, IgnoreRules};
+use crate::image::{Dockerfile, IgnoreRules};
 
 /// The name of the Dockerfile in the context. The folder's files are in `project/`, so they cannot collide with it.
 pub(super) const DOCKERFILE: &str = "Dockerfile";
