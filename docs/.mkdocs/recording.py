@@ -16,10 +16,9 @@ from html import escape
 from pathlib import Path
 
 import pyte
-
 from screenshots import BINARY, ROOT, served
 
-COLUMNS, LINES = 122, 8
+COLUMNS, LINES = 138, 8
 INTERVAL = 0.3
 ROWS = 24_000
 CHARACTER, LINE = 8.4, 19
@@ -34,7 +33,7 @@ def typed(command):
 
 
 def record(command, folder):
-    """Returns the screens of a run, one in each interval, and at the end what the first lines of its output are."""
+    """Returns the screens of a run, one in each interval, and the first lines of its output."""
     shown = command.format("localhost:8080")
     screens = [[line] for line in typed(shown)]
     with served("examples/quickstart") as address:
@@ -72,21 +71,25 @@ def svg(screens):
     total = (len(screens) + hold) * INTERVAL
     width, height = COLUMNS * CHARACTER + 24, LINES * LINE + 24
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" aria-label="{escape(COMMAND)}">',
-        "<style>text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#d4d4d4;white-space:pre}"
-        f"g{{visibility:hidden;animation:s {total:.1f}s step-end infinite}}"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img"',
+        f'aria-label="{escape(COMMAND)}">',
+        "<style>text{font:14px ui-monospace,Menlo,Consolas,monospace;fill:#d4d4d4;white-space:pre}",
+        f"g{{visibility:hidden;animation:s {total:.1f}s step-end infinite}}",
         "g:last-of-type{visibility:visible}",
         "@media(prefers-reduced-motion:reduce){g{animation:none}}",
     ]
     for index in range(len(screens)):
         start = 100 * index / (len(screens) + hold)
         end = 100 if index == len(screens) - 1 else 100 * (index + 1) / (len(screens) + hold)
-        parts.append(f"@keyframes s{index}{{0%{{visibility:hidden}}{start:.2f}%{{visibility:visible}}{end:.2f}%{{visibility:hidden}}}}")
+        steps = f"0%{{visibility:hidden}}{start:.2f}%{{visibility:visible}}{end:.2f}%{{visibility:hidden}}"
+        parts.append(f"@keyframes s{index}{{{steps}}}")
         parts.append(f"#s{index}{{animation-name:s{index}}}")
     parts.append(f'</style><rect width="{width:.0f}" height="{height}" rx="6" fill="#1e1e1e"/>')
     for index, lines in enumerate(screens):
         texts = [
-            f'<text x="12" y="{26 + number * LINE}">{escape(line)}</text>' for number, line in enumerate(lines) if line.strip()
+            f'<text x="12" y="{26 + number * LINE}">{escape(line)}</text>'
+            for number, line in enumerate(lines)
+            if line.strip()
         ]
         parts.append(f'<g id="s{index}">{"".join(texts)}</g>')
     return "\n".join([*parts, "</svg>"]) + "\n"

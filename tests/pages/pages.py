@@ -16,7 +16,6 @@ Servers use free ports, which replace those of the page: 8080, 8081 and 8082, or
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys

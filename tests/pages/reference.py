@@ -64,7 +64,17 @@ def entries(body):
             rows.append((cell(found[1]), found[2] or ""))
         elif rows:
             rows[-1] = (rows[-1][0], f"{rows[-1][1]} {line.strip()}")
-    return [(name, described(meaning)) for name, meaning in rows]
+    return [(name, described(NOTE.sub(note, cell(meaning)))) for name, meaning in rows]
+
+
+#: What clap adds to a meaning.
+NOTE = re.compile(r" ?\[(env|default|possible values): ([^\]]*)\]")
+
+
+def note(found):
+    """Returns a note of clap as a sentence."""
+    name = {"env": "Environment variable", "default": "Default", "possible values": "Values"}[found[1]]
+    return f". {name}: {found[2]}"
 
 
 def described(meaning):
@@ -82,9 +92,9 @@ def api():
     document = json.loads((ROOT / "src/server/rest/openapi/api.json").read_text())
     page = ["# REST and gRPC", GENERATED]
     page.append(
-        "A running server has the OpenAPI document of everything that it serves at `/openapi.json`, with a page at `/v2/docs`, and one "
-        "for each model at `/v2/models/NAME/docs`. [Tensors](../tensors.md) describes requests and responses, [Errors](errors.md) the "
-        "statuses of failures."
+        "A running server has the OpenAPI document of everything that it serves at `/openapi.json`, with a page at "
+        "`/v2/docs`, and one for each model at `/v2/models/NAME/docs`. [Tensors](../tensors.md) describes requests and "
+        "responses, [Errors](errors.md) the statuses of failures."
     )
     page.append("## REST")
     groups = {tag["name"]: tag.get("description", "") for tag in document["tags"]}
@@ -105,7 +115,8 @@ def api():
         page.append("\n".join(rows))
     page.append("## gRPC")
     page.append(
-        "The services of MLServer, on `grpc_port`. The server also has `grpc.health.v1.Health` and reflection (`grpcurl` needs no files)."
+        "The services of MLServer, on `grpc_port`. The server also has `grpc.health.v1.Health` and reflection, so that "
+        "`grpcurl` needs no files."
     )
     for file in ["dataplane.proto", "model_repository.proto"]:
         page += services(file)
@@ -120,7 +131,9 @@ def services(file):
         yield f"### `{package}.{name}`"
         yield f"In [`proto/{file}`](../../proto/{file})."
         rows = ["| call | request | response | |", "|---|---|---|---|"]
-        pattern = r"((?:^\s*//[^\n]*\n)*)^\s*rpc (\w+)\s*\(\s*(stream )?(\w+)\s*\)\s*returns\s*\(\s*(stream )?(\w+)\s*\)"
+        pattern = (
+            r"((?:^\s*//[^\n]*\n)*)^\s*rpc (\w+)\s*\(\s*(stream )?(\w+)\s*\)\s*returns\s*\(\s*(stream )?(\w+)\s*\)"
+        )
         for comment, call, sent, request, received, response in re.findall(pattern, body, re.MULTILINE):
             comment = described(re.sub(r"^\s*//", "", comment, flags=re.MULTILINE))
             rows.append(f"| `{call}` | {sent}`{request}` | {received}`{response}` | {comment} |")
@@ -141,16 +154,21 @@ class Metric(NamedTuple):
 VALUES = {"DroppedLines": "Counter", "ByteBudgetGauge(budget)": "Gauge", "limit": "Gauge"}
 
 
+STRUCT = re.compile(r"struct (\w+) \{(.*?)\n\}", re.DOTALL)
+KINDS = "Family|Counter|Gauge|Histogram|Summary"
+FIELD = re.compile(rf"^ {{4}}(?:pub )?(\w+): (?:Option<)?((?:{KINDS})[^\n]*),$", re.MULTILINE)
+
+
 def metrics_of_source():
     """Returns all metrics that the sources register, by name."""
     found = {}
     for file in sorted((ROOT / "src").rglob("*.rs")):
         text = file.read_text().split("#[cfg(test)]")[0]
-        if ".register(" not in text or "prometheus_client" not in text and "metrics::Registry" not in text:
+        if ".register(" not in text or ("prometheus_client" not in text and "metrics::Registry" not in text):
             continue
-        labels = {name: label_names(body, text) for name, body in re.findall(r"struct (\w+) \{(.*?)\n\}", text, re.DOTALL)}
+        labels = {name: label_names(body, text) for name, body in STRUCT.findall(text)}
         fields = {}
-        for name, kind in re.findall(r"^ {4}(?:pub )?(\w+): (?:Option<)?((?:Family|Counter|Gauge|Histogram|Summary)[^\n]*),$", text, re.MULTILINE):
+        for name, kind in FIELD.findall(text):
             fields.setdefault(name, kind)
         for call in registrations(text):
             name, help_text, value = arguments(call)
@@ -163,7 +181,8 @@ def metrics_of_source():
             family = re.match(r"Family<(\w+), (\w+)", kind)
             kind, label = (family[2], labels[family[1]]) if family else (re.match(r"\w+", kind)[0], [])
             name += "_total" if kind == "Counter" else ""
-            found[name] = Metric(name, kind.lower(), ", ".join(f"`{one}`" for one in label), help_text.strip('"'))
+            label = ", ".join(f"`{one}`" for one in label)
+            found[name] = Metric(name, kind.lower(), label, help_text.strip('"'))
     return found
 
 
@@ -216,7 +235,7 @@ GROUPS = {
 
 def metrics():
     """Returns the page of all metrics."""
-    notes = (ROOT / "tests/pages/metrics_notes.md").read_text().strip()
+    notes = (ROOT / "tests/pages/metrics_notes.txt").read_text().strip()
     found = metrics_of_source()
     page = ["# Metrics", GENERATED, notes]
     for title, prefixes in GROUPS.items():

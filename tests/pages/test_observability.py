@@ -4,9 +4,8 @@ import json
 import re
 
 import pytest
-import yaml
-
 import reference
+import yaml
 from pages import ROOT, blocks
 
 GUIDES = ROOT / "docs/guides"
