@@ -72,7 +72,13 @@ impl From<GraphLoadError> for LoadError {
     }
 }
 
-type RemoteModels = BTreeMap<String, Arc<RemoteModel>>;
+/// The model that answers a step.
+#[derive(Debug)]
+enum StepTarget {
+    Local(StepModel),
+    /// A model of another server.
+    Remote(Arc<RemoteModel>),
+}
 
 /// A loaded graph.
 #[derive(Debug)]
@@ -88,9 +94,9 @@ struct GraphShared {
     name: String,
     version: Option<String>,
     graph: Arc<Graph>,
-    metrics: BTreeMap<String, StepMetrics>,
-    /// The models of other servers, by the paths of their steps inside the manifest.
-    remote: RemoteModels,
+    /// By the index of the step, as the following.
+    metrics: Vec<StepMetrics>,
+    models: Vec<StepTarget>,
     resources: GraphResources,
     /// Limits the warnings about steps whose failures are tolerated.
     failure_log: LogLimiter,
@@ -124,7 +130,7 @@ pub fn load_graph(
             "Fields of the manifest that only concern clusters are ignored."
         );
     }
-    let remote = check_models(&graph, &resources)?;
+    let targets = check_models(&graph, &resources)?;
     let local = || graph.steps().iter().filter(|step| step.url.is_none());
     let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
     // A model is asked once, however many steps it has: graphs of graphs would multiply the number.
@@ -133,19 +139,19 @@ pub fn load_graph(
     let required = required.filter(|(_, model)| seen.insert(model.clone())).collect();
     let description = Description {
         reads_headers: true,
-        metadata: Some(metadata(settings, &graph, &remote)),
+        metadata: Some(metadata(settings, &graph, &targets)),
         steps: models.into_iter().collect(),
-        has_remote_steps: !remote.is_empty(),
+        has_remote_steps: targets.iter().any(|target| matches!(target, StepTarget::Remote(_))),
         drawing: Some(graphs::draw(&graph).into()),
         ..Description::native_with(TensorRule::AsSent)
     };
-    let metrics = graph.steps().iter().map(|step| (step.name.clone(), resources.metrics.of_step(model, &step.name)));
+    let metrics = graph.steps().iter().map(|step| resources.metrics.of_step(model, &step.name));
     let shared = GraphShared {
         name: model.to_owned(),
         version: version.map(str::to_owned),
         metrics: metrics.collect(),
         graph: Arc::new(graph),
-        remote,
+        models: targets,
         resources,
         failure_log: LogLimiter::default(),
     };
@@ -156,21 +162,22 @@ fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
     StepModel { name: name.clone(), version: version.clone() }
 }
 
-/// Checks that the server has the models of the steps, and that they return the tensors that others need. Returns the models of other
-/// servers, to which it does not connect.
-fn check_models(graph: &Graph, resources: &GraphResources) -> Result<RemoteModels, GraphLoadError> {
-    let (mut problems, mut remote) = (Vec::new(), RemoteModels::new());
+/// Checks that the server has the models of the steps, and that they return the tensors that others need. Returns the model of each
+/// step. Does not connect to other servers.
+fn check_models(graph: &Graph, resources: &GraphResources) -> Result<Vec<StepTarget>, GraphLoadError> {
+    let (mut problems, mut targets) = (Vec::new(), Vec::new());
     let mut outputs = BTreeMap::new();
     for step in graph.steps() {
         if let Some(url) = &step.url {
             let ModelReference { name, version } = &step.model;
             let address = RemoteAddress::parse(url, name, version.as_deref()).map_err(|error| error.to_string());
             match address.and_then(|address| resources.servers.model(address).map_err(|error| error.to_string())) {
-                Ok(model) => drop(remote.insert(step.path.clone(), Arc::new(model))),
+                Ok(model) => targets.push(StepTarget::Remote(Arc::new(model))),
                 Err(error) => problems.push(format!("{}: step \"{}\": {error}", step.path, step.name)),
             }
             continue;
         }
+        targets.push(StepTarget::Local(step_model(&step.model)));
         match resources.directory.find(&step_model(&step.model)) {
             None => problems.push(format!(
                 "{}: step \"{}\": the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
@@ -186,11 +193,11 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<RemoteModel
         }
     }
     problems.extend(graph.check_tensors(|step| outputs.get(&step.name).cloned()).iter().map(ToString::to_string));
-    if problems.is_empty() { Ok(remote) } else { Err(GraphLoadError::Problems(problems)) }
+    if problems.is_empty() { Ok(targets) } else { Err(GraphLoadError::Problems(problems)) }
 }
 
 /// Returns the metadata of the settings, with the steps.
-fn metadata(settings: &ModelSettings, graph: &Graph, remote: &RemoteModels) -> ModelMetadata {
+fn metadata(settings: &ModelSettings, graph: &Graph, targets: &[StepTarget]) -> ModelMetadata {
     let tensors = |tensors: &[crate::settings::TensorMetadata]| {
         let tensors = tensors.iter().map(|tensor| TensorMetadata {
             name: tensor.name.clone(),
@@ -203,9 +210,10 @@ fn metadata(settings: &ModelSettings, graph: &Graph, remote: &RemoteModels) -> M
     let steps: Vec<Value> = graph
         .steps()
         .iter()
-        .map(|step| match remote.get(&step.path) {
-            None => json!({"name": step.name, "model": step_model(&step.model).to_string()}),
-            Some(remote) => {
+        .zip(targets)
+        .map(|(step, target)| match target {
+            StepTarget::Local(model) => json!({"name": step.name, "model": model.to_string()}),
+            StepTarget::Remote(remote) => {
                 json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": remote.address().to_string()})
             }
         })
@@ -240,6 +248,8 @@ impl GraphModel {
             run.finish_later(background);
         }
         let mut response = answer.map_err(|error| runtime_error(&error))?;
+        // The graph reports the timing of its steps itself.
+        response.headers.remove(SERVER_TIMING);
         run.add_timing(&mut response);
         Ok(response)
     }
@@ -374,23 +384,21 @@ impl GraphRun {
     /// Streams what the last step answers. A model of another server answers once.
     fn stream(&self, last: &LastStep) -> ResponseStream {
         let request = last.request.clone();
-        if let Some(remote) = self.remote(last.step()) {
-            return Box::pin(stream::once(self.ask(remote, last.step(), request)));
+        match &self.shared.models[last.step().index] {
+            StepTarget::Remote(remote) => Box::pin(stream::once(self.ask(remote, last.step(), request))),
+            StepTarget::Local(model) => {
+                Arc::clone(&self.steps).infer_stream(model.clone(), Box::pin(stream::iter([request])))
+            }
         }
-        Arc::clone(&self.steps).infer_stream(step_model(&last.step().model), Box::pin(stream::iter([request])))
-    }
-
-    /// Returns the model of another server that answers a step.
-    fn remote(&self, step: &Step) -> Option<Arc<RemoteModel>> {
-        self.shared.remote.get(&step.path).cloned()
     }
 
     fn ask(
         &self,
-        model: Arc<RemoteModel>,
+        model: &Arc<RemoteModel>,
         step: &Step,
         request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        let model = Arc::clone(model);
         let call: RemoteCall = Box::new(move |request, deadline| {
             Box::pin(async move { model.infer(request, deadline).await.map_err(remote_error) })
         });
@@ -416,35 +424,25 @@ impl GraphRun {
 impl StepRunner for GraphRun {
     type Error = RuntimeError;
 
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, RuntimeError>> {
-        if let Some(remote) = self.remote(step) {
-            return self.ask(remote, step, request);
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        match &self.shared.models[step.index] {
+            StepTarget::Remote(remote) => self.ask(remote, step, request),
+            StepTarget::Local(model) => Arc::clone(&self.steps).infer(model, request),
         }
-        let answer = Arc::clone(&self.steps).infer(step_model(&step.model), request);
-        Box::pin(async move {
-            let mut response = answer.await?;
-            // The graph reports the timing of its steps itself.
-            response.headers.remove(SERVER_TIMING);
-            Ok(response)
-        })
     }
 
     fn observe(&self, step: &Step, duration: Duration, outcome: StepOutcome<'_, RuntimeError>) {
-        let metrics = self.shared.metrics.get(&step.name);
-        if let Some(metrics) = metrics {
-            metrics.observe(duration);
-        }
+        let metrics = &self.shared.metrics[step.index];
+        metrics.observe(duration);
         if let Some(timing) = &self.timing {
             timing.lock().push((step.name.clone(), duration));
         }
         let StepOutcome::Failed { error, fails_graph: false } = outcome else { return };
-        if let Some(metrics) = metrics {
-            metrics.count_tolerated();
-        }
+        metrics.count_tolerated();
         let shared = &self.shared;
         let (model, version) = (shared.name.clone(), shared.version.clone());
         let summarize =

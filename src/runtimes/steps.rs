@@ -52,7 +52,7 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Answers a step. Its priority and trace are those of the request that it belongs to.
     fn infer(
         self: Arc<Self>,
-        model: StepModel,
+        model: &StepModel,
         request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>;
 
