@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::{
-    BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, ResponseStream, Runtime,
-    RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
+    BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
+    ResponseStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::client::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::compute::ComputePool;
@@ -85,8 +85,6 @@ enum StepTarget {
 pub(super) struct GraphModel {
     shared: Arc<GraphShared>,
     description: Description,
-    /// The models that a request needs, each with the name of its first step.
-    required: Vec<(String, StepModel)>,
 }
 
 #[derive(Debug)]
@@ -133,14 +131,13 @@ pub fn load_graph(
     let targets = check_models(&graph, &resources)?;
     let local = || graph.steps().iter().filter(|step| step.url.is_none());
     let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
-    // A model is asked once, however many steps it has: graphs of graphs would multiply the number.
-    let mut seen = BTreeSet::new();
-    let required = local().filter(|step| step.required).map(|step| (step.name.clone(), step_model(&step.model)));
-    let required = required.filter(|(_, model)| seen.insert(model.clone())).collect();
+    let required = local().filter(|step| step.required);
+    let required = required.map(|step| RequiredStep { name: step.name.clone(), model: step_model(&step.model) });
     let description = Description {
         reads_headers: true,
         metadata: Some(metadata(settings, &graph, &targets)),
         steps: models.into_iter().collect(),
+        required_steps: required.collect(),
         has_remote_steps: targets.iter().any(|target| matches!(target, StepTarget::Remote(_))),
         drawing: Some(graphs::draw(&graph).into()),
         ..Description::native_with(TensorRule::AsSent)
@@ -155,7 +152,7 @@ pub fn load_graph(
         resources,
         failure_log: LogLimiter::default(),
     };
-    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, required }))
+    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description }))
 }
 
 fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
@@ -178,15 +175,15 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<Vec<StepTar
             continue;
         }
         targets.push(StepTarget::Local(step_model(&step.model)));
-        match resources.directory.find(&step_model(&step.model)) {
+        match resources.directory.metadata(&step_model(&step.model)) {
             None => problems.push(format!(
                 "{}: step \"{}\": the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
                 step.path,
                 step.name,
                 step_model(&step.model)
             )),
-            Some(found) if !found.metadata.outputs.is_empty() => {
-                let names: Vec<String> = found.metadata.outputs.into_iter().map(|output| output.name).collect();
+            Some(found) if !found.outputs.is_empty() => {
+                let names: Vec<String> = found.outputs.into_iter().map(|output| output.name).collect();
                 outputs.insert(step.name.clone(), names);
             }
             Some(_) => {}
@@ -261,17 +258,10 @@ impl Runtime for GraphModel {
     }
 
     fn status(&self) -> RuntimeStatus {
-        for (step, model) in &self.required {
-            let reason = match self.shared.resources.directory.find(model) {
-                None => format!("step \"{step}\": the server has no model `{model}`"),
-                Some(found) => match found.unavailable {
-                    Some(reason) => format!("step \"{step}\": {reason}"),
-                    None => continue,
-                },
-            };
-            return RuntimeStatus::Unavailable { reason };
+        match self.shared.resources.directory.unavailable(&self.description.required_steps) {
+            Some(reason) => RuntimeStatus::Unavailable { reason },
+            None => RuntimeStatus::AVAILABLE,
         }
-        RuntimeStatus::AVAILABLE
     }
 
     /// Returns 1, so that requests gather while a batch runs. The next batch does not wait for its end, because a graph yields.
