@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use http::{HeaderName, HeaderValue};
@@ -331,16 +331,29 @@ async fn answer_stream(
     if let Some(background) = background {
         run.finish_later(background);
     }
-    let responses = run.stream(&last);
-    let step = last.step().name.clone();
+    let streamed = StreamedStep { run: Arc::clone(&run), last, started: Instant::now() };
+    let responses = run.stream(&streamed.last);
     Box::pin(responses.map(move |response| {
-        let named = |error| runtime_error(&GraphError::Step { step: step.clone(), error });
+        let named = |error| runtime_error(&GraphError::Step { step: streamed.last.step().name.clone(), error });
         response.map_err(named)
     }))
 }
 
 fn one(response: Result<InferenceResponse, RuntimeError>) -> ResponseStream {
     Box::pin(stream::iter([response]))
+}
+
+/// A last step that streams. Its metrics are recorded when its stream is dropped, at the latest when it has ended.
+struct StreamedStep {
+    run: Arc<GraphRun>,
+    last: LastStep,
+    started: Instant,
+}
+
+impl Drop for StreamedStep {
+    fn drop(&mut self) {
+        self.run.shared.metrics[self.last.step().index].observe(self.started.elapsed());
+    }
 }
 
 /// Runs the steps of one request.
