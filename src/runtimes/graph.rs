@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
+use super::mlflow::MlflowProtocol;
 use super::{
     BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
     ResponseStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
@@ -44,12 +45,14 @@ pub struct GraphResources {
     /// The other servers that steps may ask.
     servers: RemoteServers,
     metrics: GraphMetrics,
+    /// Reads and writes long bodies of MLflow's protocol.
+    compute: ComputePool,
 }
 
 impl GraphResources {
     /// Long requests to other servers are written, and their answers are read, on `compute`.
     pub fn new(directory: Arc<dyn ModelDirectory>, metrics: GraphMetrics, compute: ComputePool) -> Self {
-        Self { directory, servers: RemoteServers::new(compute), metrics }
+        Self { directory, servers: RemoteServers::new(compute.clone()), metrics, compute }
     }
 }
 
@@ -58,6 +61,10 @@ impl GraphResources {
 enum GraphLoadError {
     #[error("{}: `warmup` has no effect on a graph; set it for the models of its steps", place(file.as_ref()))]
     Warmup { file: Option<PathBuf> },
+    #[error("{}: invalid `parameters.extra.mlflow`: expected true or false, found {found}", place(file.as_ref()))]
+    Mlflow { file: Option<PathBuf>, found: String },
+    #[error("invalid route of MLflow's protocol: {0}")]
+    Route(String),
     #[error("{}", .0.join("\n"))]
     Problems(Vec<String>),
 }
@@ -85,6 +92,8 @@ enum StepTarget {
 pub(super) struct GraphModel {
     shared: Arc<GraphShared>,
     description: Description,
+    /// MLflow's protocol, if the settings ask for it.
+    mlflow: Option<Arc<MlflowProtocol>>,
 }
 
 #[derive(Debug)]
@@ -133,9 +142,16 @@ pub fn load_graph(
     let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
     let required = local().filter(|step| step.required);
     let required = required.map(|step| RequiredStep { name: step.name.clone(), model: step_model(&step.model) });
+    let metadata = metadata(settings, &graph, &targets);
+    let mlflow = mlflow_protocol(settings, &metadata, &graph, &resources)?;
+    let routes = match &mlflow {
+        Some(_) => MlflowProtocol::routes().map_err(GraphLoadError::Route)?,
+        None => Vec::new(),
+    };
     let description = Description {
         reads_headers: true,
-        metadata: Some(metadata(settings, &graph, &targets)),
+        metadata: Some(metadata),
+        routes,
         steps: models.into_iter().collect(),
         required_steps: required.collect(),
         has_remote_steps: targets.iter().any(|target| matches!(target, StepTarget::Remote(_))),
@@ -152,7 +168,29 @@ pub fn load_graph(
         resources,
         failure_log: LogLimiter::default(),
     };
-    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description }))
+    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, mlflow }))
+}
+
+/// Returns MLflow's protocol if `parameters.extra.mlflow` asks for it. Bodies have the columns that the settings declare, or else those
+/// of the first step.
+fn mlflow_protocol(
+    settings: &ModelSettings,
+    own: &ModelMetadata,
+    graph: &Graph,
+    resources: &GraphResources,
+) -> Result<Option<Arc<MlflowProtocol>>, GraphLoadError> {
+    match settings.parameters.extra.get("mlflow") {
+        None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
+        Some(Value::Bool(true)) => {}
+        Some(other) => {
+            return Err(GraphLoadError::Mlflow { file: settings.source.clone(), found: other.to_string() });
+        }
+    }
+    let first = graph.steps().first().filter(|step| step.url.is_none());
+    let first = first.and_then(|step| resources.directory.metadata(&step_model(&step.model)));
+    let declared = if own.inputs.is_empty() { first.as_ref().unwrap_or(own) } else { own };
+    let protocol = MlflowProtocol::new(&declared.inputs, declared.parameters.content_type());
+    Ok(Some(Arc::new(protocol)))
 }
 
 fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
@@ -250,6 +288,35 @@ impl GraphModel {
         run.add_timing(&mut response);
         Ok(response)
     }
+
+    /// Answers a call of MLflow's `/invocations`.
+    async fn invocations(
+        &self,
+        protocol: Arc<MlflowProtocol>,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> Result<CustomReply, RuntimeError> {
+        let compute = &self.shared.resources.compute;
+        let is_long = MlflowProtocol::is_long_body(&call);
+        let read = move || protocol.read(&call);
+        let request = match if is_long { compute.run(read).await? } else { read() } {
+            Ok(request) => request,
+            Err(reply) => return Ok(reply),
+        };
+        let response = match self.answer(request, progress).await {
+            Ok(response) => response,
+            Err(error) => match error.kind() {
+                RuntimeErrorKind::InvalidRequest | RuntimeErrorKind::Rejected { status: 400..=499 } => {
+                    return Ok(MlflowProtocol::rejected(&error));
+                }
+                _ => return Err(error),
+            },
+        };
+        if MlflowProtocol::is_long_response(&response) {
+            return Ok(compute.run(move || MlflowProtocol::write(&response)).await?);
+        }
+        Ok(MlflowProtocol::write(&response))
+    }
 }
 
 impl Runtime for GraphModel {
@@ -298,10 +365,17 @@ impl Runtime for GraphModel {
     fn call(
         &self,
         route: usize,
-        _: CustomCall,
-        _: Arc<dyn Progress>,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        ready(Err(RuntimeError::no_route(route)))
+        match (&self.mlflow, MlflowProtocol::is_probe(route)) {
+            (Some(_), Some(true)) => ready(match self.status().into_reason() {
+                None => Ok(MlflowProtocol::ready()),
+                Some(reason) => Err(RuntimeError::new(RuntimeErrorKind::Unavailable, reason)),
+            }),
+            (Some(protocol), Some(false)) => Box::pin(self.invocations(Arc::clone(protocol), call, progress)),
+            _ => ready(Err(RuntimeError::no_route(route))),
+        }
     }
 }
 
