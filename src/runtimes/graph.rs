@@ -92,8 +92,6 @@ enum StepTarget {
 pub(super) struct GraphModel {
     shared: Arc<GraphShared>,
     description: Description,
-    /// MLflow's protocol, if the settings ask for it.
-    mlflow: Option<Arc<MlflowProtocol>>,
 }
 
 #[derive(Debug)]
@@ -143,10 +141,10 @@ pub fn load_graph(
     let required = local().filter(|step| step.required);
     let required = required.map(|step| RequiredStep { name: step.name.clone(), model: step_model(&step.model) });
     let metadata = metadata(settings, &graph, &targets);
-    let mlflow = mlflow_protocol(settings, &metadata, &graph, &resources)?;
-    let routes = match &mlflow {
-        Some(_) => MlflowProtocol::routes().map_err(GraphLoadError::Route)?,
-        None => Vec::new(),
+    let routes = if has_mlflow_protocol(settings)? {
+        MlflowProtocol::routes().map_err(GraphLoadError::Route)?
+    } else {
+        Vec::new()
     };
     let description = Description {
         reads_headers: true,
@@ -168,29 +166,16 @@ pub fn load_graph(
         resources,
         failure_log: LogLimiter::default(),
     };
-    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, mlflow }))
+    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description }))
 }
 
-/// Returns MLflow's protocol if `parameters.extra.mlflow` asks for it. Bodies have the columns that the settings declare, or else those
-/// of the first step.
-fn mlflow_protocol(
-    settings: &ModelSettings,
-    own: &ModelMetadata,
-    graph: &Graph,
-    resources: &GraphResources,
-) -> Result<Option<Arc<MlflowProtocol>>, GraphLoadError> {
+/// Returns whether `parameters.extra.mlflow` asks for MLflow's protocol.
+fn has_mlflow_protocol(settings: &ModelSettings) -> Result<bool, GraphLoadError> {
     match settings.parameters.extra.get("mlflow") {
-        None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
-        Some(Value::Bool(true)) => {}
-        Some(other) => {
-            return Err(GraphLoadError::Mlflow { file: settings.source.clone(), found: other.to_string() });
-        }
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(is_set)) => Ok(*is_set),
+        Some(other) => Err(GraphLoadError::Mlflow { file: settings.source.clone(), found: other.to_string() }),
     }
-    let first = graph.steps().first().filter(|step| step.url.is_none());
-    let first = first.and_then(|step| resources.directory.metadata(&step_model(&step.model)));
-    let declared = if own.inputs.is_empty() { first.as_ref().unwrap_or(own) } else { own };
-    let protocol = MlflowProtocol::new(&declared.inputs, declared.parameters.content_type());
-    Ok(Some(Arc::new(protocol)))
 }
 
 fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
@@ -289,14 +274,24 @@ impl GraphModel {
         Ok(response)
     }
 
+    /// Returns MLflow's protocol for the inputs that the settings declare, or else those of the first step, which may have been loaded
+    /// after the graph.
+    fn mlflow_protocol(&self) -> MlflowProtocol {
+        let own = self.description.metadata.as_ref().filter(|own| !own.inputs.is_empty());
+        let first = || {
+            let step = self.shared.graph.steps().first().filter(|step| step.url.is_none())?;
+            self.shared.resources.directory.metadata(&step_model(&step.model))
+        };
+        match own.cloned().or_else(first) {
+            Some(declared) => MlflowProtocol::new(&declared.inputs, declared.parameters.content_type()),
+            None => MlflowProtocol::new(&[], None),
+        }
+    }
+
     /// Answers a call of MLflow's `/invocations`.
-    async fn invocations(
-        &self,
-        protocol: Arc<MlflowProtocol>,
-        call: CustomCall,
-        progress: Arc<dyn Progress>,
-    ) -> Result<CustomReply, RuntimeError> {
+    async fn invocations(&self, call: CustomCall, progress: Arc<dyn Progress>) -> Result<CustomReply, RuntimeError> {
         let compute = &self.shared.resources.compute;
+        let protocol = self.mlflow_protocol();
         let is_long = MlflowProtocol::is_long_body(&call);
         let read = move || protocol.read(&call);
         let request = match if is_long { compute.run(read).await? } else { read() } {
@@ -368,13 +363,14 @@ impl Runtime for GraphModel {
         call: CustomCall,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        match (&self.mlflow, MlflowProtocol::is_probe(route)) {
-            (Some(_), Some(true)) => ready(match self.status().into_reason() {
+        match MlflowProtocol::is_probe(route) {
+            _ if self.description.routes.is_empty() => ready(Err(RuntimeError::no_route(route))),
+            Some(true) => ready(match self.status().into_reason() {
                 None => Ok(MlflowProtocol::ready()),
                 Some(reason) => Err(RuntimeError::new(RuntimeErrorKind::Unavailable, reason)),
             }),
-            (Some(protocol), Some(false)) => Box::pin(self.invocations(Arc::clone(protocol), call, progress)),
-            _ => ready(Err(RuntimeError::no_route(route))),
+            Some(false) => Box::pin(self.invocations(call, progress)),
+            None => ready(Err(RuntimeError::no_route(route))),
         }
     }
 }

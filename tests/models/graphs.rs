@@ -218,7 +218,7 @@ fn graph_streams_what_its_last_step_streams() {
 }
 
 #[test]
-fn switch_without_a_match_names_the_steps_that_lead_to_it() {
+fn switch_without_a_match_names_its_node_and_the_steps_of_graphs() {
     let manifest = |nodes: &Value| {
         json!({
             "apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
@@ -247,7 +247,7 @@ fn switch_without_a_match_names_the_steps_that_lead_to_it() {
     let reason = "no condition matches the request, expected one of: id.none";
     assert_eq!(infer(&server, "choice").error(404), format!("node \"root\": {reason}"));
     assert_eq!(infer(&server, "outer").error(404), format!("step \"pick\": node \"root\": {reason}"));
-    assert_eq!(infer(&server, "nodes").error(404), format!("step \"chosen\": node \"inner\": {reason}"));
+    assert_eq!(infer(&server, "nodes").error(404), format!("node \"inner\": {reason}"));
 }
 
 #[test]
