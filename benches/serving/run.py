@@ -21,6 +21,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -84,6 +85,8 @@ class Program:
     command: Callable[[int], list[str]]
     ready_path: str = READY
     environment: dict[str, str] = field(default_factory=dict)
+    # how the port is asked whether it is ready, if it uses TLS
+    tls: ssl.SSLContext | None = None
 
 
 def free_ports(count: int) -> list[int]:
@@ -98,10 +101,13 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def answers(port: int, path: str) -> int | None:
+def answers(port: int, path: str, tls: ssl.SSLContext | None = None) -> int | None:
     """The status that a GET is answered with, None while nobody listens."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as stream:
+        with ExitStack() as stack:
+            stream = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            if tls is not None:
+                stream = stack.enter_context(tls.wrap_socket(stream, server_hostname="localhost"))
             stream.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
             head = stream.recv(64)
     except OSError:
@@ -131,7 +137,7 @@ def start(program: Program, folder: Path, limit: float = 90.0) -> Server:
             program.command(http_port), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment, cwd=work
         )
     server = Server(program.name, process, http_port, grpc_port, log)
-    while answers(http_port, program.ready_path) != 200:
+    while answers(http_port, program.ready_path, program.tls) != 200:
         if process.poll() is not None:
             raise Failed(f"{program.name} ended with {process.returncode} before it was ready\n{server.tail()}")
         if time.perf_counter() - began > limit:
@@ -230,11 +236,17 @@ def check_answer(name: str, body: bytes) -> list[object]:
 
 
 def wrk(
-    port: int, script: Path, connections: int, threads: int, seconds: float, path: str = INFER
+    port: int,
+    script: Path,
+    connections: int,
+    threads: int,
+    seconds: float,
+    path: str = INFER,
+    scheme: str = "http",
 ) -> dict[str, float]:
     """One round of load; requests per second and latencies in milliseconds."""
     command = ["wrk", "--latency", f"-t{threads}", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s"]
-    command += ["-s", str(script), f"http://127.0.0.1:{port}{path}"]
+    command += ["-s", str(script), f"{scheme}://127.0.0.1:{port}{path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
     text = done.stdout
     if done.returncode != 0 or "Non-2xx" in text or "Socket errors" in text:

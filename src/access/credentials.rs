@@ -16,9 +16,10 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     if values.next().is_some() || value.len() > MAX_CREDENTIALS {
         return Err(Refusal::MalformedCredentials);
     }
-    let (scheme, rest) = value.as_bytes().split_at_checked(7).ok_or(Refusal::MalformedCredentials)?;
+    let (scheme, rest) = value.as_bytes().split_first_chunk::<7>().ok_or(Refusal::MalformedCredentials)?;
     let presented = rest.trim_ascii();
-    if !scheme.eq_ignore_ascii_case(b"bearer ") || presented.is_empty() {
+    let is_bearer = scheme == b"Bearer " || scheme.eq_ignore_ascii_case(b"bearer ");
+    if !is_bearer || presented.is_empty() {
         return Err(Refusal::MalformedCredentials);
     }
     Ok(Some(presented))

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::limits::PrincipalLimits;
-use super::token::{self, TokenError, TokenKeySet, TokenRules};
-use super::{AccessMetrics, KeyHash, ModelPatterns, Principal, RateLimit};
+use super::{
+    AccessMetrics, KeyHash, ModelPatterns, Principal, RateLimit, TokenError, TokenKeySet, TokenRules, verify_token,
+};
 use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, Url};
 use crate::shutdown::spawn_supervised;
 
@@ -134,7 +135,7 @@ impl Issuer {
             let is_valid = known.expires.is_some_and(|expires| now < expires);
             return if is_valid { Ok(Arc::clone(known)) } else { Err(TokenError::Expired) };
         }
-        let claims = token::verify(presented, &keys.set, &self.rules, now)?;
+        let claims = verify_token(presented, &keys.set, &self.rules, now)?;
         let limits = {
             let fresh = || Arc::new(PrincipalLimits::new(self.default_rate, None));
             Arc::clone(self.limits.lock().get_or_insert(claims.subject.clone(), fresh))

@@ -1,17 +1,67 @@
 //! The keys of a file, as requests look them up.
+//!
+//! SHA-256 takes a large part of the time of a small request. It is computed for the first request with a key; later ones find the
+//! principal by a tag of the key: `SipHash` with a secret of this process and 128 bits. Nobody outside knows tags, so nobody can
+//! make another text with the tag of a key, or learn from the time of a lookup how similar a text is to a key.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
+
+use parking_lot::RwLock;
+use siphasher::sip128::SipHasher13;
 
 use super::limits::PrincipalLimits;
 use super::metrics::AccessMetrics;
 use super::{KeyFile, KeyHash, ModelPatterns, Principal, RateLimit};
 
-/// The principals of keys, by the hashes of the keys. Looking one up takes the same time however many there are.
-#[derive(Debug, Default)]
-pub struct Keyring(HashMap<KeyHash, Arc<Principal>>);
+/// The principals of keys. Looking one up takes the same time however many there are.
+pub struct Keyring {
+    principals: PrincipalMap<KeyHash>,
+    /// The principals of keys that requests have had, by their tags: at most as many as there are principals.
+    tagged: RwLock<PrincipalMap<u128>>,
+    tags: SipHasher13,
+}
+
+/// Principals by hashes, which are random enough to be used as they are.
+type PrincipalMap<K> = HashMap<K, Arc<Principal>, BuildHasherDefault<FirstBits>>;
+
+/// Takes the first bits of what is hashed.
+#[derive(Default)]
+struct FirstBits(u64);
+
+impl Hasher for FirstBits {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+}
+
+impl Default for Keyring {
+    fn default() -> Self {
+        Self::of(PrincipalMap::default())
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Keyring").field("keys", &self.principals.len()).finish_non_exhaustive()
+    }
+}
 
 impl Keyring {
+    fn of(principals: PrincipalMap<KeyHash>) -> Self {
+        let secret = RandomState::new();
+        let tags = SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1));
+        Self { principals, tagged: RwLock::default(), tags }
+    }
+
     /// Creates the principals of a file. What `previous` ones have used of their limits counts on, if the limits are the same.
     pub(super) fn new(
         file: &KeyFile,
@@ -20,7 +70,7 @@ impl Keyring {
         metrics: &AccessMetrics,
     ) -> Self {
         let used: HashMap<&str, &Arc<PrincipalLimits>> =
-            previous.0.values().map(|principal| (principal.name.as_str(), &principal.limits)).collect();
+            previous.principals.values().map(|principal| (principal.name.as_str(), &principal.limits)).collect();
         let principal = |entry: &super::KeyEntry| {
             let limits = PrincipalLimits::new(entry.rate_limit.or(default_rate), entry.max_in_flight);
             let kept = used.get(entry.name.as_str()).filter(|used| used.is_like(&limits));
@@ -33,12 +83,18 @@ impl Keyring {
                 requests: metrics.requests_of(&entry.name),
             }
         };
-        Self(file.0.iter().map(|entry| (entry.hash, Arc::new(principal(entry)))).collect())
+        Self::of(file.0.iter().map(|entry| (entry.hash, Arc::new(principal(entry)))).collect())
     }
 
     /// Finds the principal of a key.
     pub(super) fn find(&self, key: &[u8]) -> Option<Arc<Principal>> {
-        self.0.get(&KeyHash::of(key)).cloned()
+        let tag = self.tags.hash(key).as_u128();
+        if let Some(known) = self.tagged.read().get(&tag) {
+            return Some(Arc::clone(known));
+        }
+        let found = self.principals.get(&KeyHash::of(key))?;
+        self.tagged.write().insert(tag, Arc::clone(found));
+        Some(Arc::clone(found))
     }
 }
 
@@ -75,13 +131,27 @@ mod tests {
         let slow = RateLimit { requests_per_second: 0.001, burst: None };
         let first = keyring(vec![entry("a", Some(slow)), entry("b", Some(slow))], &Keyring::default());
         for name in ["a", "b"] {
-            first.find(name.as_bytes()).unwrap().limits.take(Duration::ZERO).unwrap();
+            first.find(name.as_bytes()).unwrap().limits.take(|| Duration::ZERO).unwrap();
         }
         let other = RateLimit { requests_per_second: 2.0, burst: None };
         let second = keyring(vec![entry("a", Some(slow)), entry("b", Some(other))], &first);
-        assert!(second.find(b"a").unwrap().limits.take(Duration::ZERO).is_err());
-        assert!(second.find(b"b").unwrap().limits.take(Duration::ZERO).is_ok());
+        assert!(second.find(b"a").unwrap().limits.take(|| Duration::ZERO).is_err());
+        assert!(second.find(b"b").unwrap().limits.take(|| Duration::ZERO).is_ok());
         assert!(second.find(b"c").is_none());
+    }
+
+    #[test]
+    fn keyring_tags_known_keys_only() {
+        let keyring = keyring(vec![entry("a", None), entry("b", None)], &Keyring::default());
+        for _ in 0..3 {
+            for (key, name) in [(b"a", Some("a")), (b"b", Some("b")), (b"c", None)] {
+                assert_eq!(keyring.find(key).as_deref().map(Principal::name), name);
+            }
+        }
+        assert_eq!(keyring.tagged.read().len(), 2);
+        let other = Keyring::default();
+        assert_ne!(keyring.tags.hash(b"a"), other.tags.hash(b"a"), "each has a secret of its own");
+        assert!(!format!("{keyring:?}").contains("tags"));
     }
 
     /// Returns the shortest time of many rounds that look up all `keys`, per key.

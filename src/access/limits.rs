@@ -69,14 +69,15 @@ impl PrincipalLimits {
         self.rate == other.rate && self.max_in_flight == other.max_in_flight
     }
 
-    /// Takes a request from the rate, at a time since the start. Fails with the time until there is room for it.
+    /// Takes a request from the rate, at a time since the start, which is only looked up if there is a rate. Fails with the time
+    /// until there is room for it.
     ///
     /// This is the generic cell rate algorithm: a token bucket of one number.
-    pub(super) fn take(&self, now: Duration) -> Result<(), Duration> {
+    pub(super) fn take(&self, now: impl FnOnce() -> Duration) -> Result<(), Duration> {
         if self.rate.is_none() {
             return Ok(());
         }
-        let now = nanoseconds(now);
+        let now = nanoseconds(now());
         let next = |expected: u64| {
             let early = expected.saturating_sub(now);
             (early <= self.tolerance).then(|| expected.max(now).saturating_add(self.interval))
@@ -116,7 +117,7 @@ mod tests {
     #[test]
     fn rate_limit_allows_a_burst_and_then_the_rate() {
         let limits = limits(10.0, Some(3));
-        let at = |milliseconds| limits.take(Duration::from_millis(milliseconds));
+        let at = |milliseconds| limits.take(|| Duration::from_millis(milliseconds));
         assert_eq!([at(0), at(0), at(0)], [Ok(()); 3]);
         assert_eq!(at(0), Err(Duration::from_millis(100)));
         assert_eq!(at(40), Err(Duration::from_millis(60)));
@@ -130,7 +131,7 @@ mod tests {
     fn rate_limit_allows_no_more_than_the_rate_over_time() {
         for (rate, burst, expected) in [(0.5, None, 6), (1.5, None, 17), (1000.0, Some(1), 10_000)] {
             let limits = limits(rate, burst);
-            let taken = (0..10_000).filter(|&time| limits.take(Duration::from_millis(time)).is_ok()).count();
+            let taken = (0..10_000).filter(|&time| limits.take(|| Duration::from_millis(time)).is_ok()).count();
             assert!((expected - 1..=expected).contains(&taken), "{rate}: {taken}");
         }
     }

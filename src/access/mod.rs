@@ -38,7 +38,7 @@ pub use principal::{Grant, Principal};
 pub use refusal::{Refusal, RefusalKind};
 pub use scope::{Scope, ScopeSet};
 pub use setup::{AccessFiles, AccessSetupError};
-pub use token::TokenError;
+pub use token::{TokenClaims, TokenError, TokenKeySet, TokenRules, verify_token};
 
 use crate::telemetry::limit::LogLimiter;
 use issuer::Issuer;
@@ -89,7 +89,7 @@ impl Access {
             if !model.is_empty() {
                 grant.check_model(model)?;
             }
-            grant.admit(self.0.began.elapsed())
+            grant.admit(|| self.0.began.elapsed())
         });
         match decided {
             Ok(grant) => {

@@ -45,7 +45,7 @@ impl Grant {
     }
 
     /// Checks the limits at a time since the start.
-    pub(super) fn admit(self, now: Duration) -> Result<Self, Refusal> {
+    pub(super) fn admit(self, now: impl FnOnce() -> Duration) -> Result<Self, Refusal> {
         let Principal { name, limits, .. } = &*self.principal;
         let permit = limits.enter().map_err(|limit| Refusal::InFlight { principal: name.clone(), limit })?;
         limits.take(now).map_err(|retry_after| Refusal::Rate { principal: name.clone(), retry_after })?;

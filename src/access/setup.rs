@@ -9,10 +9,9 @@ use serde_json::{Map, Value};
 
 use super::issuer::{Issuer, KeySource, MAX_JWKS};
 use super::limits::PrincipalLimits;
-use super::token::{TokenKeySet, TokenRules};
 use super::{
     Access, AccessMetrics, AccessState, KeyFile, Keyring, MAX_KEY_FILE, ModelPatterns, Principal, RateLimit, Scope,
-    ScopeSet,
+    ScopeSet, TokenKeySet, TokenRules,
 };
 use crate::http_client::Url;
 use crate::reload::{self, SettingFile, SettingFileError};

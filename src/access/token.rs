@@ -24,11 +24,11 @@ const MAX_SUBJECT: usize = 256;
 
 /// What tokens must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TokenRules {
-    pub(super) issuer: String,
-    pub(super) audience: String,
+pub struct TokenRules {
+    pub issuer: String,
+    pub audience: String,
     /// The claim with the scopes.
-    pub(super) scope_claim: String,
+    pub scope_claim: String,
 }
 
 /// Why a token is refused.
@@ -60,16 +60,16 @@ pub enum TokenError {
 
 /// What a valid token says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TokenClaims {
-    pub(super) subject: String,
-    pub(super) scopes: ScopeSet,
+pub struct TokenClaims {
+    pub subject: String,
+    pub scopes: ScopeSet,
     /// When the token expires, in seconds since 1970.
-    pub(super) expires: i64,
+    pub expires: i64,
 }
 
 /// The public keys of an issuer (RFC 7517).
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct TokenKeySet(Vec<TokenKey>);
+pub struct TokenKeySet(Vec<TokenKey>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct TokenKey {
@@ -123,7 +123,7 @@ impl TokenKeySet {
     /// # Errors
     ///
     /// Fails if the text is not a set of keys, or has none that can be used.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
         let set: JwkSet<'_> =
             serde_json::from_slice(text).map_err(|error| format!("it is not a JSON Web Key Set: {error}"))?;
         if set.keys.len() > MAX_KEYS {
@@ -190,12 +190,11 @@ pub(super) fn is_token(presented: &[u8]) -> bool {
 }
 
 /// Verifies a token at a time, in seconds since 1970.
-pub(super) fn verify(
-    token: &[u8],
-    keys: &TokenKeySet,
-    rules: &TokenRules,
-    now: i64,
-) -> Result<TokenClaims, TokenError> {
+///
+/// # Errors
+///
+/// Fails if the token does not follow the rules, or no key has signed it.
+pub fn verify_token(token: &[u8], keys: &TokenKeySet, rules: &TokenRules, now: i64) -> Result<TokenClaims, TokenError> {
     let text = std::str::from_utf8(token).map_err(|_| TokenError::Malformed)?;
     let (signed, signature) = text.rsplit_once('.').ok_or(TokenError::Malformed)?;
     let (header, payload) = signed.split_once('.').ok_or(TokenError::Malformed)?;
@@ -292,7 +291,7 @@ mod tests {
     }
 
     fn check(token: &str, keys: &TokenKeySet) -> Result<TokenClaims, TokenError> {
-        verify(token.as_bytes(), keys, &rules(), NOW)
+        verify_token(token.as_bytes(), keys, &rules(), NOW)
     }
 
     #[test]
@@ -420,7 +419,7 @@ mod tests {
         fn token_of_any_bytes_is_refused(token in proptest::collection::vec(any::<u8>(), 0..200), dots in any::<bool>()) {
             let keys = set_of(&ed25519());
             let token = if dots { [&token[..], b".e30.", &token[..]].concat() } else { token };
-            prop_assert!(verify(&token, &keys, &rules(), NOW).is_err());
+            prop_assert!(verify_token(&token, &keys, &rules(), NOW).is_err());
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
@@ -29,8 +29,8 @@ pub(super) fn hold_permit<B>(response: &mut http::Response<B>, grant: Option<&mu
     }
 }
 
-/// Creates the response over HTTP to a request that is refused. Its body is not read, so a connection with one is closed.
-pub(super) fn refuse(refusal: &Refusal, closes: bool) -> Response {
+/// Creates the response over HTTP to a request that is refused.
+pub(super) fn refuse(refusal: &Refusal) -> Response {
     let status = match refusal.kind() {
         RefusalKind::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
         RefusalKind::Forbidden { .. } => StatusCode::FORBIDDEN,
@@ -43,9 +43,6 @@ pub(super) fn refuse(refusal: &Refusal, closes: bool) -> Response {
     }
     if let RefusalKind::Limited { retry_after: wait } = refusal.kind() {
         headers.insert(RETRY_AFTER, retry_after(wait));
-    }
-    if closes {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -41,7 +41,7 @@ pub fn service<B: Send + 'static>(
             };
             let mut grant = match grant {
                 Ok(grant) => grant,
-                Err(refusal) => return Ok(access_control::refuse(&refusal, false)),
+                Err(refusal) => return Ok(access_control::refuse(&refusal)),
             };
             let answered = panic_boundary::contain(&path, answer(&parts.method, &parts.uri, &path, &metrics)).await;
             let failed =

@@ -1,5 +1,7 @@
 //! `mlserver build` with a real Docker engine, which `tests/image/engine` starts and `MLSERVER_TEST_ENGINE` names.
 
+mod secured;
+
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read};

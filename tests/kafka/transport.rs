@@ -217,6 +217,20 @@ fn kafka_records_are_answered_by_a_graph_of_models() {
 }
 
 #[test]
+fn kafka_models_see_credentials_in_headers_only_if_they_are_forwarded() {
+    let Some(broker) = Broker::shared() else { return };
+    for (forwarded, seen) in [(json!([]), json!([])), (json!(["authorization"]), json!(["authorization=Bearer a"]))] {
+        let topics = Topics::new(broker, 1);
+        let Some(server) = topics.python("Credentials", &json!({"forward_headers": forwarded})) else { return };
+        let _server = server.start();
+        let record = number(1).with_header("authorization", "Bearer a").with_header("cookie", "b=c");
+        topics.produce(&[record.with_header("x-own", "1")]);
+        let answer = topics.answers(1).pop().unwrap();
+        assert_eq!(answer.value_json()["outputs"][0]["data"], seen, "{answer:?}");
+    }
+}
+
+#[test]
 fn kafka_records_that_cannot_be_answered_become_dead_letters() {
     let Some(broker) = Broker::shared() else { return };
     let topics = Topics::new(broker, 1);

@@ -103,6 +103,10 @@ impl Span {
         attribute.unwrap_or_else(|| unreachable!("no {key}: {self:?}")).value.as_ref().unwrap().number.unwrap()
     }
 
+    fn text(&self, key: &str) -> Option<&str> {
+        self.attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.text.as_deref()
+    }
+
     fn links(&self) -> Vec<Vec<u8>> {
         self.links.iter().map(|link| link.span.clone()).collect()
     }
@@ -260,6 +264,38 @@ async fn trace_contains_queue_batch_predict_and_encode() {
     let call = one(4, "inference.GRPCInferenceService/ModelInfer");
     assert_eq!((call.kind, call.number("rpc.grpc.status_code")), (2, 0));
     assert_eq!(one(4, "encode").parent, call.span);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trace_names_the_principal_and_not_its_key() {
+    let collector = Collector::default();
+    let address = collector.listen().await;
+    let hash = mlserver::access::KeyHash::of(b"secret").to_string();
+    let folder = Folder::new()
+        .with_identity("m")
+        .settings(&json!({"tracing_server": address, "api_keys_file": "keys.json"}))
+        .file("keys.json", json!([{"name": "ci", "hash": hash, "scopes": ["infer"]}]).to_string());
+    let server = TestServer::start(folder);
+    let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+    let traceparent = client_span(0, true);
+    let headers = [("authorization", "Bearer secret"), ("traceparent", traceparent.as_str())];
+    server
+        .post_with("/v2/models/m/infer", &[&headers[..], &[("content-type", "application/json")]].concat(), body)
+        .ok();
+    let mut grpc = inference_client(server.grpc).await;
+    let contents = InferTensorContents { int_contents: vec![1], ..InferTensorContents::default() };
+    let mut request = tonic::Request::new(infer_request("m", "INT32", &[1], contents));
+    request.metadata_mut().insert("authorization", MetadataValue::from_static("Bearer secret"));
+    request.metadata_mut().insert("traceparent", MetadataValue::try_from(client_span(1, true)).unwrap());
+    grpc.model_infer(request).await.unwrap();
+    assert_eq!(server.terminate().code, Some(0));
+
+    let spans = collector.spans.lock().unwrap().clone();
+    for name in ["POST /v2/models/{model_name}/infer", "inference.GRPCInferenceService/ModelInfer"] {
+        let span = spans.iter().find(|span| span.name == name).unwrap_or_else(|| unreachable!("{name}: {spans:#?}"));
+        assert_eq!(span.text("enduser.id"), Some("ci"), "{span:?}");
+    }
+    assert!(!format!("{spans:?}").contains("secret"), "{spans:#?}");
 }
 
 #[test]

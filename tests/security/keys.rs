@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 
 use super::authority::Authority;
 use crate::support::grpc::{Http2, framed};
-use crate::support::{Answer, Client, Connection, Folder, IRIS, ServerBuilder, TestServer, run_mlserver, wait_until};
+use crate::support::python::with_python;
+use crate::support::{
+    Answer, Client, Connection, Folder, IRIS, ServerBuilder, TestServer, repository_path, run_mlserver, wait_until,
+};
 
 /// A request for the iris model.
 const IRIS_REQUEST: &str =
@@ -62,6 +65,17 @@ fn one_key_per_scope() -> Value {
 fn every_rest_route_needs_exactly_its_scope() {
     let server = serve(&one_key_per_scope(), &json!({}));
     let mut seen = BTreeSet::new();
+    let open: Vec<&str> =
+        rest::routes().filter(|route| route.2 == Scope::Open).map(|(_, template, _)| template).collect();
+    let expected = [
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/models/{model_name}/ready",
+        "/v2/models/{model_name}/versions/{model_version}/ready",
+        "/",
+        "/v1/models/{model_name}",
+    ];
+    assert_eq!(open, expected);
     for (method, template, needed) in rest::routes() {
         let path = template.replace("{model_name}", "unknown").replace("{model_version}", "1").replace("{file}", "f");
         check_route(&server, &method, &path, needed);
@@ -101,6 +115,11 @@ async fn every_grpc_method_needs_exactly_its_scope() {
     let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo".to_owned();
     let others = [(reflection, Scope::Read), ("/unknown/Method".to_owned(), Scope::Read)];
     let mut seen = BTreeSet::new();
+    let open: Vec<String> = grpc::methods()
+        .filter(|(_, scope)| *scope == Scope::Open)
+        .map(|(path, _)| path.rsplit_once('/').unwrap().1.into())
+        .collect();
+    assert_eq!(open, ["ServerLive", "ServerReady", "ModelReady", "Check", "Watch"]);
     for (path, needed) in grpc::methods().chain(others) {
         let (unauthenticated, denied) = (Some(16), Some(7));
         let anonymous = connection.head(&path, &[], &framed(0, b"")).await;
@@ -149,6 +168,30 @@ fn key_gives_access_to_its_models_only() {
     assert_eq!(models("iris"), json!({"models": [IRIS]}));
     assert_eq!(models("none"), json!({"models": []}));
     assert_eq!(server.get(&format!("/v2/models/{other}/ready")).status, 200, "readiness is open");
+}
+
+#[test]
+fn key_gives_access_to_the_own_routes_of_its_models_only() {
+    let source = fs::read(repository_path("tests/fixtures/workers/handlers.py")).unwrap();
+    let keys = json!([
+        with(entry("own", &["infer"]), "models", json!(["m"])),
+        with(entry("other", &["infer"]), "models", json!(["x*"])),
+    ]);
+    let folder = Folder::new()
+        .file("m/models.py", source)
+        .file("m/model-settings.json", json!({"name": "m", "implementation": "models.Routes"}).to_string())
+        .file("keys.json", keys.to_string())
+        .settings(&json!({"api_keys_file": "keys.json"}));
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    assert_eq!(send(&server, &Method::GET, "/files/a", Some("own")).ok(), json!("a"));
+    assert_eq!(send(&server, &Method::GET, "/files/a", Some("other")).error(404), "no such path: /files/a");
+    assert_eq!(
+        send(&server, &Method::GET, "/echo/a", Some("own")).status,
+        404,
+        "another method, but maybe of another model"
+    );
+    assert_eq!(send(&server, &Method::GET, "/files/a", None).status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,6 +251,15 @@ fn wrong_credentials_are_refused_before_the_body_is_read() {
     let answer = connection.answer();
     assert_eq!((answer.status, answer.header("connection")), (401, "close"));
     assert_eq!(connection.rest(), "");
+    // A short body is discarded, so the connection stays open; it is not waited for very long.
+    let mut connection = Connection::open(server.http);
+    for body in ["{}", ""] {
+        connection
+            .write(format!("POST /v2/models/iris/infer HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n{body}"));
+        let answer = connection.answer();
+        let is_closed = answer.headers.get("connection").is_some_and(|value| value == "close");
+        assert_eq!((answer.status, is_closed), (401, body.is_empty()));
+    }
     let text = scrape(server.metrics.unwrap(), None);
     assert_eq!(text.status, 401, "metrics need a key, too");
 }
@@ -284,6 +336,12 @@ fn max_in_flight_of_a_key_counts_until_the_response_is_sent() {
     wait_until("the second request is refused", || infer(&server, IRIS, "one").status == 429);
     assert_eq!(infer(&server, IRIS, "one").error(429), "`one` has 1 requests in flight, which is its limit");
     assert_eq!(infer(&server, IRIS, "ci").status, 200, "others are not affected");
+    let over_grpc = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let path = "/inference.GRPCInferenceService/ModelInfer";
+        let connection = Http2::connect(server.grpc).await;
+        connection.call(path, &[("authorization", "Bearer one-key")], &framed(0, b"")).await.end()
+    });
+    assert_eq!(over_grpc, (8, "`one` has 1 requests in flight, which is its limit".to_owned()));
     slow.write(IRIS_REQUEST);
     assert_eq!(slow.answer().status, 200);
     wait_until("the slot is free again", || infer(&server, IRIS, "one").status == 200);

@@ -162,21 +162,22 @@ impl App {
         let (parts, mut body) = request.into_parts();
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let route = Route::find(path, &parts.uri).filter(|route| !self.is_shadowed(route, &parts, path));
-        let mut grant = match &self.access {
-            None => None,
-            Some(access) => match authorize(access, &parts, path, route.as_ref()).await {
-                Ok(grant) => grant,
-                Err(refusal) => {
-                    let closes = parts.version < Version::HTTP_2 && !body.is_end_stream();
-                    return access_control::refuse(&refusal, closes).map(ResponseBody::from);
-                }
-            },
+        let authorized = match &self.access {
+            None => Ok(None),
+            Some(access) => authorize(access, &parts, path, route.as_ref()).await,
         };
-        let mut response = self.respond(&parts, path, route, grant.as_ref(), &mut body).await;
-        access_control::hold_permit(&mut response, grant.as_mut());
+        let mut response = match authorized {
+            Ok(mut grant) => {
+                let mut response = self.respond(&parts, path, route, grant.as_ref(), &mut body).await;
+                access_control::hold_permit(&mut response, grant.as_mut());
+                response
+            }
+            Err(refusal) => access_control::refuse(&refusal).map(ResponseBody::from),
+        };
         body.set_pace(BodyPace::Within { limit: RELEASE_TIMEOUT });
-        // A stream of HTTP/2 can end without closing its connection.
-        if parts.version < Version::HTTP_2 && !body::release(body).await {
+        // A stream of HTTP/2 can end without closing its connection. Its rest is discarded, too: some clients (curl 7.88) miss a
+        // response that comes before they have sent a short body.
+        if !body::release(body).await && parts.version < Version::HTTP_2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
