@@ -289,7 +289,11 @@ impl<R: StepRunner> GraphRun<R> {
     /// Runs steps until the answer is known, or until only a held step is missing.
     async fn advance(&mut self) {
         loop {
-            poll_fn(|context| Poll::Ready(self.start_steps(context))).await;
+            poll_fn(|context| {
+                self.start_steps(context);
+                Poll::Ready(())
+            })
+            .await;
             if self.schedule.status() != ScheduleStatus::Running || !self.held.is_empty() || !self.wait().await {
                 return;
             }
@@ -605,7 +609,11 @@ impl<R: StepRunner> GraphRun<R> {
         }
         Some(Box::pin(async move {
             while self.wait().await {
-                poll_fn(|context| Poll::Ready(self.start_steps(context))).await;
+                poll_fn(|context| {
+                    self.start_steps(context);
+                    Poll::Ready(())
+                })
+                .await;
             }
         }))
     }

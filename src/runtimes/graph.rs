@@ -296,7 +296,7 @@ impl GraphModel {
         let read = move || protocol.read(&call);
         let request = match if is_long { compute.run(read).await? } else { read() } {
             Ok(request) => request,
-            Err(reply) => return Ok(reply),
+            Err(reply) => return Ok(*reply),
         };
         let response = match self.answer(request, progress).await {
             Ok(response) => response,

@@ -84,10 +84,10 @@ impl MlflowProtocol {
     }
 
     /// Reads a call of `/invocations`, or returns the reply that rejects it.
-    pub(in crate::runtimes) fn read(&self, call: &CustomCall) -> Result<InferenceRequest, CustomReply> {
+    pub(in crate::runtimes) fn read(&self, call: &CustomCall) -> Result<InferenceRequest, Box<CustomReply>> {
         let content_type = call.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let input = scoring::read_body(&self.schema, content_type.as_deref().unwrap_or_default(), &call.body);
-        let request = input.and_then(|input| self.request(input)).map_err(ScoringError::reply)?;
+        let request = input.and_then(|input| self.request(input)).map_err(|error| Box::new(error.reply()))?;
         Ok(InferenceRequest { headers: call.headers.clone(), ..request })
     }
 
@@ -107,7 +107,7 @@ impl MlflowProtocol {
             }
         };
         let parameters = Parameters::with_content_type(content_type);
-        Ok(InferenceRequest { inputs, parameters, ..InferenceRequest::default() })
+        Ok(InferenceRequest { parameters, inputs, ..InferenceRequest::default() })
     }
 
     /// Writes a response. A single output is a list, or nested lists; several are the columns of a data frame, or a dictionary.
@@ -154,7 +154,7 @@ fn write_outputs(text: &mut String, outputs: &[Tensor]) -> Result<(), ScoringErr
             )));
         }
     }
-    let lengths = || outputs.iter().map(|output| list_shape(output)).map(|shape| shape.first().copied());
+    let lengths = || outputs.iter().map(list_shape).map(|shape| shape.first().copied());
     let is_frame = outputs.iter().all(|output| list_shape(output).len() == 1) && {
         let first = lengths().next();
         lengths().all(|length| Some(length) == first)
@@ -197,7 +197,7 @@ fn write_lists(text: &mut String, tensor: &Tensor) {
         });
     }
     // Sizes of a tensor without elements do not count: there may be any number of empty lists.
-    if tensor.len() == 0 {
+    if tensor.is_empty() {
         return text.push_str("[]");
     }
     let elements = elements(tensor);
