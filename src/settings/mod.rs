@@ -40,7 +40,7 @@ pub use server::{
     TlsVersion,
 };
 pub use source::{SettingEntry, SettingSource};
-pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR};
+pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL};
 
 #[cfg(test)]
 mod tests;

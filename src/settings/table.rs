@@ -21,10 +21,13 @@ const COUNT: FieldKind = FieldKind::Int { min: 0, max: u32::MAX as i64 };
 const SECONDS: FieldKind = FieldKind::Float { min: 0.0, max: MAX_SECONDS };
 const TIMEOUT: FieldKind = FieldKind::Float { min: 0.001, max: MAX_SECONDS };
 
+/// Why a setting has no effect if the server lacks the feature. Depends on the build, so the reference does not mention it.
+pub const WITHOUT_OTEL: &str = "the server was built without the feature `otel`";
+
 const TRACING_SERVER: SettingField = {
     let help = "OTLP collector (gRPC) to send traces to, for example `localhost:4317`";
     let field = SettingField::new("tracing_server", FieldKind::Text, FieldDefault::Null, help);
-    if cfg!(feature = "otel") { field } else { field.no_effect("the server was built without the feature `otel`") }
+    if cfg!(feature = "otel") { field } else { field.no_effect(WITHOUT_OTEL) }
 };
 
 /// `settings.json`.

@@ -437,6 +437,7 @@ fn help_of_program_snapshot() {
     Commands:
       start        Serve the models of a folder or a KServe script, or a model file
       infer        Run batch inference over a file or a Kafka topic
+      compare      Send the same requests to two servers, and report the rows whose answers differ
       init         Create a project that is ready to serve, test and build
       dockerfile   Write a Dockerfile for a model folder
       build        Build a container image of a model folder

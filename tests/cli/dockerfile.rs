@@ -186,12 +186,25 @@ fn dockerfile_invalid_folder_is_rejected() {
     let nowhere = Command::new(env!("CARGO_BIN_EXE_mlserver")).args(["dockerfile", "/no/where"]).output().unwrap();
     assert_eq!(String::from_utf8(nowhere.stderr).unwrap(), "error: `/no/where` is not a folder\n");
     let folder = Folder::new().file("m.json", "{}");
-    for arguments in
-        [&["dockerfile", "m.json"][..], &["manifest", "m.json", "--image", "a"], &["build", "m.json", "-t", "a"]]
-    {
+    let commands =
+        [&["dockerfile", "m.json"][..], &["manifest", "m.json", "--image", "a"], &["build", "m.json", "-t", "a"]];
+    let is_built = |arguments: &&&[&str]| cfg!(feature = "image") || arguments[0] != "build";
+    for arguments in commands.iter().filter(is_built) {
         let output = run_mlserver(folder.root(), arguments);
         let expected =
             "error: `m.json` is not a folder: `mlserver init --from m.json` makes a folder around a model file\n";
         assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(1), expected));
     }
+}
+
+#[test]
+#[cfg(not(feature = "image"))]
+fn build_without_the_feature_names_it() {
+    let output = run_mlserver(Folder::new().root(), &["build", ".", "-t", "a"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.starts_with("error: cannot build an image: this executable was built without the feature `image`; "),
+        "{stderr}"
+    );
 }

@@ -10,7 +10,7 @@ use crate::cli::config::{ExplainArgs, ListArgs, ReferenceFormat};
 use crate::commands::CommandError;
 use crate::settings::{
     Availability, FieldKind, MODEL, MODEL_SETTINGS_FILE, Original, SERVER, SETTINGS_FILE, SettingField, SettingGroup,
-    nearest,
+    WITHOUT_OTEL, nearest,
 };
 use crate::ui::Ui;
 
@@ -130,7 +130,8 @@ fn markdown(settings: &[SettingReference]) -> String {
             );
         }
         let environment = setting.environment.as_deref().map(|name| format!("`{name}`")).unwrap_or_default();
-        let restriction = setting.restriction().map(|restriction| format!(" ({restriction})")).unwrap_or_default();
+        let restriction = setting.restriction().filter(|restriction| !restriction.ends_with(WITHOUT_OTEL));
+        let restriction = restriction.map(|restriction| format!(" ({restriction})")).unwrap_or_default();
         let (key, field) = (&setting.key, setting.field);
         let _ = writeln!(
             page,
