@@ -4,11 +4,13 @@ import hashlib
 import http.server
 import os
 import platform
+import re
 import subprocess
 import tarfile
 import threading
 
 import pytest
+import yaml
 from conftest import BINARY, ROOT
 
 ARCHIVE = ROOT / "release/archive"
@@ -135,3 +137,15 @@ def test_install_needs_an_address_and_valid_arguments(tmp_path):
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "unknown argument `--prefix`" in refused.stderr
     assert run("sh", INSTALL, "--help").stdout == "usage: sh install.sh [--version VERSION] [--to FOLDER]\n"
+
+
+def test_files_for_the_repository_host_are_valid():
+    manifest = (ROOT / "Cargo.toml").read_text()
+    version = re.search(r'^version = "(.*)"$', manifest, re.MULTILINE)[1]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    commands = [step["run"].split()[-1] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
+    assert commands == [".ci/run"]
+    for template in ["bug", "feature"]:
+        form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{template}.yml").read_text())
+        assert {"name", "description", "body"} <= form.keys()
