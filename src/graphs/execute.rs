@@ -3,11 +3,12 @@
 //! All steps of a request run concurrently in one task. If the future is dropped, every running step is cancelled. Tensors move
 //! from step to step as their buffers, and are cloned only if another step still needs them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -36,11 +37,11 @@ pub trait StepRunner: Send + Sync + 'static {
     type Error: Send + 'static;
 
     /// Runs a step. Dropping the future cancels the step.
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, Self::Error>>;
+    ) -> BoxFuture<'static, Result<InferenceResponse, Self::Error>>;
 
     /// Observes the end of a step.
     fn observe(&self, step: &Step, duration: Duration, outcome: StepOutcome<'_, Self::Error>);
@@ -172,7 +173,9 @@ pub async fn prepare<R: StepRunner>(
 ) -> Prepared<R::Error> {
     let mut run = GraphRun::new(graph, runner, request, true);
     run.advance().await;
-    let Some(held) = run.take_last_step() else { return Prepared::Answered(run.finish()) };
+    let Some(held) = poll_fn(|context| Poll::Ready(run.take_last_step(context))).await else {
+        return Prepared::Answered(run.finish());
+    };
     let graph = Arc::clone(&run.graph);
     Prepared::LastStep(LastStep { graph, step: held.0, request: held.1, background: run.into_background() })
 }
@@ -185,11 +188,48 @@ struct Bundle {
     headers: HeaderMap,
 }
 
-/// The end of a step.
-struct StepEnd<E> {
+impl Bundle {
+    /// Adds tensors. Later parameters and headers replace earlier ones.
+    fn add(&mut self, later: Self) {
+        if self.tensors.is_empty() && self.parameters.is_empty() && self.headers.is_empty() {
+            *self = later;
+            return;
+        }
+        self.tensors.extend(later.tensors);
+        if later.parameters.content_type.is_some() {
+            self.parameters.content_type = later.parameters.content_type;
+        }
+        self.parameters.others.extend(later.parameters.others);
+        if !later.headers.is_empty() {
+            self.headers.extend(later.headers);
+        }
+    }
+}
+
+/// A step that runs.
+struct RunningStep<R: StepRunner> {
+    node: NodeId,
+    /// `None` once the step has ended.
+    timer: Option<StepTimer<R>>,
+    answer: BoxFuture<'static, Result<InferenceResponse, R::Error>>,
+}
+
+impl<R: StepRunner> Future for RunningStep<R> {
+    type Output = StepEnd<R>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<StepEnd<R>> {
+        let result = ready!(self.answer.as_mut().poll(context));
+        let timer = self.timer.take().expect("a step ends once");
+        Poll::Ready(StepEnd { node: self.node, duration: timer.start.elapsed(), timer, result })
+    }
+}
+
+/// The end of a step, which counts as cancelled if nothing takes it.
+struct StepEnd<R: StepRunner> {
     node: NodeId,
     duration: Duration,
-    result: Result<InferenceResponse, E>,
+    timer: StepTimer<R>,
+    result: Result<InferenceResponse, R::Error>,
 }
 
 /// One request on its way through a graph.
@@ -197,13 +237,16 @@ struct GraphRun<R: StepRunner> {
     graph: Arc<Graph>,
     runner: Arc<R>,
     schedule: Schedule,
-    running: FuturesUnordered<Abortable<BoxFuture<'static, StepEnd<R::Error>>>>,
-    /// Of each node that runs.
-    abort_handles: Vec<Option<AbortHandle>>,
+    /// The steps that ended as they started. Their ends have not been reported to the schedule.
+    ended: VecDeque<StepEnd<R>>,
+    /// The other running steps, if there have been any.
+    running: Option<FuturesUnordered<Abortable<RunningStep<R>>>>,
+    /// Of the nodes in `running`, without those that have been cancelled.
+    abort_handles: BTreeMap<NodeId, AbortHandle>,
     /// The tensors that each node has returned, until the last one has read them.
     outputs: Vec<Option<Bundle>>,
-    /// The tensors that each node was given, if other nodes read them.
-    inputs: BTreeMap<NodeId, Bundle>,
+    /// The tensors that each node was given, if other nodes read them, until the last one has read them.
+    inputs: BTreeMap<NodeId, Option<Bundle>>,
     scope_errors: Vec<Option<GraphError<R::Error>>>,
     error: Option<GraphError<R::Error>>,
     /// The request without its inputs, outputs and parameters.
@@ -226,8 +269,9 @@ impl<R: StepRunner> GraphRun<R> {
         outputs[INPUT] = Some(Bundle { tensors, parameters: passed, headers: HeaderMap::new() });
         Self {
             schedule: Schedule::new(Arc::clone(&graph), names),
-            running: FuturesUnordered::new(),
-            abort_handles: vec![None; graph.nodes().len()],
+            ended: VecDeque::new(),
+            running: None,
+            abort_handles: BTreeMap::new(),
             outputs,
             inputs: BTreeMap::new(),
             scope_errors: (0..graph.scope_count()).map(|_| None).collect(),
@@ -245,7 +289,7 @@ impl<R: StepRunner> GraphRun<R> {
     /// Runs steps until the answer is known, or until only a held step is missing.
     async fn advance(&mut self) {
         loop {
-            self.start_steps();
+            poll_fn(|context| Poll::Ready(self.start_steps(context))).await;
             if self.schedule.status() != ScheduleStatus::Running || !self.held.is_empty() || !self.wait().await {
                 return;
             }
@@ -253,14 +297,15 @@ impl<R: StepRunner> GraphRun<R> {
     }
 
     /// Follows the schedule until it waits for a step.
-    fn start_steps(&mut self) {
+    fn start_steps(&mut self, context: &mut Context<'_>) {
         while let Some(event) = self.schedule.next() {
             match event {
-                ScheduleEvent::Start(node) => self.start(node),
+                ScheduleEvent::Start(node) => self.start(node, context),
                 ScheduleEvent::Cancel(node) => {
-                    if let Some(handle) = self.abort_handles[node].take() {
+                    if let Some(handle) = self.abort_handles.remove(&node) {
                         handle.abort();
                     }
+                    self.ended.retain(|end| end.node != node);
                 }
             }
         }
@@ -268,8 +313,14 @@ impl<R: StepRunner> GraphRun<R> {
 
     /// Waits for the end of a step. Returns false if none is running.
     async fn wait(&mut self) -> bool {
-        match self.running.next().await {
+        if let Some(end) = self.ended.pop_front() {
+            self.step_ended(end);
+            return true;
+        }
+        let Some(running) = &mut self.running else { return false };
+        match running.next().await {
             Some(Ok(end)) => {
+                self.abort_handles.remove(&end.node);
                 self.step_ended(end);
                 true
             }
@@ -279,8 +330,8 @@ impl<R: StepRunner> GraphRun<R> {
         }
     }
 
-    fn step_ended(&mut self, StepEnd { node, duration, result }: StepEnd<R::Error>) {
-        self.abort_handles[node] = None;
+    fn step_ended(&mut self, StepEnd { node, duration, timer, result }: StepEnd<R>) {
+        timer.stop();
         match result {
             Ok(response) => {
                 if let Some(step) = self.step_of(node) {
@@ -327,7 +378,7 @@ impl<R: StepRunner> GraphRun<R> {
         }
     }
 
-    fn start(&mut self, node: NodeId) {
+    fn start(&mut self, node: NodeId, context: &mut Context<'_>) {
         let graph = Arc::clone(&self.graph);
         let bundle = match self.collect(node) {
             Ok(bundle) => bundle,
@@ -335,10 +386,10 @@ impl<R: StepRunner> GraphRun<R> {
         };
         if graph.usage(node).has_input_readers {
             self.schedule.has_inputs(node, names_if(true, &bundle.tensors));
-            self.inputs.insert(node, bundle.clone());
+            self.inputs.insert(node, Some(bundle.clone()));
         }
         match &graph.nodes()[node].action {
-            NodeAction::Step(step) => self.start_step(node, *step, bundle),
+            NodeAction::Step(step) => self.start_step(node, *step, bundle, context),
             NodeAction::Collect if graph.nodes()[node].join == Join::Gather => match self.gathered_error(node) {
                 Some(error) => self.fail(node, Duration::ZERO, error),
                 None => self.end(node, bundle),
@@ -353,93 +404,75 @@ impl<R: StepRunner> GraphRun<R> {
         }
     }
 
-    fn start_step(&mut self, node: NodeId, step: usize, bundle: Bundle) {
+    fn start_step(&mut self, node: NodeId, step: usize, bundle: Bundle, context: &mut Context<'_>) {
         let is_last = self.graph.is_last_step(node);
         let parameters = if self.graph.passes_parameters() { bundle.parameters } else { self.parameters.clone() };
-        let outputs = if is_last { self.requested.clone() } else { Vec::new() };
-        let request = InferenceRequest { parameters, inputs: bundle.tensors, outputs, ..self.envelope.clone() };
+        let InferenceRequest { id, headers, priority, trace, .. } = &self.envelope;
+        let request = InferenceRequest {
+            id: id.clone(),
+            parameters,
+            headers: headers.clone(),
+            inputs: bundle.tensors,
+            outputs: if is_last { self.requested.clone() } else { Vec::new() },
+            priority: *priority,
+            trace: *trace,
+            ..InferenceRequest::default()
+        };
         if is_last && self.holds_last {
             self.held.push((node, request));
         } else {
-            self.run_step(node, step, request);
+            self.run_step(node, step, request, context);
         }
     }
 
-    fn run_step(&mut self, node: NodeId, step: usize, request: InferenceRequest) {
+    /// Starts a step. Most native models answer at once, and need no task of their own.
+    fn run_step(&mut self, node: NodeId, step: usize, request: InferenceRequest, context: &mut Context<'_>) {
         let (graph, runner) = (Arc::clone(&self.graph), Arc::clone(&self.runner));
-        let future: BoxFuture<'static, _> = Box::pin(async move {
-            let timer = StepTimer { graph: &graph, runner: &*runner, step, start: Instant::now(), is_over: false };
-            let result = runner.run(&graph.steps()[step], request).await;
-            StepEnd { node, duration: timer.stop(), result }
-        });
-        let (future, handle) = futures_util::future::abortable(future);
-        self.abort_handles[node] = Some(handle);
-        self.running.push(future);
+        let timer = Some(StepTimer { graph, runner, step, start: Instant::now(), is_over: false });
+        let answer = self.runner.run(&self.graph.steps()[step], request);
+        let mut running = RunningStep { node, timer, answer };
+        match Pin::new(&mut running).poll(context) {
+            Poll::Ready(end) => self.ended.push_back(end),
+            Poll::Pending => {
+                let (running, handle) = futures_util::future::abortable(running);
+                self.abort_handles.insert(node, handle);
+                self.running.get_or_insert_default().push(running);
+            }
+        }
     }
 
     /// Collects the tensors of a node's sources.
     fn collect(&mut self, node: NodeId) -> Result<Bundle, GraphError<R::Error>> {
         let graph = Arc::clone(&self.graph);
         let this = &graph.nodes()[node];
-        let used = self.schedule.sources(node);
         let mut collected = Bundle::default();
         // The index of the source of each tensor.
         let mut producers = Vec::new();
-        for (position, &index) in used.iter().enumerate() {
+        for index in self.schedule.sources(node) {
             let source = &this.sources[index];
-            let is_again = |later: &usize| {
-                let later = &this.sources[*later];
-                (later.node, later.port) == (source.node, source.port)
-            };
-            let keeps = self.schedule.is_read(source.node) || used[position + 1..].iter().any(is_again);
             let slot = match source.port {
-                Port::Outputs => self.outputs[source.node].as_mut(),
+                Port::Outputs => Some(&mut self.outputs[source.node]),
                 Port::Inputs => self.inputs.get_mut(&source.node),
             };
-            let Some(bundle) = slot else { continue };
-            let mut tensors = match &source.tensor {
-                Some(name) => {
-                    let found = bundle.tensors.iter().position(|tensor| tensor.name == *name);
-                    let tensor = found.map(|index| {
-                        if keeps { bundle.tensors[index].clone() } else { bundle.tensors.swap_remove(index) }
-                    });
-                    tensor.into_iter().collect::<Vec<_>>()
-                }
-                None if keeps => bundle.tensors.clone(),
-                None => std::mem::take(&mut bundle.tensors),
-            };
-            merge_parameters(&mut collected.parameters, &bundle.parameters);
-            if !bundle.headers.is_empty() {
-                collected.headers.extend(bundle.headers.clone());
-            }
-            for tensor in &mut tensors {
+            let keeps = source.is_repeated || self.schedule.is_read(source.node);
+            let Some(mut bundle) = slot.and_then(|slot| read(slot, source.tensor.as_deref(), keeps)) else { continue };
+            for tensor in &mut bundle.tensors {
                 if let Some((_, new)) = source.renames.iter().find(|(from, _)| *from == tensor.name) {
                     tensor.name.clone_from(new);
                 }
             }
-            producers.extend(std::iter::repeat_n(index, tensors.len()));
-            collected.tensors.extend(tensors);
-            if !keeps {
-                match source.port {
-                    Port::Outputs => self.outputs[source.node] = None,
-                    Port::Inputs => drop(self.inputs.remove(&source.node)),
-                }
-            }
+            producers.extend(std::iter::repeat_n(index, bundle.tensors.len()));
+            collected.add(bundle);
         }
-        prefix_names(this.naming, &this.sources, &mut collected.tensors, &producers);
-        let is_single = producers.iter().all(|producer| Some(producer) == producers.first());
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for (tensor, &producer) in collected.tensors.iter().zip(&producers) {
-            // The tensors of one source do not clash with each other.
-            let earlier = if is_single { None } else { seen.insert(&tensor.name, producer) };
-            if let Some(earlier) = earlier.filter(|earlier| *earlier != producer) {
-                let consumer = match self.step_of(node) {
-                    Some(step) => format!("step \"{}\"", step.name),
-                    None => "the output".to_owned(),
-                };
-                let producers = [earlier, producer].map(|index| this.sources[index].label.clone());
-                return Err(GraphError::Conflict { consumer, name: tensor.name.clone(), producers });
-            }
+        let clash = separate_names(this.naming, &this.sources, &mut collected.tensors, &producers);
+        if let Some([earlier, later]) = clash {
+            let consumer = match self.step_of(node) {
+                Some(step) => format!("step \"{}\"", step.name),
+                None => "the output".to_owned(),
+            };
+            let producers = [earlier, later].map(|tensor| this.sources[producers[tensor]].label.clone());
+            let name = collected.tensors[later].name.clone();
+            return Err(GraphError::Conflict { consumer, name, producers });
         }
         Ok(collected)
     }
@@ -493,7 +526,7 @@ impl<R: StepRunner> GraphRun<R> {
     }
 
     /// Returns the last step that is held, and its request. If several are held, the others run in the background.
-    fn take_last_step(&mut self) -> Option<(usize, InferenceRequest)> {
+    fn take_last_step(&mut self, context: &mut Context<'_>) -> Option<(usize, InferenceRequest)> {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|(node, _)| self.graph.last_step_position(*node));
         let mut held = held.into_iter().filter_map(|(node, request)| match self.graph.nodes()[node].action {
@@ -502,7 +535,7 @@ impl<R: StepRunner> GraphRun<R> {
         });
         let (_, step, request) = held.next()?;
         for (node, step, request) in held.collect::<Vec<_>>() {
-            self.run_step(node, step, request);
+            self.run_step(node, step, request, context);
         }
         Some((step, request))
     }
@@ -566,34 +599,34 @@ impl<R: StepRunner> GraphRun<R> {
     fn into_background(mut self) -> Option<BackgroundSteps> {
         self.schedule.settle();
         // `running` may still hold steps that have been cancelled.
-        if self.abort_handles.iter().all(Option::is_none) || self.schedule.status() == ScheduleStatus::Failed {
+        let is_running = !self.ended.is_empty() || !self.abort_handles.is_empty();
+        if !is_running || self.schedule.status() == ScheduleStatus::Failed {
             return None;
         }
         Some(Box::pin(async move {
             while self.wait().await {
-                self.start_steps();
+                poll_fn(|context| Poll::Ready(self.start_steps(context))).await;
             }
         }))
     }
 }
 
 /// Observes a step that is cancelled.
-struct StepTimer<'a, R: StepRunner> {
-    graph: &'a Graph,
-    runner: &'a R,
+struct StepTimer<R: StepRunner> {
+    graph: Arc<Graph>,
+    runner: Arc<R>,
     step: usize,
     start: Instant,
     is_over: bool,
 }
 
-impl<R: StepRunner> StepTimer<'_, R> {
-    fn stop(mut self) -> Duration {
+impl<R: StepRunner> StepTimer<R> {
+    fn stop(mut self) {
         self.is_over = true;
-        self.start.elapsed()
     }
 }
 
-impl<R: StepRunner> Drop for StepTimer<'_, R> {
+impl<R: StepRunner> Drop for StepTimer<R> {
     fn drop(&mut self) {
         if !self.is_over {
             self.runner.observe(&self.graph.steps()[self.step], self.start.elapsed(), StepOutcome::Cancelled);
@@ -606,52 +639,67 @@ fn names_if(is_needed: bool, tensors: &[Tensor]) -> BTreeSet<String> {
     if is_needed { tensors.iter().map(|tensor| tensor.name.clone()).collect() } else { BTreeSet::new() }
 }
 
-/// Adds parameters, of which later ones replace earlier ones.
-fn merge_parameters(parameters: &mut Parameters, later: &Parameters) {
-    if later.content_type.is_some() {
-        parameters.content_type.clone_from(&later.content_type);
-    }
-    parameters.others.extend(later.others.iter().map(|(key, value)| (key.clone(), value.clone())));
-}
-
-/// Prefixes the names of tensors with their producers. `producers` has the index of the source of each tensor.
-fn prefix_names(naming: Naming, sources: &[Source], tensors: &mut [Tensor], producers: &[usize]) {
-    let prefix = |tensor: &mut Tensor, producer: usize| {
-        tensor.name = format!("{}.{}", sources[producer].label, tensor.name);
+/// Reads all tensors of a node, or one of them. They are moved unless they are kept for others.
+fn read(slot: &mut Option<Bundle>, tensor: Option<&str>, keeps: bool) -> Option<Bundle> {
+    let Some(name) = tensor else {
+        return if keeps { slot.clone() } else { slot.take() };
     };
-    match naming {
-        Naming::Unique => {}
-        Naming::Prefix => {
-            for (tensor, &producer) in tensors.iter_mut().zip(producers) {
-                prefix(tensor, producer);
-            }
+    let is_selected = |tensor: &Tensor| tensor.name == name;
+    if !keeps {
+        let mut bundle = slot.take()?;
+        bundle.tensors.retain(is_selected);
+        return Some(bundle);
+    }
+    let Bundle { tensors, parameters, headers } = slot.as_ref()?;
+    let tensors = tensors.iter().filter(|tensor| is_selected(tensor)).cloned().collect();
+    Some(Bundle { tensors, parameters: parameters.clone(), headers: headers.clone() })
+}
+
+/// Prefixes names of tensors with their producers, and returns two tensors of different producers that have the same name
+/// nevertheless. `producers` has the index of the source of each tensor.
+fn separate_names(
+    naming: Naming,
+    sources: &[Source],
+    tensors: &mut [Tensor],
+    producers: &[usize],
+) -> Option<[usize; 2]> {
+    let prefix = |tensor: &mut Tensor, producer: usize| {
+        tensor.name = [&sources[producer].label, ".", &tensor.name].concat();
+    };
+    if naming == Naming::Prefix {
+        for (tensor, &producer) in tensors.iter_mut().zip(producers) {
+            prefix(tensor, producer);
         }
-        Naming::PrefixClashes => {
-            // A prefixed name may clash with another name, which then is prefixed, too.
-            let mut is_prefixed = vec![false; tensors.len()];
-            loop {
-                let clashes = clashes(tensors, producers);
-                let mut is_changed = false;
-                for ((tensor, &producer), is_prefixed) in tensors.iter_mut().zip(producers).zip(&mut is_prefixed) {
-                    if !*is_prefixed && clashes.contains(&tensor.name) {
-                        prefix(tensor, producer);
-                        (*is_prefixed, is_changed) = (true, true);
-                    }
-                }
-                if !is_changed {
-                    return;
-                }
-            }
+    }
+    // The tensors of one producer do not clash with each other.
+    if producers.first() == producers.last() {
+        return None;
+    }
+    let mut is_prefixed = vec![naming != Naming::PrefixClashes; tensors.len()];
+    loop {
+        let clashes = clashes(tensors, producers);
+        let mut is_changed = false;
+        // A prefixed name may clash with another name, which then is prefixed, too.
+        for &tensor in clashes.iter().filter(|tensor| !std::mem::replace(&mut is_prefixed[**tensor], true)) {
+            prefix(&mut tensors[tensor], producers[tensor]);
+            is_changed = true;
+        }
+        if !is_changed {
+            let first = *clashes.first()?;
+            let has_same_name = |tensor: &&usize| tensors[**tensor].name == tensors[first].name;
+            return clashes.iter().rfind(has_same_name).map(|&last| [first, last]);
         }
     }
 }
 
-/// Returns the names that tensors of different producers have.
-fn clashes(tensors: &[Tensor], producers: &[usize]) -> BTreeSet<String> {
-    let mut first: HashMap<&str, usize> = HashMap::with_capacity(tensors.len());
-    let pairs = tensors.iter().map(|tensor| &tensor.name).zip(producers);
-    let clashing = pairs.filter(|(name, producer)| *first.entry(name).or_insert(**producer) != **producer);
-    clashing.map(|(name, _)| name.clone()).collect()
+/// Returns the tensors that have the name of a tensor of another producer, ordered by name and producer.
+fn clashes(tensors: &[Tensor], producers: &[usize]) -> Vec<usize> {
+    let mut ordered: Vec<usize> = (0..tensors.len()).collect();
+    ordered.sort_unstable_by_key(|&tensor| (&tensors[tensor].name, producers[tensor]));
+    let groups = ordered.chunk_by(|&one, &other| tensors[one].name == tensors[other].name);
+    let is_clash =
+        |group: &&[usize]| group.first().map(|&one| producers[one]) != group.last().map(|&one| producers[one]);
+    groups.filter(is_clash).flatten().copied().collect()
 }
 
 /// Returns the JSON of a request with these inputs, for conditions. Data that JSON does not have is omitted.

@@ -3,7 +3,7 @@
 //! A graph is a list of nodes. Each node depends only on nodes before it, so a graph has no cycles by construction. Node 0 holds
 //! the graph's inputs, and one node collects its outputs. In between, nodes run steps, collect tensors, or choose between branches.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::condition::Condition;
 use super::manifest::ManifestProblem;
@@ -61,6 +61,8 @@ pub struct Step {
     pub required: bool,
     /// The path of the step inside the manifest, such as `spec.steps[2]`.
     pub path: String,
+    /// The index of the step in [`Graph::steps`].
+    pub index: usize,
 }
 
 /// A model's name, with a version if the manifest pins one.
@@ -176,13 +178,15 @@ pub(super) struct Source {
     pub(super) label: String,
     /// The path inside the manifest.
     pub(super) path: String,
+    /// Whether a later source of the same node has the same origin.
+    pub(super) is_repeated: bool,
 }
 
 impl Source {
     /// Creates a source of all outputs of a node.
     pub(super) fn outputs(node: NodeId, label: &str, path: &str) -> Self {
         let (label, path) = (label.to_owned(), path.to_owned());
-        Self { node, port: Port::Outputs, tensor: None, renames: Vec::new(), label, path }
+        Self { node, port: Port::Outputs, tensor: None, renames: Vec::new(), label, path, is_repeated: false }
     }
 
     /// Returns the name that the consumer sees for a tensor.
@@ -215,6 +219,9 @@ pub(super) struct NodeUsage {
     pub(super) readers: usize,
     /// The nodes of which the node reads tensors, without duplicates.
     pub(super) reads: Vec<NodeId>,
+    /// The number of nodes that must have returned tensors, of a node that needs nothing else: all outputs of other steps, without
+    /// triggers or branches. `None` for other nodes.
+    pub(super) awaits: Option<usize>,
 }
 
 /// How sources are joined.
@@ -498,8 +505,9 @@ impl GraphBuilder {
 
     /// Adds a step, which `node` runs.
     pub(super) fn step(&mut self, step: Step) -> NodeAction {
-        self.steps.push(step);
-        NodeAction::Step(self.steps.len() - 1)
+        let index = self.steps.len();
+        self.steps.push(Step { index, ..step });
+        NodeAction::Step(index)
     }
 
     /// Adds a node.
@@ -529,6 +537,12 @@ impl GraphBuilder {
             }
         }
         let last_steps = last_steps(&self.nodes, &consumers, output);
+        for node in &mut self.nodes {
+            let mut later = HashSet::new();
+            for source in node.sources.iter_mut().rev() {
+                source.is_repeated = !later.insert((source.node, source.port));
+            }
+        }
         let Self { name, kind, file, steps, nodes, scopes } = self;
         Graph { name, kind, file, steps, nodes, scopes, output, consumers, usage, last_steps }
     }
@@ -551,6 +565,11 @@ fn usage(nodes: &[Node], consumers: &[Vec<NodeId>], output: NodeId) -> Vec<NodeU
         let reads: BTreeSet<_> = node.sources.iter().map(|source| source.node).collect();
         for &read in &reads {
             usage[read].readers += 1;
+        }
+        let is_whole = |source: &Source| source.port == Port::Outputs && source.tensor.is_none();
+        let needs_no_more = node.triggers.is_empty() && node.gate.is_none() && node.after.is_none();
+        if needs_no_more && node.join == Join::Inner && node.sources.iter().all(is_whole) {
+            usage[id].awaits = Some(reads.iter().filter(|read| **read != INPUT).count());
         }
         usage[id].reads = reads.into_iter().collect();
     }

@@ -194,15 +194,16 @@ struct TestRunner {
 impl StepRunner for TestRunner {
     type Error = String;
 
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, String>> {
+    ) -> BoxFuture<'static, Result<InferenceResponse, String>> {
+        let (runner, step) = (Arc::clone(self), step.clone());
         Box::pin(async move {
             let id: u16 = step.model.name[1..].parse().unwrap();
             tokio::time::sleep(Duration::from_micros(u64::from(id))).await;
-            if self.failing.contains(&id) {
+            if runner.failing.contains(&id) {
                 return Err("failed".to_owned());
             }
             let tensor = Tensor::from_elements("y", vec![1], &[answer(id, &values(&request.inputs))]).unwrap();

@@ -318,7 +318,7 @@ impl Simulation<'_> {
             match event {
                 ScheduleEvent::Start(node) => {
                     let index = self.index(node);
-                    let sources = self.schedule.sources(node);
+                    let sources: Vec<_> = self.schedule.sources(node).collect();
                     let earlier = self.started.insert(index, (self.now, sources.clone()));
                     assert_eq!(earlier, None, "step {index} runs twice");
                     if self.graph.usage(node).has_input_readers {
@@ -386,17 +386,18 @@ struct TestRunner {
 impl StepRunner for TestRunner {
     type Error = String;
 
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, String>> {
+    ) -> BoxFuture<'static, Result<InferenceResponse, String>> {
+        let (runner, step) = (Arc::clone(self), step.clone());
         Box::pin(async move {
-            let index = index_of(step);
+            let index = index_of(&step);
             let given = tensors_of(&request.inputs).into_iter();
             let given = given.map(|(name, value)| (if name == "x" { "x" } else { "z" }, value)).collect();
-            assert_eq!(self.given.lock().insert(index, given), None, "step {index} runs twice");
-            let step = &self.pipeline.0[index];
+            assert_eq!(runner.given.lock().insert(index, given), None, "step {index} runs twice");
+            let step = &runner.pipeline.0[index];
             tokio::time::sleep(Duration::from_millis(step.duration)).await;
             Ok(InferenceResponse { outputs: tensors(&step.outputs(index)), ..InferenceResponse::default() })
         })

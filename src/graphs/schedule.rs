@@ -84,6 +84,8 @@ struct NodeProgress {
     trigger_winner: Option<Origin>,
     /// The number of nodes that have not read their sources yet, among which is this node.
     readers: usize,
+    /// The number of nodes that have not returned tensors yet, of a node with [`NodeUsage::awaits`](super::graph::NodeUsage::awaits).
+    awaits: Option<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -126,11 +128,12 @@ impl Schedule {
             winner: None,
             trigger_winner: None,
             readers: graph.usage(id).readers,
+            awaits: graph.usage(id).awaits,
         };
         let mut nodes: Vec<_> = (0..graph.nodes().len()).map(progress).collect();
         nodes[INPUT].inputs = Some(inputs.clone());
         nodes[INPUT].state = NodeState::Ended(inputs);
-        let changed = (INPUT + 1..nodes.len()).collect();
+        let changed = (INPUT + 1..nodes.len()).filter(|&id| nodes[id].awaits.is_none_or(|count| count == 0)).collect();
         Self { graph, nodes, events: VecDeque::new(), changed, failed: false, settled: false }
     }
 
@@ -208,13 +211,13 @@ impl Schedule {
     }
 
     /// Returns the indexes of the sources whose tensors a node that has started gets, in order.
-    pub(super) fn sources(&self, node: NodeId) -> Vec<usize> {
+    pub(super) fn sources(&self, node: NodeId) -> impl Iterator<Item = usize> {
         let winner = self.nodes[node].winner;
-        let is_used = |source: &Source| {
+        let is_used = move |source: &Source| {
             winner.is_none_or(|winner| (source.node, source.port) == winner) && self.readiness(source) == Some(true)
         };
         let sources = self.graph.nodes()[node].sources.iter().enumerate();
-        sources.filter(|(_, source)| is_used(source)).map(|(index, _)| index).collect()
+        sources.filter(move |(_, source)| is_used(source)).map(|(index, _)| index)
     }
 
     /// Returns whether other nodes may still read tensors of this one.
@@ -260,6 +263,11 @@ impl Schedule {
     /// Starts or skips a waiting node if that can be decided.
     fn evaluate(&mut self, id: NodeId) {
         if self.nodes[id].state != NodeState::Waiting {
+            return;
+        }
+        if self.nodes[id].awaits == Some(0) {
+            self.nodes[id].state = NodeState::Running;
+            self.events.push_back(ScheduleEvent::Start(id));
             return;
         }
         let graph = Arc::clone(&self.graph);
@@ -351,7 +359,16 @@ impl Schedule {
 
     /// Queues the consumers of a node for evaluation.
     fn notify(&mut self, node: NodeId) {
-        self.changed.extend(self.graph.consumers(node));
+        let has_ended = self.has_ended(node);
+        for &consumer in self.graph.consumers(node) {
+            if has_ended && let Some(count) = &mut self.nodes[consumer].awaits {
+                *count -= 1;
+                if *count > 0 {
+                    continue;
+                }
+            }
+            self.changed.push_back(consumer);
+        }
     }
 
     /// Records that a node has read its sources, or never will.

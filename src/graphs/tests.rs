@@ -69,17 +69,18 @@ impl Models {
 impl StepRunner for Models {
     type Error = String;
 
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, String>> {
+    ) -> BoxFuture<'static, Result<InferenceResponse, String>> {
+        let (models, step) = (Arc::clone(self), step.clone());
         Box::pin(async move {
-            self.requests.lock().push((step.name.clone(), request.clone()));
-            if let Some(delay) = self.delays.get(&step.name) {
+            models.requests.lock().push((step.name.clone(), request.clone()));
+            if let Some(delay) = models.delays.get(&step.name) {
                 tokio::time::sleep(*delay).await;
             }
-            let outputs = self.functions.get(&step.name).ok_or("unknown model")?(&request)?;
+            let outputs = models.functions.get(&step.name).ok_or("unknown model")?(&request)?;
             let mut parameters = Parameters::new();
             parameters.others.insert(step.name.clone(), json!(true));
             Ok(InferenceResponse { parameters, outputs, ..InferenceResponse::default() })

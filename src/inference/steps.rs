@@ -155,17 +155,23 @@ impl StepScope {
 impl Steps for StepScope {
     fn infer(
         self: Arc<Self>,
-        model: StepModel,
+        model: &StepModel,
         mut request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            let target = self.target(&model)?;
+        let checked = self.target(model).and_then(|target| {
             // Data from clients and models in Python may be irregular.
             let rule = self.inference.tensor_rule(&target.model);
             rule.check(&request.inputs).map_err(RuntimeError::invalid_request)?;
+            Ok(target)
+        });
+        let target = match checked {
+            Ok(target) => target,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let mut span = self.span(model);
+        self.prepare(&mut request, span.as_ref());
+        Box::pin(async move {
             let mut admission = self.admission();
-            let mut span = self.span(&model);
-            self.prepare(&mut request, span.as_ref());
             let result = self.inference.infer(&target, request, &mut admission).await;
             if result.is_err()
                 && let Some(span) = &mut span
@@ -365,7 +371,7 @@ mod tests {
                 };
                 let answers = self.description.steps.iter().map(|model| {
                     let inputs = request.inputs.clone();
-                    Arc::clone(&steps).infer(model.clone(), InferenceRequest { inputs, ..InferenceRequest::default() })
+                    Arc::clone(&steps).infer(model, InferenceRequest { inputs, ..InferenceRequest::default() })
                 });
                 let answers = futures_util::future::try_join_all(answers).await?;
                 let outputs = answers.into_iter().flat_map(|answer| answer.outputs).collect();

@@ -521,7 +521,10 @@ impl Registry {
         let PreparedModel { settings, runtime } = prepared;
         let snapshot = self.shared.snapshot.load();
         for route in &runtime.description().routes {
-            if let Some(other) = snapshot.routes.find_duplicate(&settings.name, route) {
+            // A graph has the routes of its steps because its settings ask for them.
+            let is_step =
+                |other: &RegisteredModel| runtime.description().steps.iter().any(|step| step.name == other.name);
+            if let Some(other) = snapshot.routes.find_duplicate(&settings.name, route).filter(|other| !is_step(other)) {
                 let (method, path, other) = (route.method.as_str(), route.template.as_str(), other.label());
                 warn!(
                     model = settings.name,

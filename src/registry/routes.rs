@@ -36,7 +36,8 @@ impl CustomTarget {
     }
 }
 
-/// The routes in the order in which they are matched: those of default versions first, then by the time of loading.
+/// The routes in the order in which they are matched: those of default versions first, then those of models that ask other models,
+/// which may have the same routes, then by the time of loading.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CustomRoutes(Vec<(Arc<RegisteredModel>, usize)>);
 
@@ -49,7 +50,7 @@ impl CustomRoutes {
                 routes.extend((0..routes_of(model).len()).map(|index| (other, Arc::clone(model), index)));
             }
         }
-        routes.sort_by_key(|(other, model, index)| (*other, model.generation, *index));
+        routes.sort_by_key(|(other, model, index)| (*other, model.steps().is_empty(), model.generation, *index));
         Self(routes.into_iter().map(|(_, model, index)| (model, index)).collect())
     }
 

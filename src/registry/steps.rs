@@ -1,10 +1,11 @@
 //! The models that models ask: whether their steps end, and what the server knows of each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{ModelState, RegisteredModel, Registry, RegistryShared, Snapshot};
-use crate::runtimes::{ListedModel, MAX_STEP_DEPTH, ModelDirectory, StepModel};
+use crate::runtimes::{MAX_STEP_DEPTH, ModelDirectory, RequiredStep, StepModel};
+use crate::types::ModelMetadata;
 
 /// Why a model with steps cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,23 +103,62 @@ impl RegistryDirectory {
     }
 }
 
+impl RegistryDirectory {
+    fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        Some(self.0.get()?.upgrade()?.snapshot.load_full())
+    }
+}
+
 impl ModelDirectory for RegistryDirectory {
-    fn find(&self, model: &StepModel) -> Option<ListedModel> {
-        let shared = self.0.get()?.upgrade()?;
-        let snapshot = shared.snapshot.load();
-        let found = snapshot.find_step(model)?;
-        let unavailable = match &found.state {
-            ModelState::Ready(runtime) => runtime.status().into_reason(),
+    fn metadata(&self, model: &StepModel) -> Option<ModelMetadata> {
+        Some(self.snapshot()?.find_step(model)?.metadata.clone())
+    }
+
+    fn unavailable(&self, steps: &[RequiredStep]) -> Option<String> {
+        let Some(snapshot) = self.snapshot() else { return Some("the server is shutting down".to_owned()) };
+        Readiness { snapshot: &snapshot, asked: HashSet::new() }.missing(steps)
+    }
+}
+
+/// Finds out whether steps are ready. The first model that is not decides, so a model that has been asked before is ready.
+struct Readiness<'a> {
+    snapshot: &'a Snapshot,
+    asked: HashSet<*const RegisteredModel>,
+}
+
+impl Readiness<'_> {
+    /// Returns the first step that cannot answer, with the reason.
+    fn missing(&mut self, steps: &[RequiredStep]) -> Option<String> {
+        steps.iter().find_map(|RequiredStep { name, model }| {
+            let reason = match self.snapshot.find_step(model) {
+                None => Some(format!("the server has no model `{model}`")),
+                Some(found) => self.reason(found),
+            };
+            reason.map(|reason| format!("step \"{name}\": {reason}"))
+        })
+    }
+
+    fn reason(&mut self, model: &Arc<RegisteredModel>) -> Option<String> {
+        if !self.asked.insert(Arc::as_ptr(model)) {
+            return None;
+        }
+        match &model.state {
+            ModelState::Ready(runtime) => match &runtime.description().required_steps[..] {
+                [] => runtime.status().into_reason(),
+                // The depth of the steps of served models is limited.
+                steps => self.missing(steps),
+            },
             ModelState::Loading => Some("it is being loaded".to_owned()),
             ModelState::Failed { reason } => Some(format!("it could not be loaded: {reason}")),
-        };
-        Some(ListedModel { unavailable, metadata: found.metadata.clone() })
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use crate::registry::{LoadError, Loader};
     use crate::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
     use crate::settings::ModelSettings;
@@ -128,11 +168,15 @@ mod tests {
 
     /// Has the steps of `parameters.extra.steps`, each a name or `name@version`.
     #[derive(Debug)]
-    struct Graph(Description);
+    struct Graph {
+        description: Description,
+        asked: Arc<AtomicUsize>,
+    }
 
     impl Predictor for Graph {
         fn description(&self) -> &Description {
-            &self.0
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            &self.description
         }
 
         fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -140,8 +184,9 @@ mod tests {
         }
     }
 
-    #[derive(Debug)]
-    struct GraphLoader;
+    /// Counts how often the models are asked for their description.
+    #[derive(Debug, Default)]
+    struct GraphLoader(Arc<AtomicUsize>);
 
     impl Loader for GraphLoader {
         fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
@@ -153,13 +198,17 @@ mod tests {
                     .map_or((name.as_str()?, None), |(name, version)| (name, Some(version.to_owned())));
                 Some(StepModel { name: name.to_owned(), version })
             });
-            let description = Description { steps: steps.collect(), ..Description::native() };
-            Box::pin(std::future::ready(Ok(Arc::new(Graph(description)) as Arc<dyn Runtime>)))
+            let steps: Vec<_> = steps.collect();
+            let required = |model: &StepModel| RequiredStep { name: model.name.clone(), model: model.clone() };
+            let required_steps = steps.iter().map(required).collect();
+            let description = Description { steps, required_steps, ..Description::native() };
+            let graph = Graph { description, asked: Arc::clone(&self.0) };
+            Box::pin(std::future::ready(Ok(Arc::new(graph) as Arc<dyn Runtime>)))
         }
     }
 
     fn registry() -> Registry {
-        Registry::new(GraphLoader, InferenceMetrics::register(&mut MetricsRegistry::default()))
+        Registry::new(GraphLoader::default(), InferenceMetrics::register(&mut MetricsRegistry::default()))
     }
 
     async fn load(registry: &Registry, name: &str, version: Option<&str>, steps: &[&str]) -> Result<(), String> {
@@ -211,12 +260,41 @@ mod tests {
     #[tokio::test]
     async fn directory_knows_models_once_it_is_connected() {
         let (registry, directory) = (registry(), RegistryDirectory::default());
-        assert!(directory.find(&StepModel::new("a")).is_none());
+        assert!(directory.metadata(&StepModel::new("a")).is_none());
+        let step = |name: &str| RequiredStep { name: "s".to_owned(), model: StepModel::new(name) };
         directory.connect(&registry);
         registry.announce(&ModelSettings::new("a", "tests.Graph"));
-        assert_eq!(directory.find(&StepModel::new("a")).unwrap().unavailable.unwrap(), "it is being loaded");
+        assert_eq!(directory.unavailable(&[step("a")]).unwrap(), "step \"s\": it is being loaded");
         load(&registry, "a", None, &[]).await.unwrap();
-        assert_eq!(directory.find(&StepModel::new("a")).unwrap().unavailable, None);
-        assert!(directory.find(&StepModel::new("b")).is_none());
+        assert_eq!(directory.unavailable(&[step("a")]), None);
+        assert_eq!(directory.unavailable(&[step("a"), step("b")]).unwrap(), "step \"s\": the server has no model `b`");
+        assert!(directory.metadata(&StepModel::new("b")).is_none());
+    }
+
+    #[tokio::test]
+    async fn readiness_of_nested_graphs_asks_each_graph_once() {
+        let loader = GraphLoader::default();
+        let asked = Arc::clone(&loader.0);
+        let registry = Registry::new(loader, InferenceMetrics::register(&mut MetricsRegistry::default()));
+        let directory = RegistryDirectory::default();
+        directory.connect(&registry);
+        for name in ["a1", "b1"] {
+            load(&registry, name, None, &[]).await.unwrap();
+        }
+        for level in 2..=MAX_STEP_DEPTH {
+            let below = [format!("a{}", level - 1), format!("b{}", level - 1)];
+            for name in ["a", "b"] {
+                load(&registry, &format!("{name}{level}"), None, &[&below[0], &below[1]]).await.unwrap();
+            }
+        }
+        let top = StepModel::new(format!("a{MAX_STEP_DEPTH}"));
+        let top = RequiredStep { name: "top".to_owned(), model: top };
+        let before = asked.load(Ordering::Relaxed);
+        assert_eq!(directory.unavailable(std::slice::from_ref(&top)), None);
+        // Two on each level but the highest.
+        assert_eq!(asked.load(Ordering::Relaxed) - before, 2 * MAX_STEP_DEPTH - 1);
+        assert!(registry.remove("b1"));
+        let reason = directory.unavailable(&[top]).unwrap();
+        assert!(reason.ends_with("step \"a2\": step \"b1\": the server has no model `b1`"), "{reason}");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use http::{HeaderName, HeaderValue};
@@ -15,9 +15,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
+use super::mlflow::MlflowProtocol;
 use super::{
-    BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, ResponseStream, Runtime,
-    RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
+    BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
+    ResponseStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::client::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::compute::ComputePool;
@@ -44,12 +45,14 @@ pub struct GraphResources {
     /// The other servers that steps may ask.
     servers: RemoteServers,
     metrics: GraphMetrics,
+    /// Reads and writes long bodies of MLflow's protocol.
+    compute: ComputePool,
 }
 
 impl GraphResources {
     /// Long requests to other servers are written, and their answers are read, on `compute`.
     pub fn new(directory: Arc<dyn ModelDirectory>, metrics: GraphMetrics, compute: ComputePool) -> Self {
-        Self { directory, servers: RemoteServers::new(compute), metrics }
+        Self { directory, servers: RemoteServers::new(compute.clone()), metrics, compute }
     }
 }
 
@@ -58,6 +61,10 @@ impl GraphResources {
 enum GraphLoadError {
     #[error("{}: `warmup` has no effect on a graph; set it for the models of its steps", place(file.as_ref()))]
     Warmup { file: Option<PathBuf> },
+    #[error("{}: invalid `parameters.extra.mlflow`: expected true or false, found {found}", place(file.as_ref()))]
+    Mlflow { file: Option<PathBuf>, found: String },
+    #[error("invalid route of MLflow's protocol: {0}")]
+    Route(String),
     #[error("{}", .0.join("\n"))]
     Problems(Vec<String>),
 }
@@ -72,15 +79,21 @@ impl From<GraphLoadError> for LoadError {
     }
 }
 
-type RemoteModels = BTreeMap<String, Arc<RemoteModel>>;
+/// The model that answers a step.
+#[derive(Debug)]
+enum StepTarget {
+    Local(StepModel),
+    /// A model of another server.
+    Remote(Arc<RemoteModel>),
+}
 
 /// A loaded graph.
 #[derive(Debug)]
 pub(super) struct GraphModel {
     shared: Arc<GraphShared>,
     description: Description,
-    /// The models that a request needs, each with the name of its first step.
-    required: Vec<(String, StepModel)>,
+    /// MLflow's protocol, if the settings ask for it.
+    mlflow: Option<Arc<MlflowProtocol>>,
 }
 
 #[derive(Debug)]
@@ -88,9 +101,9 @@ struct GraphShared {
     name: String,
     version: Option<String>,
     graph: Arc<Graph>,
-    metrics: BTreeMap<String, StepMetrics>,
-    /// The models of other servers, by the paths of their steps inside the manifest.
-    remote: RemoteModels,
+    /// By the index of the step, as the following.
+    metrics: Vec<StepMetrics>,
+    models: Vec<StepTarget>,
     resources: GraphResources,
     /// Limits the warnings about steps whose failures are tolerated.
     failure_log: LogLimiter,
@@ -124,73 +137,102 @@ pub fn load_graph(
             "Fields of the manifest that only concern clusters are ignored."
         );
     }
-    let remote = check_models(&graph, &resources)?;
+    let targets = check_models(&graph, &resources)?;
     let local = || graph.steps().iter().filter(|step| step.url.is_none());
     let models: BTreeSet<StepModel> = local().map(|step| step_model(&step.model)).collect();
-    // A model is asked once, however many steps it has: graphs of graphs would multiply the number.
-    let mut seen = BTreeSet::new();
-    let required = local().filter(|step| step.required).map(|step| (step.name.clone(), step_model(&step.model)));
-    let required = required.filter(|(_, model)| seen.insert(model.clone())).collect();
+    let required = local().filter(|step| step.required);
+    let required = required.map(|step| RequiredStep { name: step.name.clone(), model: step_model(&step.model) });
+    let metadata = metadata(settings, &graph, &targets);
+    let mlflow = mlflow_protocol(settings, &metadata, &graph, &resources)?;
+    let routes = match &mlflow {
+        Some(_) => MlflowProtocol::routes().map_err(GraphLoadError::Route)?,
+        None => Vec::new(),
+    };
     let description = Description {
         reads_headers: true,
-        metadata: Some(metadata(settings, &graph, &remote)),
+        metadata: Some(metadata),
+        routes,
         steps: models.into_iter().collect(),
-        has_remote_steps: !remote.is_empty(),
+        required_steps: required.collect(),
+        has_remote_steps: targets.iter().any(|target| matches!(target, StepTarget::Remote(_))),
         drawing: Some(graphs::draw(&graph).into()),
         ..Description::native_with(TensorRule::AsSent)
     };
-    let metrics = graph.steps().iter().map(|step| (step.name.clone(), resources.metrics.of_step(model, &step.name)));
+    let metrics = graph.steps().iter().map(|step| resources.metrics.of_step(model, &step.name));
     let shared = GraphShared {
         name: model.to_owned(),
         version: version.map(str::to_owned),
         metrics: metrics.collect(),
         graph: Arc::new(graph),
-        remote,
+        models: targets,
         resources,
         failure_log: LogLimiter::default(),
     };
-    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, required }))
+    Ok(Arc::new(GraphModel { shared: Arc::new(shared), description, mlflow }))
+}
+
+/// Returns MLflow's protocol if `parameters.extra.mlflow` asks for it. Bodies have the columns that the settings declare, or else those
+/// of the first step.
+fn mlflow_protocol(
+    settings: &ModelSettings,
+    own: &ModelMetadata,
+    graph: &Graph,
+    resources: &GraphResources,
+) -> Result<Option<Arc<MlflowProtocol>>, GraphLoadError> {
+    match settings.parameters.extra.get("mlflow") {
+        None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
+        Some(Value::Bool(true)) => {}
+        Some(other) => {
+            return Err(GraphLoadError::Mlflow { file: settings.source.clone(), found: other.to_string() });
+        }
+    }
+    let first = graph.steps().first().filter(|step| step.url.is_none());
+    let first = first.and_then(|step| resources.directory.metadata(&step_model(&step.model)));
+    let declared = if own.inputs.is_empty() { first.as_ref().unwrap_or(own) } else { own };
+    let protocol = MlflowProtocol::new(&declared.inputs, declared.parameters.content_type());
+    Ok(Some(Arc::new(protocol)))
 }
 
 fn step_model(ModelReference { name, version }: &ModelReference) -> StepModel {
     StepModel { name: name.clone(), version: version.clone() }
 }
 
-/// Checks that the server has the models of the steps, and that they return the tensors that others need. Returns the models of other
-/// servers, to which it does not connect.
-fn check_models(graph: &Graph, resources: &GraphResources) -> Result<RemoteModels, GraphLoadError> {
-    let (mut problems, mut remote) = (Vec::new(), RemoteModels::new());
+/// Checks that the server has the models of the steps, and that they return the tensors that others need. Returns the model of each
+/// step. Does not connect to other servers.
+fn check_models(graph: &Graph, resources: &GraphResources) -> Result<Vec<StepTarget>, GraphLoadError> {
+    let (mut problems, mut targets) = (Vec::new(), Vec::new());
     let mut outputs = BTreeMap::new();
     for step in graph.steps() {
         if let Some(url) = &step.url {
             let ModelReference { name, version } = &step.model;
             let address = RemoteAddress::parse(url, name, version.as_deref()).map_err(|error| error.to_string());
             match address.and_then(|address| resources.servers.model(address).map_err(|error| error.to_string())) {
-                Ok(model) => drop(remote.insert(step.path.clone(), Arc::new(model))),
+                Ok(model) => targets.push(StepTarget::Remote(Arc::new(model))),
                 Err(error) => problems.push(format!("{}: step \"{}\": {error}", step.path, step.name)),
             }
             continue;
         }
-        match resources.directory.find(&step_model(&step.model)) {
+        targets.push(StepTarget::Local(step_model(&step.model)));
+        match resources.directory.metadata(&step_model(&step.model)) {
             None => problems.push(format!(
                 "{}: step \"{}\": the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
                 step.path,
                 step.name,
                 step_model(&step.model)
             )),
-            Some(found) if !found.metadata.outputs.is_empty() => {
-                let names: Vec<String> = found.metadata.outputs.into_iter().map(|output| output.name).collect();
+            Some(found) if !found.outputs.is_empty() => {
+                let names: Vec<String> = found.outputs.into_iter().map(|output| output.name).collect();
                 outputs.insert(step.name.clone(), names);
             }
             Some(_) => {}
         }
     }
     problems.extend(graph.check_tensors(|step| outputs.get(&step.name).cloned()).iter().map(ToString::to_string));
-    if problems.is_empty() { Ok(remote) } else { Err(GraphLoadError::Problems(problems)) }
+    if problems.is_empty() { Ok(targets) } else { Err(GraphLoadError::Problems(problems)) }
 }
 
 /// Returns the metadata of the settings, with the steps.
-fn metadata(settings: &ModelSettings, graph: &Graph, remote: &RemoteModels) -> ModelMetadata {
+fn metadata(settings: &ModelSettings, graph: &Graph, targets: &[StepTarget]) -> ModelMetadata {
     let tensors = |tensors: &[crate::settings::TensorMetadata]| {
         let tensors = tensors.iter().map(|tensor| TensorMetadata {
             name: tensor.name.clone(),
@@ -203,9 +245,10 @@ fn metadata(settings: &ModelSettings, graph: &Graph, remote: &RemoteModels) -> M
     let steps: Vec<Value> = graph
         .steps()
         .iter()
-        .map(|step| match remote.get(&step.path) {
-            None => json!({"name": step.name, "model": step_model(&step.model).to_string()}),
-            Some(remote) => {
+        .zip(targets)
+        .map(|(step, target)| match target {
+            StepTarget::Local(model) => json!({"name": step.name, "model": model.to_string()}),
+            StepTarget::Remote(remote) => {
                 json!({"name": step.name, "model": step_model(&step.model).to_string(), "url": remote.address().to_string()})
             }
         })
@@ -240,8 +283,39 @@ impl GraphModel {
             run.finish_later(background);
         }
         let mut response = answer.map_err(|error| runtime_error(&error))?;
+        // The graph reports the timing of its steps itself.
+        response.headers.remove(SERVER_TIMING);
         run.add_timing(&mut response);
         Ok(response)
+    }
+
+    /// Answers a call of MLflow's `/invocations`.
+    async fn invocations(
+        &self,
+        protocol: Arc<MlflowProtocol>,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
+    ) -> Result<CustomReply, RuntimeError> {
+        let compute = &self.shared.resources.compute;
+        let is_long = MlflowProtocol::is_long_body(&call);
+        let read = move || protocol.read(&call);
+        let request = match if is_long { compute.run(read).await? } else { read() } {
+            Ok(request) => request,
+            Err(reply) => return Ok(reply),
+        };
+        let response = match self.answer(request, progress).await {
+            Ok(response) => response,
+            Err(error) => match error.kind() {
+                RuntimeErrorKind::InvalidRequest | RuntimeErrorKind::Rejected { status: 400..=499 } => {
+                    return Ok(MlflowProtocol::rejected(&error));
+                }
+                _ => return Err(error),
+            },
+        };
+        if MlflowProtocol::is_long_response(&response) {
+            return Ok(compute.run(move || MlflowProtocol::write(&response)).await?);
+        }
+        Ok(MlflowProtocol::write(&response))
     }
 }
 
@@ -251,17 +325,10 @@ impl Runtime for GraphModel {
     }
 
     fn status(&self) -> RuntimeStatus {
-        for (step, model) in &self.required {
-            let reason = match self.shared.resources.directory.find(model) {
-                None => format!("step \"{step}\": the server has no model `{model}`"),
-                Some(found) => match found.unavailable {
-                    Some(reason) => format!("step \"{step}\": {reason}"),
-                    None => continue,
-                },
-            };
-            return RuntimeStatus::Unavailable { reason };
+        match self.shared.resources.directory.unavailable(&self.description.required_steps) {
+            Some(reason) => RuntimeStatus::Unavailable { reason },
+            None => RuntimeStatus::AVAILABLE,
         }
-        RuntimeStatus::AVAILABLE
     }
 
     /// Returns 1, so that requests gather while a batch runs. The next batch does not wait for its end, because a graph yields.
@@ -298,10 +365,17 @@ impl Runtime for GraphModel {
     fn call(
         &self,
         route: usize,
-        _: CustomCall,
-        _: Arc<dyn Progress>,
+        call: CustomCall,
+        progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        ready(Err(RuntimeError::no_route(route)))
+        match (&self.mlflow, MlflowProtocol::is_probe(route)) {
+            (Some(_), Some(true)) => ready(match self.status().into_reason() {
+                None => Ok(MlflowProtocol::ready()),
+                Some(reason) => Err(RuntimeError::new(RuntimeErrorKind::Unavailable, reason)),
+            }),
+            (Some(protocol), Some(false)) => Box::pin(self.invocations(Arc::clone(protocol), call, progress)),
+            _ => ready(Err(RuntimeError::no_route(route))),
+        }
     }
 }
 
@@ -331,16 +405,29 @@ async fn answer_stream(
     if let Some(background) = background {
         run.finish_later(background);
     }
-    let responses = run.stream(&last);
-    let step = last.step().name.clone();
+    let streamed = StreamedStep { run: Arc::clone(&run), last, started: Instant::now() };
+    let responses = run.stream(&streamed.last);
     Box::pin(responses.map(move |response| {
-        let named = |error| runtime_error(&GraphError::Step { step: step.clone(), error });
+        let named = |error| runtime_error(&GraphError::Step { step: streamed.last.step().name.clone(), error });
         response.map_err(named)
     }))
 }
 
 fn one(response: Result<InferenceResponse, RuntimeError>) -> ResponseStream {
     Box::pin(stream::iter([response]))
+}
+
+/// A last step that streams. Its metrics are recorded when its stream is dropped, at the latest when it has ended.
+struct StreamedStep {
+    run: Arc<GraphRun>,
+    last: LastStep,
+    started: Instant,
+}
+
+impl Drop for StreamedStep {
+    fn drop(&mut self) {
+        self.run.shared.metrics[self.last.step().index].observe(self.started.elapsed());
+    }
 }
 
 /// Runs the steps of one request.
@@ -374,23 +461,21 @@ impl GraphRun {
     /// Streams what the last step answers. A model of another server answers once.
     fn stream(&self, last: &LastStep) -> ResponseStream {
         let request = last.request.clone();
-        if let Some(remote) = self.remote(last.step()) {
-            return Box::pin(stream::once(self.ask(remote, last.step(), request)));
+        match &self.shared.models[last.step().index] {
+            StepTarget::Remote(remote) => Box::pin(stream::once(self.ask(remote, last.step(), request))),
+            StepTarget::Local(model) => {
+                Arc::clone(&self.steps).infer_stream(model.clone(), Box::pin(stream::iter([request])))
+            }
         }
-        Arc::clone(&self.steps).infer_stream(step_model(&last.step().model), Box::pin(stream::iter([request])))
-    }
-
-    /// Returns the model of another server that answers a step.
-    fn remote(&self, step: &Step) -> Option<Arc<RemoteModel>> {
-        self.shared.remote.get(&step.path).cloned()
     }
 
     fn ask(
         &self,
-        model: Arc<RemoteModel>,
+        model: &Arc<RemoteModel>,
         step: &Step,
         request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        let model = Arc::clone(model);
         let call: RemoteCall = Box::new(move |request, deadline| {
             Box::pin(async move { model.infer(request, deadline).await.map_err(remote_error) })
         });
@@ -416,35 +501,25 @@ impl GraphRun {
 impl StepRunner for GraphRun {
     type Error = RuntimeError;
 
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, RuntimeError>> {
-        if let Some(remote) = self.remote(step) {
-            return self.ask(remote, step, request);
+    ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
+        match &self.shared.models[step.index] {
+            StepTarget::Remote(remote) => self.ask(remote, step, request),
+            StepTarget::Local(model) => Arc::clone(&self.steps).infer(model, request),
         }
-        let answer = Arc::clone(&self.steps).infer(step_model(&step.model), request);
-        Box::pin(async move {
-            let mut response = answer.await?;
-            // The graph reports the timing of its steps itself.
-            response.headers.remove(SERVER_TIMING);
-            Ok(response)
-        })
     }
 
     fn observe(&self, step: &Step, duration: Duration, outcome: StepOutcome<'_, RuntimeError>) {
-        let metrics = self.shared.metrics.get(&step.name);
-        if let Some(metrics) = metrics {
-            metrics.observe(duration);
-        }
+        let metrics = &self.shared.metrics[step.index];
+        metrics.observe(duration);
         if let Some(timing) = &self.timing {
             timing.lock().push((step.name.clone(), duration));
         }
         let StepOutcome::Failed { error, fails_graph: false } = outcome else { return };
-        if let Some(metrics) = metrics {
-            metrics.count_tolerated();
-        }
+        metrics.count_tolerated();
         let shared = &self.shared;
         let (model, version) = (shared.name.clone(), shared.version.clone());
         let summarize =

@@ -38,7 +38,7 @@ pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;
 pub use predictor::Predictor;
 pub use progress::Progress;
-pub use steps::{ListedModel, MAX_STEP_DEPTH, ModelDirectory, RemoteCall, StepModel, Steps};
+pub use steps::{MAX_STEP_DEPTH, ModelDirectory, RemoteCall, RequiredStep, StepModel, Steps};
 
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -122,6 +122,8 @@ pub struct Description {
     pub v1: Option<V1Handlers>,
     /// The models that it asks to answer a request. The server rejects a model whose steps lead back to it.
     pub steps: Vec<StepModel>,
+    /// The steps without which it cannot answer. Its own status is theirs if there are any.
+    pub required_steps: Vec<RequiredStep>,
     /// Whether it also asks models of other servers.
     pub has_remote_steps: bool,
     /// HTML that shows how it is made of other models, for the page of its documentation.
@@ -145,6 +147,7 @@ impl Description {
             routes: Vec::new(),
             v1: None,
             steps: Vec::new(),
+            required_steps: Vec::new(),
             has_remote_steps: false,
             drawing: None,
         }

@@ -52,7 +52,7 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Answers a step. Its priority and trace are those of the request that it belongs to.
     fn infer(
         self: Arc<Self>,
-        model: StepModel,
+        model: &StepModel,
         request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>;
 
@@ -91,16 +91,20 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
     fn reports_timing(&self) -> bool;
 }
 
-/// What the server knows of a model that steps may ask.
-#[derive(Debug, Clone)]
-pub struct ListedModel {
-    /// Why it cannot answer now; `None` if it can.
-    pub unavailable: Option<String>,
-    pub metadata: ModelMetadata,
+/// A step without which a graph cannot answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequiredStep {
+    pub name: String,
+    pub model: StepModel,
 }
 
 /// The models of the server.
 pub trait ModelDirectory: fmt::Debug + Send + Sync + 'static {
-    /// Returns what is known of a model, or `None` if the server does not have it.
-    fn find(&self, model: &StepModel) -> Option<ListedModel>;
+    /// Returns the metadata of a model, or `None` if the server does not have it.
+    fn metadata(&self, model: &StepModel) -> Option<ModelMetadata>;
+
+    /// Returns why one of these steps cannot answer now, or `None` if all can.
+    ///
+    /// Each model is asked once, however many steps of graphs inside of graphs lead to it.
+    fn unavailable(&self, steps: &[RequiredStep]) -> Option<String>;
 }

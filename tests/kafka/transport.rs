@@ -159,6 +159,64 @@ fn kafka_answers_have_the_key_the_headers_and_the_form_of_their_records() {
 }
 
 #[test]
+fn kafka_records_are_answered_by_a_graph_of_models() {
+    let Some(broker) = Broker::shared() else { return };
+    let topics = Topics::new(broker, 1);
+    let manifest = json!({
+        "apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "flower"},
+        "spec": {
+            "steps": [{"name": IRIS}, {"name": "label", "inputs": [IRIS]}],
+            "output": {"steps": ["label"]},
+        },
+    });
+    let label = json!({"outputs": [{"input": "predict", "name": "label", "apply": [{"table": ["setosa", "other"]}]}]});
+    let folder = Folder::iris()
+        .file("flower/graph.json", manifest.to_string())
+        .file(
+            "flower/model-settings.json",
+            json!({"name": "flower", "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}})
+                .to_string(),
+        )
+        .file(
+            "label/model-settings.json",
+            json!({"name": "label", "implementation": "mlserver.Map", "parameters": {"extra": label}}).to_string(),
+        )
+        .settings(&topics.settings(&json!({})));
+    let server = ServerBuilder::new(folder).start();
+
+    let to_graph = |record: KafkaRecord| record.with_header("mlserver-model", "flower");
+    let values: Vec<u8> = [5.1_f32, 3.5, 1.4, 0.2].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let message = ModelInferRequest { id: "own".to_owned(), ..raw_request("flower", "FP32", &[1, 4], values) };
+    let mut shape = iris();
+    shape["inputs"][0]["shape"] = json!([1, 3]);
+    shape["inputs"][0]["data"] = json!([1, 2, 3]);
+    topics.produce(&[
+        to_graph(KafkaRecord::json(&iris())).key("json"),
+        to_graph(KafkaRecord::new(message.encode_to_vec())).with_header("content-type", "application/x-protobuf"),
+        to_graph(KafkaRecord::json(&shape)).key("shape"),
+    ]);
+
+    let answers = topics.answers(2);
+    let by_key: BTreeMap<_, _> = answers.iter().map(|answer| (answer.key_text().unwrap(), answer)).collect();
+    let json = by_key["json"];
+    let body = json.value_json();
+    assert_eq!((&body["model_name"], &body["outputs"][0]["data"]), (&json!("flower"), &json!(["setosa"])), "{body}");
+    assert_eq!(json.header("Ce-Modelid"), Some("flower"));
+    let message = ModelInferResponse::decode(by_key["own"].value.as_deref().unwrap()).unwrap();
+    assert_eq!((message.model_name.as_str(), message.id.as_str()), ("flower", "own"));
+    assert_eq!(message.outputs[0].name, "label");
+
+    let dead = topics.dead(1).pop().unwrap();
+    assert_eq!((dead.key_text(), dead.header("mlserver-error-status")), (Some("shape"), Some("400")));
+    let error = dead.header("mlserver-error").unwrap();
+    assert!(error.starts_with(&format!("step \"{IRIS}\": ")), "{error}");
+    topics.wait_until_committed();
+    let metrics = server.scrape();
+    let counted = "graph_step_duration_seconds_count{graph=\"flower\",step=\"label\"} 2";
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
+}
+
+#[test]
 fn kafka_records_that_cannot_be_answered_become_dead_letters() {
     let Some(broker) = Broker::shared() else { return };
     let topics = Topics::new(broker, 1);

@@ -211,6 +211,43 @@ fn graph_streams_what_its_last_step_streams() {
     let names: Vec<_> =
         events.iter().map(|event| (event["model_name"].clone(), event["outputs"][0]["name"].clone())).collect();
     assert_eq!(names, ["0", "1", "2"].map(|name| (json!("graph"), json!(name))), "{}", answer.text());
+    for step in ["a", "streams"] {
+        let count = format!("graph_step_duration_seconds_count{{graph=\"graph\",step=\"{step}\"}} 1");
+        wait_until(&count, || server.scrape().text().contains(&count));
+    }
+}
+
+#[test]
+fn switch_without_a_match_names_the_steps_that_lead_to_it() {
+    let manifest = |nodes: &Value| {
+        json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+            "spec": {"nodes": nodes},
+        })
+        .to_string()
+    };
+    let choice = json!({"routerType": "Switch", "steps": [{"serviceName": "a", "condition": "id.none"}]});
+    let folder = Folder::new()
+        .with_identity("a")
+        .with_graph("choice", &manifest(&json!({"root": choice})))
+        .with_graph(
+            "outer",
+            &manifest(
+                &json!({"root": {"routerType": "Sequence", "steps": [{"serviceName": "choice", "name": "pick"}]}}),
+            ),
+        )
+        .with_graph(
+            "nodes",
+            &manifest(&json!({
+                "root": {"routerType": "Sequence", "steps": [{"nodeName": "inner", "name": "chosen"}]},
+                "inner": choice,
+            })),
+        );
+    let server = ServerBuilder::new(folder).start();
+    let reason = "no condition matches the request, expected one of: id.none";
+    assert_eq!(infer(&server, "choice").error(404), format!("node \"root\": {reason}"));
+    assert_eq!(infer(&server, "outer").error(404), format!("step \"pick\": node \"root\": {reason}"));
+    assert_eq!(infer(&server, "nodes").error(404), format!("step \"chosen\": node \"inner\": {reason}"));
 }
 
 #[test]

@@ -277,3 +277,89 @@ fn mlflow_inspect_prints_the_signature() {
     let reason = "served natively: no, models of `mlflow.pyfunc.loaders.code_model` are not evaluated natively\n";
     assert!(python.ends_with(reason), "{python}");
 }
+
+const PEOPLE: &str = r#"{"dataframe_split": {"columns": ["city", "age", "height", "member"],
+    "data": [["Oslo", 30, 170.5, true], ["Łódź", 61, 182, false]]}}"#;
+
+/// Adds a graph that answers MLflow's protocol if `mlflow` is true.
+fn with_graph(folder: Folder, steps: &Value, output: &[&str], mlflow: &Value) -> Folder {
+    let manifest = json!({
+        "apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "graph"},
+        "spec": {"steps": steps, "output": {"steps": output}},
+    });
+    let parameters = json!({"uri": "./graph.json", "extra": {"mlflow": mlflow}});
+    let settings = json!({"name": "graph", "implementation": "mlserver.Graph", "parameters": parameters});
+    folder
+        .file("graph/graph.json", manifest.to_string())
+        .file("graph/model-settings.json", settings.to_string())
+        .with_identity("same")
+}
+
+fn invocations(server: &TestServer, content_type: &str, body: &str) -> crate::support::Answer {
+    server.post_with("/invocations", &[("content-type", content_type)], body)
+}
+
+#[test]
+fn graph_answers_invocations_of_mlflow() {
+    let select = json!({"outputs": [{"name": "answer", "input": "output-1"}]});
+    let select = json!({"name": "answer", "implementation": "mlserver.Select", "parameters": {"extra": select}});
+    let steps = json!([{"name": "pipeline"}, {"name": "answer", "inputs": ["pipeline"]}]);
+    let folder = || native("pipeline").file("answer/model-settings.json", select.to_string());
+    let server = TestServer::start(with_graph(folder(), &steps, &["pipeline", "answer"], &json!(true)));
+    let record = |text: &str| json!({"output-1": text, "answer": text});
+    let predictions = json!({"predictions": [record("nej"), record("ja")]});
+    assert_eq!(invocations(&server, "application/json", PEOPLE).ok(), predictions);
+    let csv = "city,age,height,member\nOslo,30,170.5,True\nŁódź,61,182,False\n";
+    assert_eq!(invocations(&server, "text/csv", csv).ok(), predictions);
+    let records = r#"{"dataframe_records": [{"city": "Oslo", "age": 30, "height": 170.5, "member": true}]}"#;
+    assert_eq!(invocations(&server, "application/json", records).ok(), json!({"predictions": [record("nej")]}));
+    // Errors have MLflow's form, and name the step.
+    let missing = invocations(&server, "application/json", r#"{"dataframe_records": [{"city": "Oslo"}]}"#);
+    assert_eq!((missing.status, &missing.json()["error_code"]), (400, &json!("BAD_REQUEST")));
+    let message = missing.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("step \"pipeline\": ") && message.contains("missing inputs"), "{message}");
+    let wrong = invocations(&server, "application/json", &PEOPLE.replace("30", "\"x\"")).json()["message"].to_string();
+    assert!(wrong.contains("Failed to convert column age"), "the signature of the first step counts: {wrong}");
+    assert_eq!(invocations(&server, "text/plain", "x").status, 415);
+    assert_eq!(server.get("/ping").text(), "\n");
+    let metrics = server.scrape();
+    let counted = "graph_step_duration_seconds_count{graph=\"graph\",step=\"answer\"} 3";
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
+
+    // Without the setting, the route is the step's own.
+    let server = TestServer::start(with_graph(folder(), &steps, &["pipeline", "answer"], &json!(null)));
+    assert_eq!(invocations(&server, "application/json", PEOPLE).ok(), json!({"predictions": ["nej", "ja"]}));
+    let ended = ServerBuilder::new(with_graph(folder(), &steps, &["answer"], &json!("yes"))).run();
+    let expected = "invalid `parameters.extra.mlflow`: expected true or false, found \"yes\"";
+    assert!(ended.code == Some(1) && ended.stdout.contains(expected), "{}", ended.stdout);
+}
+
+#[test]
+fn graph_predictions_have_the_shape_of_their_outputs() {
+    let same = json!([{"name": "same"}]);
+    let server = TestServer::start(with_graph(Folder::new(), &same, &["same"], &json!(true)));
+    for (input, predictions) in [
+        (json!([[1, 2], [3, 4]]), json!([[1, 2], [3, 4]])),
+        (json!([0.5, 1]), json!([0.5, 1.0])),
+        (json!([[[true], [false]]]), json!([[[true], [false]]])),
+        (json!({"a": [1, 2], "b": ["x", "y"]}), json!([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])),
+        (json!({"a": [1, 2], "b": [[1, 2]]}), json!({"a": [1, 2], "b": [[1, 2]]})),
+        (json!([]), json!([])),
+    ] {
+        let answer = invocations(&server, "application/json", &json!({"inputs": input}).to_string());
+        assert_eq!(answer.ok()["predictions"], predictions, "{input}");
+    }
+    let deep =
+        invocations(&server, "application/json", &format!("{{\"inputs\": {}1{}}}", "[".repeat(40), "]".repeat(40)));
+    assert_eq!(deep.status, 400, "{}", deep.text());
+    // A signature of one array gives integers its type.
+    let server =
+        TestServer::start(with_graph(native("linear"), &json!([{"name": "linear"}]), &["linear"], &json!(true)));
+    let answer = invocations(&server, "application/json", r#"{"inputs": [[1, 2, 3], [4, 5, 6]]}"#).ok();
+    let predictions = answer["predictions"].as_array().unwrap();
+    assert!(predictions.len() == 2 && predictions[0].is_f64(), "{answer}");
+    // Too long to be read or written on the request's own thread.
+    let rows: Vec<_> = (0..20_000).map(|row| json!([row, 1.5, -2])).collect();
+    let answer = invocations(&server, "application/json", &json!({"inputs": rows}).to_string()).ok();
+    assert_eq!(answer["predictions"].as_array().unwrap().len(), 20_000);
+}

@@ -37,6 +37,7 @@ pub(crate) static TEST_RUNTIME: Description = Description {
     routes: Vec::new(),
     v1: None,
     steps: Vec::new(),
+    required_steps: Vec::new(),
     has_remote_steps: false,
     drawing: None,
 };

@@ -399,5 +399,5 @@ fn source(
         .filter_map(|(tensor, new)| Some((tensor.tensor?.to_owned(), (*new).to_owned())))
         .collect();
     let tensor = reference.tensor.map(str::to_owned);
-    Source { node, port, tensor, renames, label, path: reference.path.clone() }
+    Source { node, port, tensor, renames, label, path: reference.path.clone(), is_repeated: false }
 }

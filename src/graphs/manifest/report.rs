@@ -325,6 +325,7 @@ impl Report {
             environment: Vec::new(),
             required: true,
             path: path.to_owned(),
+            index: 0,
         }
     }
 

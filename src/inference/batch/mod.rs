@@ -430,7 +430,7 @@ impl BatchSteps {
 impl Steps for BatchSteps {
     fn infer(
         self: Arc<Self>,
-        model: StepModel,
+        model: &StepModel,
         request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
         self.current().infer(model, request)

@@ -9,6 +9,7 @@ mod csv;
 mod description;
 mod enforce;
 mod evaluator;
+mod protocol;
 mod python;
 mod scoring;
 mod signature;
@@ -28,6 +29,7 @@ use serde_json::{Value, json};
 use self::description::ModelDescription;
 use self::enforce::InputError;
 use self::evaluator::{Evaluator, Prediction};
+pub(super) use self::protocol::MlflowProtocol;
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use super::cancellation::{CancelOnDrop, NEVER};
@@ -130,6 +132,11 @@ impl NativeModel {
     }
 }
 
+fn custom_route((method, path): (Method, &str)) -> Result<CustomRoute, String> {
+    let template = PathTemplate::new(path).map_err(|error| error.to_string())?;
+    Ok(CustomRoute { method, template })
+}
+
 /// Returns the path of `MLmodel`: in the folder `path`, or `path` itself if it is a file.
 fn mlmodel_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("MLmodel") } else { path.to_owned() }
@@ -211,11 +218,10 @@ impl MlflowModel {
         let failed = |source: LoadError| source.at(&mlmodel_path(folder));
         let metadata = metadata(settings, &signature);
         let content_type = metadata.parameters.content_type().map(Arc::from);
-        let template = |text| PathTemplate::new(text).map_err(|error| failed(LoadError::Refused(error.to_string())));
-        let route = |(method, path)| Ok(CustomRoute { method, template: template(path)? });
+        let routes = ROUTES.into_iter().map(custom_route).collect::<Result<_, _>>();
         let description = RuntimeDescription {
             metadata: Some(metadata),
-            routes: ROUTES.into_iter().map(route).collect::<Result<_, super::LoadError>>()?,
+            routes: routes.map_err(|error| failed(LoadError::Refused(error)))?,
             v1: None,
             ..RuntimeDescription::native()
         };

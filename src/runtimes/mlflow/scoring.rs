@@ -42,7 +42,7 @@ pub(super) enum ScoringError {
     Unreadable(String),
 }
 
-fn invalid(message: impl std::fmt::Display) -> ScoringError {
+pub(super) fn invalid(message: impl std::fmt::Display) -> ScoringError {
     ScoringError::BadRequest(format!("Invalid input. {message}"))
 }
 
@@ -71,7 +71,7 @@ impl ScoringError {
         &text[..text.floor_char_boundary(MAX_LOGGED)]
     }
 
-    fn reply(self) -> CustomReply {
+    pub(super) fn reply(self) -> CustomReply {
         let (code, message, state, class) = match self {
             Self::ContentType(text) => {
                 return reply(StatusCode::UNSUPPORTED_MEDIA_TYPE, "text/plain; charset=utf-8", text);
@@ -118,7 +118,7 @@ fn predictions(
 }
 
 /// Parses a body according to its content type.
-fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<ModelInput, ScoringError> {
+pub(super) fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<ModelInput, ScoringError> {
     let mut fields = content_type.split(';').map(str::trim);
     let mime = fields.next().unwrap_or_default();
     let parameters: Vec<(&str, &str)> = fields.map(|field| field.split_once('=').unwrap_or((field, ""))).collect();
@@ -532,9 +532,9 @@ fn same_lengths(arrays: &[(String, NdArray)], input: &InputSchema) -> Result<(),
     Ok(())
 }
 
-/// Writes predictions as Python's JSON does.
-fn write_prediction(out: &mut String, prediction: &Prediction) {
-    let cell = |out: &mut String, index: usize| match &prediction.elements {
+/// Writes a value as Python's JSON does.
+pub(super) fn write_cell(out: &mut String, elements: &Elements<'_>, index: usize) {
+    match elements {
         Elements::F64(values) => write_float(out, values[index]),
         // MLflow converts them to doubles.
         Elements::F32(values) => write_float(out, f64::from(values[index])),
@@ -547,13 +547,17 @@ fn write_prediction(out: &mut String, prediction: &Prediction) {
             Some(text) => write_text(out, text),
             None => write_float(out, f64::NAN),
         },
-    };
+    }
+}
+
+/// Writes predictions as Python's JSON does.
+fn write_prediction(out: &mut String, prediction: &Prediction) {
     let row = |out: &mut String, start: usize, count: usize| {
         for index in start..start + count {
             if index > start {
                 out.push_str(", ");
             }
-            cell(out, index);
+            write_cell(out, &prediction.elements, index);
         }
     };
     out.push('[');

@@ -82,6 +82,11 @@ impl ColumnType {
         }
     }
 
+    /// Returns the type of a column with this datatype of the protocol.
+    pub(super) fn from_datatype(datatype: &str) -> Option<Self> {
+        Self::ALL.into_iter().map(|(kind, ..)| kind).find(|kind| kind.example().0 == datatype)
+    }
+
     /// Returns the dtype of the column in a data frame.
     pub(super) fn pandas(self) -> &'static str {
         Self::ALL.into_iter().find(|(kind, ..)| *kind == self).map_or("", |(.., dtype)| dtype)

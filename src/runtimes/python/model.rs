@@ -98,6 +98,7 @@ pub(super) async fn load(
             routes: Vec::new(),
             v1: v1_handlers(&loaded.handlers),
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
+            required_steps: Vec::new(),
             has_remote_steps: false,
             drawing: None,
         },
