@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::style::TemplateError;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// How often a bar is updated.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a line is written if there is no bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// What a bar shows if the number of rows is known, and if it is not.
-const BAR: &str = "[{bar:20}] {percent} %, {human_pos} rows, {per_sec}, {eta} left, {wide_msg}";
-const SPINNER: &str = "{spinner} {human_pos} rows, {per_sec}, {wide_msg}";
+const BAR: &str = "[{bar:20}] {percent} %, {human_pos} rows, {rate}, {eta} left, {wide_msg}";
+const SPINNER: &str = "{spinner} {human_pos} rows, {rate}, {wide_msg}";
 
 /// Progress on standard error. A closed pipe is not an error.
 pub struct TerminalProgress(ProgressMode);
@@ -51,8 +51,8 @@ pub struct ProgressUpdate {
 
 impl RowBar {
     fn new(target: ProgressDrawTarget) -> Result<Self, TemplateError> {
-        let style = ProgressStyle::with_template(BAR)?.progress_chars("=> ");
-        let bar = ProgressBar::with_draw_target(None, target).with_style(ProgressStyle::with_template(SPINNER)?);
+        let style = style_of(BAR)?.progress_chars("=> ");
+        let bar = ProgressBar::with_draw_target(None, target).with_style(style_of(SPINNER)?);
         Ok(Self { bar, style, has_style: AtomicBool::new(false), is_started: AtomicBool::new(false) })
     }
 
@@ -140,11 +140,24 @@ impl TerminalProgress {
     }
 }
 
+/// Returns the style of a template, whose `{rate}` is in whole rows per second.
+fn style_of(template: &str) -> Result<ProgressStyle, TemplateError> {
+    let write_rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        // Writing to the line of a bar cannot fail.
+        let _ = write!(out, "{}", rate(state.per_sec()));
+    };
+    Ok(ProgressStyle::with_template(template)?.with_key("rate", write_rate))
+}
+
+fn rate(rows_per_second: f64) -> String {
+    format!("{rows_per_second:.0} rows/s")
+}
+
 /// Returns the progress as a line.
 fn line(shown: &ProgressUpdate) -> String {
     let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
     let left = shown.left.map(|left| format!(", {} left", clock(left))).unwrap_or_default();
-    format!("{percent}{} rows, {:.0} rows/s, {}{left}", shown.rows, shown.rate, shown.text)
+    format!("{percent}{} rows, {}, {}{left}", shown.rows, rate(shown.rate), shown.text)
 }
 
 fn clock(time: Duration) -> String {
@@ -154,7 +167,54 @@ fn clock(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
     use super::*;
+
+    /// A terminal that keeps all that is written to it.
+    #[derive(Debug, Clone, Default)]
+    struct Terminal(Arc<Mutex<String>>);
+
+    impl TermLike for Terminal {
+        fn width(&self) -> u16 {
+            120
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     fn update(rows: u64, total: Option<u64>) -> ProgressUpdate {
         let (share, left) = (total.map(|_| 0.25), total.map(|_| Duration::from_secs(3725)));
@@ -177,5 +237,16 @@ mod tests {
         bar.show(&update(50, Some(40)));
         assert_eq!((bar.bar.position(), bar.bar.length()), (50, Some(50)), "an estimate may be too low");
         assert_eq!(bar.bar.message(), "0 failed");
+    }
+    #[test]
+    fn progress_bar_shows_whole_rows_per_second() {
+        let terminal = Terminal::default();
+        let bar = RowBar::new(ProgressDrawTarget::term_like(Box::new(terminal.clone()))).unwrap();
+        bar.show(&update(1000, Some(4000)));
+        bar.bar.force_draw();
+        let shown = terminal.0.lock().unwrap();
+        let (_, rate) = shown.rsplit_once("1,000 rows, ").unwrap_or_else(|| unreachable!("{shown:?}"));
+        let (rate, _) = rate.split_once(" rows/s, ").unwrap_or_else(|| unreachable!("{shown:?}"));
+        assert!(rate.bytes().all(|byte| byte.is_ascii_digit()), "{shown:?}");
     }
 }

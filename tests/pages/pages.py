@@ -73,7 +73,9 @@ class Runner:
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "DOCKER_HOST") if name in os.environ}
         if engine:
             kept["DOCKER_HOST"] = engine
-        self.environment = {**kept, "PATH": path, "NO_PROXY": "*", "PYTHONPATH": str(ROOT / "python")}
+        # `mlserver doctor` checks that ports are free.
+        ports = {f"MLSERVER_{name.upper()}_PORT": "0" for name in PORTS}
+        self.environment = {**kept, **ports, "PATH": path, "NO_PROXY": "*", "PYTHONPATH": str(ROOT / "python")}
 
     def check(self):
         """Runs all blocks in order."""

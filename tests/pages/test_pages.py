@@ -6,7 +6,9 @@ from pages import CHECKED, ROOT, Runner, blocks
 DOCS = ROOT / "docs"
 FOLDERS = [DOCS / "tutorials", DOCS / "guides"]
 SINGLE = ["compare", "get-started", "hardening", "infer", "install", "kafka"]
-PAGES = sorted([*(DOCS / f"{name}.md" for name in SINGLE), *(page for folder in FOLDERS for page in folder.glob("*.md"))])
+PAGES = sorted(
+    [*(DOCS / f"{name}.md" for name in SINGLE), *(page for folder in FOLDERS for page in folder.glob("*.md"))]
+)
 #: Pages whose blocks are run by `tests/docs`, `tests/image` and `python/tests/test_docs.py`.
 OTHERS = sorted(set(DOCS.glob("*.md")) - set(PAGES) - {DOCS / "python.md"})
 

@@ -35,14 +35,14 @@ class ModelRepositoryServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def RepositoryIndex(self, request, context):
-        """The models of the repository, loaded or not.
+        """Lists the models of the repository, loaded or not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RepositoryModelLoad(self, request, context):
-        """Loads a model, or loads it again.
+        """Loads or reloads a model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
