@@ -1,31 +1,21 @@
-//! Compiles `proto/` (messages for the library, clients for its tests, descriptors for reflection), and extracts the files of Swagger
-//! UI from the crate that contains them. Nothing is downloaded.
+//! Lists the files that the executable embeds, and adds the commit to its version. Nothing is generated from `proto/` here: a first build
+//! need not compile a protobuf compiler, so its output is committed, and `tests/grpc/generated.rs` compares it.
 
 use std::error::Error;
-use std::io::{Cursor, Read};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use protox::prost::Message;
-use tonic_prost_build::{FileDescriptorSet, configure};
-use utoipa_swagger_ui_vendored::SWAGGER_UI_VENDORED;
-use zip::ZipArchive;
-
-const PROTO_FILES: [&str; 2] = ["dataplane.proto", "model_repository.proto"];
-
-#[expect(clippy::disallowed_methods, reason = "cargo passes the output folder in the environment")]
+#[expect(clippy::disallowed_methods, reason = "cargo passes the folders in the environment")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=proto");
     println!("cargo::rustc-env=MLSERVER_VERSION={}{}", env::var("CARGO_PKG_VERSION")?, commit());
-    let out = env::var("OUT_DIR")?;
-    let out = Path::new(&out);
-    let descriptors = protox::compile(PROTO_FILES, ["proto"])?;
-    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    messages(&out.join("messages"), descriptors.clone())?;
-    clients(&out.join("clients"), descriptors)?;
-    swagger_ui(out)
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    embed(&root.join("templates"), |path| !path.iter().any(|part| part == "__pycache__"), &out.join("templates.rs"))?;
+    embed(&root.join("python"), is_of_sdk, &out.join("sdk.rs"))
 }
 
 /// Returns a space and the commit in parentheses, from `MLSERVER_COMMIT` or Git. Empty if neither has one.
@@ -52,40 +42,39 @@ fn git(arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
-fn messages(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Error>> {
-    fs::create_dir_all(out)?;
-    let builder = configure().build_client(false).build_server(false).out_dir(out);
-    // Ordered maps, so that equal messages have equal bytes.
-    builder.bytes(".").btree_map(".").disable_comments(["."]).compile_fds(descriptors)?;
-    Ok(())
+/// Reports whether a file below `python/` belongs to the package for models, or to one of the runtimes: not tests and caches.
+fn is_of_sdk(path: &Path) -> bool {
+    let is_module = path.extension().is_some_and(|extension| extension == "py");
+    let package = path.iter().next().and_then(OsStr::to_str).filter(|_| path.iter().count() > 1);
+    path == Path::new("mlserver/py.typed") || (is_module && package.is_some_and(|name| name.starts_with("mlserver")))
 }
 
-fn clients(out: &Path, descriptors: FileDescriptorSet) -> Result<(), Box<dyn Error>> {
-    fs::create_dir_all(out)?;
-    let messages = "::mlserver::types::protobuf::messages";
-    let builder = configure().build_server(false).out_dir(out).disable_comments(["."]);
-    // The more specific package comes first: the first matching path is used.
-    let builder = builder.extern_path(".inference.model_repository", format!("{messages}::model_repository"));
-    builder.extern_path(".inference", messages).compile_fds(descriptors)?;
-    Ok(())
-}
-
-/// Writes `NAME.gz` for each file that the documentation pages need.
-///
-/// Archive and gzip have the same compressed stream, so it is copied unchanged.
-fn swagger_ui(out: &Path) -> Result<(), Box<dyn Error>> {
-    let mut archive = ZipArchive::new(Cursor::new(SWAGGER_UI_VENDORED))?;
-    for name in ["swagger-ui-bundle.js", "swagger-ui.css"] {
-        let end = format!("/dist/{name}");
-        let index = archive.file_names_raw().position(|path| path.ends_with(end.as_bytes()));
-        let index = index.ok_or_else(|| format!("there is no {end} in the archive"))?;
-        let mut file = archive.by_index_raw(index)?;
-        // No flags, no time, an unknown system (RFC 1952, section 2.3).
-        let mut gzip = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-        file.read_to_end(&mut gzip)?;
-        gzip.extend(file.crc32().to_le_bytes());
-        gzip.extend(u32::try_from(file.size())?.to_le_bytes());
-        fs::write(out.join(format!("{name}.gz")), gzip)?;
+/// Writes a Rust expression: the paths below `folder` that `includes` accepts, sorted, and the content of each file.
+fn embed(folder: &Path, includes: fn(&Path) -> bool, list: &Path) -> Result<(), Box<dyn Error>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).map_err(|error| format!("cannot list {}: {error}", next.display()))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+                continue;
+            }
+            let path = entry.path();
+            let name = path.strip_prefix(folder)?;
+            if includes(name) {
+                let text = |path: &Path| path.to_str().map(str::to_owned).ok_or("a file name is not UTF-8");
+                files.push((text(name)?, text(&path)?));
+            }
+        }
     }
+    files.sort();
+    let mut text = "&[\n".to_owned();
+    for (name, path) in files {
+        // Not the folder, in which Python writes its caches.
+        println!("cargo::rerun-if-changed={path}");
+        writeln!(text, "    ({name:?}, include_bytes!({path:?})),")?;
+    }
+    fs::write(list, text + "]\n")?;
     Ok(())
 }

@@ -210,17 +210,13 @@ fn check_name(name: &str) -> Result<(), ScaffoldError> {
 
 /// Returns the files of a built-in template. They override the shared files.
 fn built_in(template: &str) -> Vec<ProjectFile> {
-    let mut files = templates::under(&format!("projects/{template}"));
+    let mut files: Vec<_> = templates::under(&format!("projects/{template}")).collect();
     for common in templates::under(COMMON) {
         if !files.iter().any(|(path, _)| path.strip_suffix(SUFFIX).unwrap_or(path) == common.0) {
             files.push(common);
         }
     }
-    let file = |(path, data): (String, std::borrow::Cow<'static, [u8]>)| ProjectFile {
-        path: PathBuf::from(path),
-        data: data.into_owned(),
-        executable: false,
-    };
+    let file = |(path, data): (&str, &[u8])| ProjectFile { path: path.into(), data: data.into(), executable: false };
     files.into_iter().map(file).collect()
 }
 

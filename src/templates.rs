@@ -1,9 +1,6 @@
 //! The files in `templates/`, which are embedded in the executable, and their rendering.
 
-use std::borrow::Cow;
-
 use minijinja::{Environment, UndefinedBehavior};
-use rust_embed::RustEmbed;
 use serde::Serialize;
 
 /// Files with this suffix are rendered, and lose it; all others are copied unchanged.
@@ -12,9 +9,8 @@ pub const SUFFIX: &str = ".jinja";
 /// How many instructions the rendering of a template may take. Users' templates may contain endless loops.
 const MAX_INSTRUCTIONS: u64 = 10_000_000;
 
-#[derive(RustEmbed)]
-#[folder = "templates/"]
-struct EmbeddedFiles;
+/// The path of each file, and its content. Sorted.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
 /// Why a template could not be rendered. The cause names the line.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +23,8 @@ pub struct TemplateError {
 }
 
 /// Returns the files below a folder of `templates/` with their paths in it, sorted.
-pub fn under(folder: &str) -> Vec<(String, Cow<'static, [u8]>)> {
-    let prefix = format!("{folder}/");
-    let names = EmbeddedFiles::iter().filter_map(|path| Some((path.strip_prefix(&prefix)?.to_owned(), path)));
-    let mut files: Vec<_> = names.filter_map(|(name, path)| Some((name, EmbeddedFiles::get(&path)?.data))).collect();
-    files.sort();
-    files
+pub fn under(folder: &str) -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    FILES.iter().filter_map(move |&(path, data)| Some((path.strip_prefix(folder)?.strip_prefix('/')?, data)))
 }
 
 /// Renders one of the templates in `templates/`.
@@ -41,8 +33,8 @@ pub fn under(folder: &str) -> Vec<(String, Cow<'static, [u8]>)> {
 ///
 /// Fails if the template uses a variable that `values` does not have.
 pub fn embedded(path: &str, values: &impl Serialize) -> Result<String, TemplateError> {
-    let data = EmbeddedFiles::get(path).map(|file| file.data).unwrap_or_default();
-    render(path, &String::from_utf8_lossy(&data), values)
+    let file = FILES.iter().find(|(name, _)| *name == path);
+    render(path, &String::from_utf8_lossy(file.map_or(&[], |(_, data)| data)), values)
 }
 
 /// Renders the text of a Jinja template. Errors call it `name`. Nothing is escaped.

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reqwest::ClientBuilder;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,9 +12,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use x509_parser::parse_x509_certificate;
 
 use super::{HttpError, HttpOptions, last_cause};
+use crate::tls::CertificateInfo;
 
 /// Applies the options to a client. Without `needs_roots`, the certificates of the system are not read: an image that only sends
 /// requests without TLS may have none.
@@ -86,13 +85,12 @@ impl TrustedCertificates {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         verify_server_name(&ParsedCertificate::try_from(certificate)?, server)?;
-        let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        let seconds = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
-        let now = Duration::from_secs(now.as_secs());
-        if now > seconds(parsed.validity().not_after.timestamp()) {
+        let info = CertificateInfo::read(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        if now > info.not_after {
             return Err(CertificateError::Expired.into());
         }
-        if now < seconds(parsed.validity().not_before.timestamp()) {
+        if now < info.not_before {
             return Err(CertificateError::NotValidYet.into());
         }
         Ok(ServerCertVerified::assertion())

@@ -3,7 +3,9 @@
 //! The rules are those of Docker's client: patterns are relative to the folder, a match includes everything below it, and the last
 //! pattern that matches a path decides. A `!` includes the path again.
 
-use globset::{GlobBuilder, GlobMatcher};
+use std::str::Chars;
+
+use regex_lite::Regex;
 
 /// The rules of an ignore file, in order.
 #[derive(Debug, Default)]
@@ -11,7 +13,7 @@ pub struct IgnoreRules(Vec<IgnoreRule>);
 
 #[derive(Debug)]
 struct IgnoreRule {
-    pattern: GlobMatcher,
+    pattern: Regex,
     /// Whether a match is excluded or included again.
     excludes: bool,
 }
@@ -22,7 +24,7 @@ struct IgnoreRule {
 pub struct IgnoreError {
     pattern: String,
     line: usize,
-    source: globset::Error,
+    source: regex_lite::Error,
 }
 
 impl IgnoreRules {
@@ -44,9 +46,12 @@ impl IgnoreRules {
             if pattern.is_empty() {
                 continue;
             }
-            let glob = GlobBuilder::new(&to_glob(&pattern)).literal_separator(true).backslash_escape(true).build();
-            let glob = glob.map_err(|source| IgnoreError { pattern: written.to_owned(), line, source })?;
-            rules.push(IgnoreRule { pattern: glob.compile_matcher(), excludes });
+            let pattern = Regex::new(&to_regex(&pattern)).map_err(|source| IgnoreError {
+                pattern: written.to_owned(),
+                line,
+                source,
+            })?;
+            rules.push(IgnoreRule { pattern, excludes });
         }
         Ok(Self(rules))
     }
@@ -78,21 +83,48 @@ fn normalize(pattern: &str) -> String {
     parts.join("/")
 }
 
-/// Converts a pattern to the syntax of `globset`, in which braces are special. In Docker's they are ordinary characters.
-fn to_glob(pattern: &str) -> String {
-    let (mut glob, mut is_in_set) = (String::with_capacity(pattern.len()), false);
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
+/// Converts a pattern to a regular expression, as Docker's client does: only `*`, `?`, `[` and `\` are special.
+fn to_regex(pattern: &str) -> String {
+    let mut regex = "(?s)^".to_owned();
+    let mut rest = pattern.chars();
+    while let Some(character) = rest.next() {
         match character {
-            '\\' => glob.extend(['\\'].into_iter().chain(characters.next())),
-            '{' | '}' if !is_in_set => glob.extend(['\\', character]),
-            _ => {
-                is_in_set = character == '[' || is_in_set && character != ']';
-                glob.push(character);
+            '*' if rest.as_str().starts_with('*') => {
+                rest.next();
+                let is_folder = rest.as_str().starts_with('/') && rest.next().is_some();
+                regex.push_str(if is_folder { "(.*/)?" } else { ".*" });
             }
+            '*' => regex.push_str("[^/]*"),
+            '?' => regex.push_str("[^/]"),
+            '[' => push_set(&mut regex, &mut rest),
+            // A backslash at the end escapes the end of the expression, which is then invalid.
+            '\\' => regex.push_str(&rest.next().map_or_else(|| "(".to_owned(), escape)),
+            _ => regex.push_str(&escape(character)),
         }
     }
-    glob
+    regex + "$"
+}
+
+/// Adds a set of characters, such as `[a-c]`, whose opening bracket has been read.
+fn push_set(regex: &mut String, rest: &mut Chars<'_>) {
+    regex.push('[');
+    if rest.as_str().starts_with('^') {
+        regex.extend(rest.next());
+    }
+    while let Some(character) = rest.next() {
+        match character {
+            ']' | '-' => regex.push(character),
+            '\\' => regex.push_str(&rest.next().map_or_else(String::new, escape)),
+            _ => regex.push_str(&escape(character)),
+        }
+        if character == ']' {
+            break;
+        }
+    }
+}
+
+fn escape(character: char) -> String {
+    regex_lite::escape(character.encode_utf8(&mut [0; 4]))
 }
 
 #[cfg(test)]
@@ -129,6 +161,13 @@ mod tests {
             ("*", ".hidden/x", true),
             ("*.?", "a/b.c", false),
             ("x.y", "xzy", false),
+            ("a/**/**/b", "a/b", true),
+            ("[&&]", "&", true),
+            ("[[]x", "[x", true),
+            (r"[\]]x", "]x", true),
+            ("a[^b-d]", "ac", false),
+            ("a[^b-d]", "ae", true),
+            ("a.$^|()", "a.$^|()", true),
             (r"\*", "*", true),
             (r"\*", "a", false),
             ("# no", "# no", false),
@@ -148,5 +187,6 @@ mod tests {
     fn ignore_rules_invalid_pattern_names_its_line() {
         let error = IgnoreRules::parse("ok\n\n[a").unwrap_err();
         assert_eq!(error.to_string(), "line 3: invalid pattern `[a`");
+        assert!(IgnoreRules::parse("a\\").is_err());
     }
 }

@@ -83,9 +83,8 @@ pub fn is_replaceable(path: &Path) -> io::Result<bool> {
 /// Returns the ignore patterns for folders that have none.
 pub fn default_ignore() -> String {
     templates::under("image")
-        .into_iter()
-        .find(|(name, _)| name == "dockerignore")
-        .map_or_else(String::new, |(_, data)| String::from_utf8_lossy(&data).into_owned())
+        .find(|(name, _)| *name == "dockerignore")
+        .map_or_else(String::new, |(_, data)| String::from_utf8_lossy(data).into_owned())
 }
 
 /// The options of a Dockerfile, besides what the folder needs.

@@ -1,8 +1,15 @@
 //! What an X.509 certificate contains: its names, and when it is valid.
 
 use rustls::pki_types::CertificateDer;
-use x509_parser::extensions::GeneralName;
-use x509_parser::parse_x509_certificate;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::{Decode, Tag, Tagged};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::time::Time;
+
+/// The type of a common name in a subject (RFC 4519, section 2.3).
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 
 /// A certificate cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,27 +52,26 @@ impl CertificateInfo {
     ///
     /// Fails if it is malformed.
     pub fn read(der: &CertificateDer<'_>) -> Result<Self, CertificateError> {
-        let (_, certificate) = parse_x509_certificate(der).map_err(|_| CertificateError)?;
-        let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+        let certificate = CertificateInner::<Raw>::from_der(der).map_err(|_| CertificateError)?;
+        let certificate = certificate.tbs_certificate();
+        let attributes = certificate.subject().iter().filter(|attribute| attribute.oid == COMMON_NAME);
+        let texts = attributes.filter(|attribute| is_text(attribute.value.tag()));
+        let common = texts.filter_map(|attribute| std::str::from_utf8(attribute.value.value()).ok());
         let mut names: Vec<String> = common.map(str::to_owned).collect();
         let common_names = names.len();
         let mut addresses = Vec::new();
-        let alternative = certificate.subject_alternative_name().map_err(|_| CertificateError)?;
-        for name in alternative.iter().flat_map(|extension| &extension.value.general_names) {
+        let alternative = certificate.get_extension::<SubjectAltName>().map_err(|_| CertificateError)?;
+        for name in alternative.iter().flat_map(|(_, names)| &names.0) {
             match name {
-                GeneralName::DNSName(name) => names.push((*name).to_owned()),
-                GeneralName::IPAddress(bytes) => addresses.extend(address(bytes)),
+                GeneralName::DnsName(name) => names.push(name.to_string()),
+                GeneralName::IpAddress(bytes) => addresses.extend(address(bytes.as_bytes())),
                 _ => {}
             }
         }
+        let seconds = |time: Time| i64::try_from(time.to_unix_duration().as_secs()).map_err(|_| CertificateError);
         let validity = certificate.validity();
-        Ok(Self {
-            names,
-            common_names,
-            addresses,
-            not_before: validity.not_before.timestamp(),
-            not_after: validity.not_after.timestamp(),
-        })
+        let (not_before, not_after) = (seconds(validity.not_before)?, seconds(validity.not_after)?);
+        Ok(Self { names, common_names, addresses, not_before, not_after })
     }
 
     /// Returns the names and addresses of the servers that the certificate is for.
@@ -96,6 +102,11 @@ impl CertificateInfo {
             None
         }
     }
+}
+
+/// Reports whether a value is text whose encoding is ASCII or UTF-8.
+const fn is_text(tag: Tag) -> bool {
+    matches!(tag, Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString)
 }
 
 fn address(bytes: &[u8]) -> Option<String> {

@@ -17,10 +17,10 @@ use super::PATIENCE;
 /// The generated clients.
 #[expect(clippy::doc_markdown, unreachable_pub, reason = "generated")]
 pub(crate) mod clients {
-    include!(concat!(env!("OUT_DIR"), "/clients/inference.rs"));
+    include!("generated/inference.rs");
 
     pub(crate) mod model_repository {
-        include!(concat!(env!("OUT_DIR"), "/clients/inference.model_repository.rs"));
+        include!("generated/model_repository.rs");
     }
 }
 

@@ -1,7 +1,6 @@
 //! The package `mlserver` that models import, and the framework runtimes (`mlserver_sklearn` and others). They are embedded
 //! in the executable, which installs them on disk for its workers.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -9,15 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rust_embed::RustEmbed;
 use tracing::debug;
 
-#[derive(RustEmbed)]
-#[folder = "python/"]
-#[include = "mlserver/**/*.py"]
-#[include = "mlserver_*/**/*.py"]
-#[include = "mlserver/py.typed"]
-struct Files;
+/// The path of each file, and its content. Sorted.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
 
 /// Why the package could not be installed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -82,8 +76,8 @@ fn is_writable_by_owner_only(folder: &Path, user: u32) -> bool {
 }
 
 fn write_files(folder: &Path) -> io::Result<()> {
-    for (name, data) in files() {
-        let path = folder.join(name.as_ref());
+    for (name, data) in FILES {
+        let path = folder.join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -92,21 +86,12 @@ fn write_files(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn files() -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, [u8]>)> {
-    Files::iter().filter_map(|name| {
-        let file = Files::get(&name)?;
-        Some((name, file.data))
-    })
-}
-
 /// Returns a hash of the names and contents of all files.
 fn content_hash() -> String {
-    let mut files: Vec<_> = files().collect();
-    files.sort();
     let mut hasher = blake3::Hasher::new();
-    for (name, data) in files {
+    for (name, data) in FILES {
         // Hashes of fixed length keep names and contents apart.
-        hasher.update(blake3::hash(name.as_bytes()).as_bytes()).update(blake3::hash(&data).as_bytes());
+        hasher.update(blake3::hash(name.as_bytes()).as_bytes()).update(blake3::hash(data).as_bytes());
     }
     hasher.finalize().to_hex()[..24].to_owned()
 }

@@ -18,18 +18,18 @@ pub use parameters::to_map as parameters_to_map;
 pub use reader::{ProtobufRequest, bytes_to_convert, read_request, read_request_with};
 pub use writer::{ResponseEncoder, bytes_to_copy};
 
-/// The code generated from `proto/`: plain structs, and their encoding.
+/// The code generated from `proto/`: plain structs, and their encoding. `tests/grpc/generated.rs` writes it.
 pub mod messages {
-    include!(concat!(env!("OUT_DIR"), "/messages/inference.rs"));
+    include!("generated/inference.rs");
 
     /// The messages of the deprecated service.
     pub mod model_repository {
-        include!(concat!(env!("OUT_DIR"), "/messages/inference.model_repository.rs"));
+        include!("generated/model_repository.rs");
     }
 }
 
 /// The compiled `proto/` as a `FileDescriptorSet`.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 
 #[cfg(test)]
 mod tests;

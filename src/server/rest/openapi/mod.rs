@@ -119,9 +119,9 @@ async fn asset(app: &App, path: &str, headers: &HeaderMap) -> Response {
     let Some(asset) = assets::find(name) else {
         return respond::error(StatusCode::NOT_FOUND, &format!("no such path: {path}"));
     };
-    let (body, gzip) = match asset.content {
+    let (body, gzip) = match &asset.content {
         AssetContent::Plain(bytes) => (Bytes::from_static(bytes), false),
-        AssetContent::Gzip(bytes) if app.gzip && accepts_gzip(headers) => (Bytes::from_static(bytes), true),
+        AssetContent::Gzip(bytes) if app.gzip && accepts_gzip(headers) => (bytes.clone(), true),
         AssetContent::Gzip(bytes) => match app.compute.run(move || assets::decompress(bytes)).await {
             Ok(body) => (body, false),
             Err(panic) => return RequestError::from(panic).response(),
