@@ -96,6 +96,11 @@ def test_missing_modules_name_the_folders(tmp_path: pathlib.Path) -> None:
     assert "is not an import path" in problems(run(tmp_path, "Own"))[0]
 
 
+def test_missing_modules_name_each_folder_once(tmp_path: pathlib.Path) -> None:
+    found = problems(run(tmp_path, "modles.Own", paths=[str(tmp_path), str(tmp_path / "more"), str(tmp_path)]))
+    assert f"no module `modles`; looked in `{tmp_path}`, `{tmp_path}/more` and" in found[0]
+
+
 def test_frameworks_are_looked_up(tmp_path: pathlib.Path) -> None:
     write(tmp_path, models=OWN)
     found = problems(run(tmp_path, modules=["json", "no_such_framework"]))

@@ -36,7 +36,7 @@ class Checks:
     """The findings about one model."""
 
     def __init__(self, folders: List[str]) -> None:
-        self.folders = [os.path.realpath(folder) for folder in folders]
+        self.folders = list(dict.fromkeys(os.path.realpath(folder) for folder in folders))
         self.findings: List[Dict[str, str]] = []
         self.parsed: Set[str] = set()
 
