@@ -117,8 +117,8 @@ def test_requirements_are_compared_with_what_is_installed(tmp_path: pathlib.Path
     findings = run(tmp_path, requirements=[str(requirements), str(tmp_path / "none.txt")])
     texts = [finding["text"] for finding in findings]
     assert {finding["level"] for finding in findings} == {"warning"}
-    assert "asks for `pytest<1`, but" in texts[0]
-    assert "asks for `no-such-package`, which is not installed" in texts[1]
+    assert "requires `pytest<1`, but" in texts[0]
+    assert "requires `no-such-package`, which is not installed" in texts[1]
     assert "none.txt` cannot be read" in texts[2]
     assert len(texts) == 3
 

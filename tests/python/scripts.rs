@@ -181,7 +181,7 @@ with Resource() as resource:
 #[test]
 fn script_that_starts_nothing_is_an_error_with_the_end_of_its_output() {
     let cases = [
-        ("print('almost')", &["it ended and never called `kserve.ModelServer().start`", "\n  almost\n"][..]),
+        ("print('almost')", &["it ended without calling `kserve.ModelServer().start`", "\n  almost\n"][..]),
         (
             "raise ValueError('no such bucket')",
             &["it raised ValueError: no such bucket before", "line 21, in <module>"],
@@ -366,8 +366,8 @@ fn script_that_fails_in_the_worker_is_a_failed_load() {
     let cases = [
         ("raise ValueError('second run')", "it raised ValueError: second run before it called `ModelServer.start`"),
         ("sys.exit(3)", "it exited with 3 before it called `ModelServer.start`"),
-        ("kserve.ModelServer().start([Times('b')])", "it starts no model `a` any more, but `b`"),
-        ("pass", "it ended and never called `kserve.ModelServer().start`"),
+        ("kserve.ModelServer().start([Times('b')])", "it no longer starts model `a`, but starts `b`"),
+        ("pass", "it ended without calling `kserve.ModelServer().start`"),
     ];
     for (second, expected) in cases {
         let script = format!(

@@ -157,10 +157,10 @@ class Checks:
             try:
                 version = importlib.metadata.version(wanted.name)
             except importlib.metadata.PackageNotFoundError:
-                self.add("warning", f"`{path}` asks for `{text}`, which is not installed for `{sys.executable}`")
+                self.add("warning", f"`{path}` requires `{text}`, which is not installed for `{sys.executable}`")
                 continue
             if version and not wanted.specifier.contains(version, prereleases=True):
-                self.add("warning", f"`{path}` asks for `{text}`, but `{sys.executable}` has version {version}")
+                self.add("warning", f"`{path}` requires `{text}`, but `{sys.executable}` has version {version}")
 
     def shadow(self) -> None:
         """Warns if the `mlserver` that Seldon wrote is installed."""
