@@ -33,7 +33,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
             [CompletionResult]::new('manifest', 'manifest', [CompletionResultType]::ParameterValue, 'Print a Kubernetes manifest for an image')
-            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Find out what would keep a folder or model file from being served')
+            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Diagnose a folder or model file before serving it')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Inspect settings')
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show what a model file contains, and whether it is served natively')
             [CompletionResult]::new('keys', 'keys', [CompletionResultType]::ParameterValue, 'Create, list and revoke API keys')
@@ -46,12 +46,12 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;start' {
             [CompletionResult]::new('--port-file', '--port-file', [CompletionResultType]::ParameterName, 'Write the server''s addresses to FILE as JSON, once the models are loaded')
             [CompletionResult]::new('--model-name', '--model-name', [CompletionResultType]::ParameterName, 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]')
-            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
             [CompletionResult]::new('--grpc-port', '--grpc-port', [CompletionResultType]::ParameterName, 'Port of the gRPC server; 0 means any free port')
             [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
-            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Lowest severity of log lines to write')
             [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--strict', '--strict', [CompletionResultType]::ParameterName, 'Reject unknown keys in settings files')
@@ -81,18 +81,18 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--transport', '--transport', [CompletionResultType]::ParameterName, 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]')
             [CompletionResult]::new('-H', '-H ', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]')
             [CompletionResult]::new('--request-headers', '--request-headers', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]')
-            [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes [env: MLSERVER_INFER_TOKEN]')
+            [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'API key or token, sent as `authorization: Bearer TOKEN`; use the variable to hide it from lists of processes [env: MLSERVER_INFER_TOKEN]')
             [CompletionResult]::new('--timeout', '--timeout', [CompletionResultType]::ParameterName, 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]')
-            [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]')
+            [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust the root certificates in this PEM file, in addition to those of the system [env: MLSERVER_INFER_CA]')
             [CompletionResult]::new('--cert', '--cert', [CompletionResultType]::ParameterName, 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]')
             [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'Private key of --cert, as a PEM file [env: MLSERVER_INFER_KEY]')
             [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]')
             [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]')
-            [CompletionResult]::new('--max-workers', '--max-workers', [CompletionResultType]::ParameterName, 'Maximum number of requests in flight; their number grows while the throughput does [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]')
+            [CompletionResult]::new('--max-workers', '--max-workers', [CompletionResultType]::ParameterName, 'Maximum number of requests in flight; concurrency grows while throughput improves [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]')
             [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]')
             [CompletionResult]::new('--batch-size', '--batch-size', [CompletionResultType]::ParameterName, 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]')
-            [CompletionResult]::new('-r', '-r', [CompletionResultType]::ParameterName, 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]')
-            [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]')
+            [CompletionResult]::new('-r', '-r', [CompletionResultType]::ParameterName, 'Maximum attempts per request; only failures that may be temporary are retried [env: MLSERVER_INFER_RETRIES] [default: 3]')
+            [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'Maximum attempts per request; only failures that may be temporary are retried [env: MLSERVER_INFER_RETRIES] [default: 3]')
             [CompletionResult]::new('--batch-interval', '--batch-interval', [CompletionResultType]::ParameterName, 'Minimum seconds between requests per worker [env: MLSERVER_INFER_BATCH_INTERVAL] [default: 0]')
             [CompletionResult]::new('--batch-jitter', '--batch-jitter', [CompletionResultType]::ParameterName, 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]')
             [CompletionResult]::new('--rate', '--rate', [CompletionResultType]::ParameterName, 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]')
@@ -111,7 +111,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('-v', '-v', [CompletionResultType]::ParameterName, 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]')
             [CompletionResult]::new('--verbose', '--verbose', [CompletionResultType]::ParameterName, 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]')
             [CompletionResult]::new('--extra-verbose', '--extra-verbose', [CompletionResultType]::ParameterName, 'Log full traffic, like -vv')
-            [CompletionResult]::new('--no-verbose', '--no-verbose', [CompletionResultType]::ParameterName, 'Log no requests')
+            [CompletionResult]::new('--no-verbose', '--no-verbose', [CompletionResultType]::ParameterName, 'Do not log requests')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Suppress progress, warnings and summary; only report why the run failed')
             [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Suppress progress, warnings and summary; only report why the run failed')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -132,7 +132,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--request-headers', '--request-headers', [CompletionResultType]::ParameterName, 'Header to send with each request, as `NAME: VALUE`; may be repeated')
             [CompletionResult]::new('--token', '--token', [CompletionResultType]::ParameterName, 'API key or token, sent to both servers as `authorization: Bearer TOKEN`')
             [CompletionResult]::new('--timeout', '--timeout', [CompletionResultType]::ParameterName, 'Timeout in seconds for connecting and for each response [default: 60]')
-            [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust the root certificates in this PEM file, besides those of the system')
+            [CompletionResult]::new('--ca', '--ca', [CompletionResultType]::ParameterName, 'Trust the root certificates in this PEM file, in addition to those of the system')
             [CompletionResult]::new('--cert', '--cert', [CompletionResultType]::ParameterName, 'Present the client certificate in this PEM file, which may also contain its key')
             [CompletionResult]::new('--key', '--key', [CompletionResultType]::ParameterName, 'Private key of --cert, as a PEM file')
             [CompletionResult]::new('--absolute-tolerance', '--absolute-tolerance', [CompletionResultType]::ParameterName, 'Largest absolute difference between floating-point numbers that count as equal')
@@ -141,8 +141,8 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--workers', '--workers', [CompletionResultType]::ParameterName, 'Number of requests in flight at each server [default: 10]')
             [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]')
             [CompletionResult]::new('--batch-size', '--batch-size', [CompletionResultType]::ParameterName, 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]')
-            [CompletionResult]::new('-r', '-r', [CompletionResultType]::ParameterName, 'Total attempts per request, if the failure is worth a retry [default: 3]')
-            [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'Total attempts per request, if the failure is worth a retry [default: 3]')
+            [CompletionResult]::new('-r', '-r', [CompletionResultType]::ParameterName, 'Maximum attempts per request; only failures that may be temporary are retried [default: 3]')
+            [CompletionResult]::new('--retries', '--retries', [CompletionResultType]::ParameterName, 'Maximum attempts per request; only failures that may be temporary are retried [default: 3]')
             [CompletionResult]::new('--summary', '--summary', [CompletionResultType]::ParameterName, 'Summary format: text or one JSON object, on standard error')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-b', '-b', [CompletionResultType]::ParameterName, 'Send tensors as binary data instead of JSON')
@@ -159,7 +159,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;init' {
             [CompletionResult]::new('-t', '-t', [CompletionResultType]::ParameterName, 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL')
             [CompletionResult]::new('--template', '--template', [CompletionResultType]::ParameterName, 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL')
-            [CompletionResult]::new('--from', '--from', [CompletionResultType]::ParameterName, 'Make a project around a model file, which is copied, instead of using a template')
+            [CompletionResult]::new('--from', '--from', [CompletionResultType]::ParameterName, 'Create a project from a copy of a model file, instead of a template')
             [CompletionResult]::new('--name', '--name', [CompletionResultType]::ParameterName, 'Name of the project and its model [default: the folder''s name, or `my-model`]')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format of --list')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
@@ -218,12 +218,12 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         }
         'mlserver;doctor' {
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
-            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
             [CompletionResult]::new('--grpc-port', '--grpc-port', [CompletionResultType]::ParameterName, 'Port of the gRPC server; 0 means any free port')
             [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
-            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Lowest severity of log lines to write')
             [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('--image', '--image', [CompletionResultType]::ParameterName, 'Also check that images can be built')
@@ -244,12 +244,12 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;config;show' {
-            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
             [CompletionResult]::new('--grpc-port', '--grpc-port', [CompletionResultType]::ParameterName, 'Port of the gRPC server; 0 means any free port')
             [CompletionResult]::new('--metrics-port', '--metrics-port', [CompletionResultType]::ParameterName, 'Port of the metrics server; 0 means any free port')
-            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Least severe log lines to write')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'Lowest severity of log lines to write')
             [CompletionResult]::new('--parallel-workers', '--parallel-workers', [CompletionResultType]::ParameterName, 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
@@ -296,7 +296,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;inspect' {
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
-            [CompletionResult]::new('--example', '--example', [CompletionResultType]::ParameterName, 'Print only an example request, which the model has answered')
+            [CompletionResult]::new('--example', '--example', [CompletionResultType]::ParameterName, 'Print only an example request that the model answers')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
@@ -305,21 +305,21 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
-            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it, once: the file keeps only its hash')
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it once; the file stores only its hash')
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the keys of a file')
-            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers refuse it within 10 seconds')
+            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers reject it within 10 seconds')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
         'mlserver;keys;create' {
             [CompletionResult]::new('--name', '--name', [CompletionResultType]::ParameterName, 'Name of the key, for logs and metrics')
-            [CompletionResult]::new('--scope', '--scope', [CompletionResultType]::ParameterName, 'What the key may do; repeat for several scopes')
-            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Models that the key may use, with `*` for any text; repeat for several patterns [default: all]')
-            [CompletionResult]::new('--expires', '--expires', [CompletionResultType]::ParameterName, 'When the key expires, for example `2030-01-31T00:00:00Z`')
-            [CompletionResult]::new('--requests-per-second', '--requests-per-second', [CompletionResultType]::ParameterName, 'Requests per second')
-            [CompletionResult]::new('--burst', '--burst', [CompletionResultType]::ParameterName, 'Requests that may come at once; defaults to those of one second')
-            [CompletionResult]::new('--max-in-flight', '--max-in-flight', [CompletionResultType]::ParameterName, 'Requests in flight at a time')
-            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'File of the keys; defaults to the setting `api_keys_file`')
+            [CompletionResult]::new('--scope', '--scope', [CompletionResultType]::ParameterName, 'Scope of the key; may be repeated')
+            [CompletionResult]::new('--models', '--models', [CompletionResultType]::ParameterName, 'Pattern of the models that the key may use, with `*` for any text; may be repeated [default: all]')
+            [CompletionResult]::new('--expires', '--expires', [CompletionResultType]::ParameterName, 'Expiry time of the key, such as `2030-01-31T00:00:00Z`')
+            [CompletionResult]::new('--requests-per-second', '--requests-per-second', [CompletionResultType]::ParameterName, 'Maximum requests per second')
+            [CompletionResult]::new('--burst', '--burst', [CompletionResultType]::ParameterName, 'Maximum burst of requests [default: the requests of one second]')
+            [CompletionResult]::new('--max-in-flight', '--max-in-flight', [CompletionResultType]::ParameterName, 'Maximum requests in flight')
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'Key file [default: the setting `api_keys_file`]')
             [CompletionResult]::new('--folder', '--folder', [CompletionResultType]::ParameterName, 'Folder whose settings name the file')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
@@ -327,7 +327,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;keys;list' {
-            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'File of the keys; defaults to the setting `api_keys_file`')
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'Key file [default: the setting `api_keys_file`]')
             [CompletionResult]::new('--folder', '--folder', [CompletionResultType]::ParameterName, 'Folder whose settings name the file')
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
@@ -336,7 +336,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;keys;revoke' {
-            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'File of the keys; defaults to the setting `api_keys_file`')
+            [CompletionResult]::new('--file', '--file', [CompletionResultType]::ParameterName, 'Key file [default: the setting `api_keys_file`]')
             [CompletionResult]::new('--folder', '--folder', [CompletionResultType]::ParameterName, 'Folder whose settings name the file')
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
@@ -344,9 +344,9 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;keys;help' {
-            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it, once: the file keeps only its hash')
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it once; the file stores only its hash')
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the keys of a file')
-            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers refuse it within 10 seconds')
+            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers reject it within 10 seconds')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -366,7 +366,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print the steps of inference graphs, what they depend on, and which models are missing')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print the steps of inference graphs, their dependencies, and missing models')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -378,7 +378,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;graph;help' {
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print the steps of inference graphs, what they depend on, and which models are missing')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print the steps of inference graphs, their dependencies, and missing models')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -408,7 +408,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
             [CompletionResult]::new('manifest', 'manifest', [CompletionResultType]::ParameterValue, 'Print a Kubernetes manifest for an image')
-            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Find out what would keep a folder or model file from being served')
+            [CompletionResult]::new('doctor', 'doctor', [CompletionResultType]::ParameterValue, 'Diagnose a folder or model file before serving it')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Inspect settings')
             [CompletionResult]::new('inspect', 'inspect', [CompletionResultType]::ParameterValue, 'Show what a model file contains, and whether it is served natively')
             [CompletionResult]::new('keys', 'keys', [CompletionResultType]::ParameterValue, 'Create, list and revoke API keys')
@@ -461,9 +461,9 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help;keys' {
-            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it, once: the file keeps only its hash')
+            [CompletionResult]::new('create', 'create', [CompletionResultType]::ParameterValue, 'Create a key and print it once; the file stores only its hash')
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'List the keys of a file')
-            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers refuse it within 10 seconds')
+            [CompletionResult]::new('revoke', 'revoke', [CompletionResultType]::ParameterValue, 'Remove a key from its file; running servers reject it within 10 seconds')
             break
         }
         'mlserver;help;keys;create' {
@@ -476,7 +476,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help;graph' {
-            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print the steps of inference graphs, what they depend on, and which models are missing')
+            [CompletionResult]::new('show', 'show', [CompletionResultType]::ParameterValue, 'Print the steps of inference graphs, their dependencies, and missing models')
             break
         }
         'mlserver;help;graph;show' {

@@ -30,7 +30,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand dockerfile 'Write a Dockerfile for a model folder'
             cand build 'Build a container image of a model folder'
             cand manifest 'Print a Kubernetes manifest for an image'
-            cand doctor 'Find out what would keep a folder or model file from being served'
+            cand doctor 'Diagnose a folder or model file before serving it'
             cand config 'Inspect settings'
             cand inspect 'Show what a model file contains, and whether it is served natively'
             cand keys 'Create, list and revoke API keys'
@@ -42,12 +42,12 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;start'= {
             cand --port-file 'Write the server''s addresses to FILE as JSON, once the models are loaded'
             cand --model-name 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]'
-            cand --set 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
+            cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
             cand --grpc-port 'Port of the gRPC server; 0 means any free port'
             cand --metrics-port 'Port of the metrics server; 0 means any free port'
-            cand --log-level 'Least severe log lines to write'
+            cand --log-level 'Lowest severity of log lines to write'
             cand --parallel-workers 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand --strict 'Reject unknown keys in settings files'
@@ -76,18 +76,18 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --transport 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]'
             cand -H 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]'
             cand --request-headers 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]'
-            cand --token 'API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes [env: MLSERVER_INFER_TOKEN]'
+            cand --token 'API key or token, sent as `authorization: Bearer TOKEN`; use the variable to hide it from lists of processes [env: MLSERVER_INFER_TOKEN]'
             cand --timeout 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]'
-            cand --ca 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]'
+            cand --ca 'Trust the root certificates in this PEM file, in addition to those of the system [env: MLSERVER_INFER_CA]'
             cand --cert 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]'
             cand --key 'Private key of --cert, as a PEM file [env: MLSERVER_INFER_KEY]'
             cand -w 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]'
             cand --workers 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]'
-            cand --max-workers 'Maximum number of requests in flight; their number grows while the throughput does [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]'
+            cand --max-workers 'Maximum number of requests in flight; concurrency grows while throughput improves [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]'
             cand -s 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]'
             cand --batch-size 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]'
-            cand -r 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]'
-            cand --retries 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]'
+            cand -r 'Maximum attempts per request; only failures that may be temporary are retried [env: MLSERVER_INFER_RETRIES] [default: 3]'
+            cand --retries 'Maximum attempts per request; only failures that may be temporary are retried [env: MLSERVER_INFER_RETRIES] [default: 3]'
             cand --batch-interval 'Minimum seconds between requests per worker [env: MLSERVER_INFER_BATCH_INTERVAL] [default: 0]'
             cand --batch-jitter 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]'
             cand --rate 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]'
@@ -106,7 +106,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand -v 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
             cand --verbose 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
             cand --extra-verbose 'Log full traffic, like -vv'
-            cand --no-verbose 'Log no requests'
+            cand --no-verbose 'Do not log requests'
             cand -q 'Suppress progress, warnings and summary; only report why the run failed'
             cand --quiet 'Suppress progress, warnings and summary; only report why the run failed'
             cand -h 'Print help (see more with ''--help'')'
@@ -126,7 +126,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --request-headers 'Header to send with each request, as `NAME: VALUE`; may be repeated'
             cand --token 'API key or token, sent to both servers as `authorization: Bearer TOKEN`'
             cand --timeout 'Timeout in seconds for connecting and for each response [default: 60]'
-            cand --ca 'Trust the root certificates in this PEM file, besides those of the system'
+            cand --ca 'Trust the root certificates in this PEM file, in addition to those of the system'
             cand --cert 'Present the client certificate in this PEM file, which may also contain its key'
             cand --key 'Private key of --cert, as a PEM file'
             cand --absolute-tolerance 'Largest absolute difference between floating-point numbers that count as equal'
@@ -135,8 +135,8 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --workers 'Number of requests in flight at each server [default: 10]'
             cand -s 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]'
             cand --batch-size 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]'
-            cand -r 'Total attempts per request, if the failure is worth a retry [default: 3]'
-            cand --retries 'Total attempts per request, if the failure is worth a retry [default: 3]'
+            cand -r 'Maximum attempts per request; only failures that may be temporary are retried [default: 3]'
+            cand --retries 'Maximum attempts per request; only failures that may be temporary are retried [default: 3]'
             cand --summary 'Summary format: text or one JSON object, on standard error'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -b 'Send tensors as binary data instead of JSON'
@@ -152,7 +152,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;init'= {
             cand -t 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL'
             cand --template 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL'
-            cand --from 'Make a project around a model file, which is copied, instead of using a template'
+            cand --from 'Create a project from a copy of a model file, instead of a template'
             cand --name 'Name of the project and its model [default: the folder''s name, or `my-model`]'
             cand --format 'Output format of --list'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
@@ -207,12 +207,12 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         }
         &'mlserver;doctor'= {
             cand --format 'Output format'
-            cand --set 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
+            cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
             cand --grpc-port 'Port of the gRPC server; 0 means any free port'
             cand --metrics-port 'Port of the metrics server; 0 means any free port'
-            cand --log-level 'Least severe log lines to write'
+            cand --log-level 'Lowest severity of log lines to write'
             cand --parallel-workers 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand --image 'Also check that images can be built'
@@ -231,12 +231,12 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;config;show'= {
-            cand --set 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
+            cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
             cand --grpc-port 'Port of the gRPC server; 0 means any free port'
             cand --metrics-port 'Port of the metrics server; 0 means any free port'
-            cand --log-level 'Least severe log lines to write'
+            cand --log-level 'Lowest severity of log lines to write'
             cand --parallel-workers 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline'
             cand --format 'Output format'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
@@ -275,7 +275,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;inspect'= {
             cand --format 'Output format'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
-            cand --example 'Print only an example request, which the model has answered'
+            cand --example 'Print only an example request that the model answers'
             cand -h 'Print help'
             cand --help 'Print help'
         }
@@ -283,27 +283,27 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -h 'Print help'
             cand --help 'Print help'
-            cand create 'Create a key and print it, once: the file keeps only its hash'
+            cand create 'Create a key and print it once; the file stores only its hash'
             cand list 'List the keys of a file'
-            cand revoke 'Remove a key from its file; running servers refuse it within 10 seconds'
+            cand revoke 'Remove a key from its file; running servers reject it within 10 seconds'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;keys;create'= {
             cand --name 'Name of the key, for logs and metrics'
-            cand --scope 'What the key may do; repeat for several scopes'
-            cand --models 'Models that the key may use, with `*` for any text; repeat for several patterns [default: all]'
-            cand --expires 'When the key expires, for example `2030-01-31T00:00:00Z`'
-            cand --requests-per-second 'Requests per second'
-            cand --burst 'Requests that may come at once; defaults to those of one second'
-            cand --max-in-flight 'Requests in flight at a time'
-            cand --file 'File of the keys; defaults to the setting `api_keys_file`'
+            cand --scope 'Scope of the key; may be repeated'
+            cand --models 'Pattern of the models that the key may use, with `*` for any text; may be repeated [default: all]'
+            cand --expires 'Expiry time of the key, such as `2030-01-31T00:00:00Z`'
+            cand --requests-per-second 'Maximum requests per second'
+            cand --burst 'Maximum burst of requests [default: the requests of one second]'
+            cand --max-in-flight 'Maximum requests in flight'
+            cand --file 'Key file [default: the setting `api_keys_file`]'
             cand --folder 'Folder whose settings name the file'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }
         &'mlserver;keys;list'= {
-            cand --file 'File of the keys; defaults to the setting `api_keys_file`'
+            cand --file 'Key file [default: the setting `api_keys_file`]'
             cand --folder 'Folder whose settings name the file'
             cand --format 'Output format'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
@@ -311,16 +311,16 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help'
         }
         &'mlserver;keys;revoke'= {
-            cand --file 'File of the keys; defaults to the setting `api_keys_file`'
+            cand --file 'Key file [default: the setting `api_keys_file`]'
             cand --folder 'Folder whose settings name the file'
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -h 'Print help'
             cand --help 'Print help'
         }
         &'mlserver;keys;help'= {
-            cand create 'Create a key and print it, once: the file keeps only its hash'
+            cand create 'Create a key and print it once; the file stores only its hash'
             cand list 'List the keys of a file'
-            cand revoke 'Remove a key from its file; running servers refuse it within 10 seconds'
+            cand revoke 'Remove a key from its file; running servers reject it within 10 seconds'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;keys;help;create'= {
@@ -335,7 +335,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
             cand -h 'Print help'
             cand --help 'Print help'
-            cand show 'Print the steps of inference graphs, what they depend on, and which models are missing'
+            cand show 'Print the steps of inference graphs, their dependencies, and missing models'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;graph;show'= {
@@ -345,7 +345,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'mlserver;graph;help'= {
-            cand show 'Print the steps of inference graphs, what they depend on, and which models are missing'
+            cand show 'Print the steps of inference graphs, their dependencies, and missing models'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;graph;help;show'= {
@@ -370,7 +370,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand dockerfile 'Write a Dockerfile for a model folder'
             cand build 'Build a container image of a model folder'
             cand manifest 'Print a Kubernetes manifest for an image'
-            cand doctor 'Find out what would keep a folder or model file from being served'
+            cand doctor 'Diagnose a folder or model file before serving it'
             cand config 'Inspect settings'
             cand inspect 'Show what a model file contains, and whether it is served natively'
             cand keys 'Create, list and revoke API keys'
@@ -409,9 +409,9 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help;inspect'= {
         }
         &'mlserver;help;keys'= {
-            cand create 'Create a key and print it, once: the file keeps only its hash'
+            cand create 'Create a key and print it once; the file stores only its hash'
             cand list 'List the keys of a file'
-            cand revoke 'Remove a key from its file; running servers refuse it within 10 seconds'
+            cand revoke 'Remove a key from its file; running servers reject it within 10 seconds'
         }
         &'mlserver;help;keys;create'= {
         }
@@ -420,7 +420,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help;keys;revoke'= {
         }
         &'mlserver;help;graph'= {
-            cand show 'Print the steps of inference graphs, what they depend on, and which models are missing'
+            cand show 'Print the steps of inference graphs, their dependencies, and missing models'
         }
         &'mlserver;help;graph;show'= {
         }

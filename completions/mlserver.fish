@@ -36,7 +36,7 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create 
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "build" -d 'Build a container image of a model folder'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
-complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "doctor" -d 'Diagnose a folder or model file before serving it'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "config" -d 'Inspect settings'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "keys" -d 'Create, list and revoke API keys'
@@ -46,12 +46,12 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write th
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l port-file -d 'Write the server\'s addresses to FILE as JSON, once the models are loaded' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l model-name -d 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l http-port -d 'Port of the REST server; 0 means any free port' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l log-level -d 'Least severe log lines to write' -r -f -a "debug\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l log-level -d 'Lowest severity of log lines to write' -r -f -a "debug\t''
 info\t''
 warning\t''
 error\t''"
@@ -82,15 +82,15 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-versio
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
 grpc\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s H -l request-headers -d 'Header to send with each request, as `NAME: VALUE`; may be repeated [env: MLSERVER_INFER_REQUEST_HEADERS, as `NAME:VALUE NAME:VALUE`]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l token -d 'API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes [env: MLSERVER_INFER_TOKEN]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l token -d 'API key or token, sent as `authorization: Bearer TOKEN`; use the variable to hide it from lists of processes [env: MLSERVER_INFER_TOKEN]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l timeout -d 'Timeout in seconds for connecting and for each response [env: MLSERVER_INFER_CONNECTION_TIMEOUT] [default: 60]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l ca -d 'Trust the root certificates in this PEM file, besides those of the system [env: MLSERVER_INFER_CA]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l ca -d 'Trust the root certificates in this PEM file, in addition to those of the system [env: MLSERVER_INFER_CA]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l cert -d 'Present the client certificate in this PEM file, which may also contain its key [env: MLSERVER_INFER_CERT]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l key -d 'Private key of --cert, as a PEM file [env: MLSERVER_INFER_KEY]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s w -l workers -d 'Initial number of requests in flight [env: MLSERVER_INFER_WORKERS] [default: 10; with --embedded, the number of cores plus one]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l max-workers -d 'Maximum number of requests in flight; their number grows while the throughput does [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l max-workers -d 'Maximum number of requests in flight; concurrency grows while throughput improves [env: MLSERVER_INFER_MAX_WORKERS] [default: --workers if it is set or with --embedded, otherwise 64]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s s -l batch-size -d 'Rows per request [env: MLSERVER_INFER_BATCH_SIZE] [default: 1; for rows and tables 100, or 1000 with --embedded]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s r -l retries -d 'Total attempts per request, if the failure is worth a retry [env: MLSERVER_INFER_RETRIES] [default: 3]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s r -l retries -d 'Maximum attempts per request; only failures that may be temporary are retried [env: MLSERVER_INFER_RETRIES] [default: 3]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l batch-interval -d 'Minimum seconds between requests per worker [env: MLSERVER_INFER_BATCH_INTERVAL] [default: 0]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l batch-jitter -d 'Maximum random seconds added to --batch-interval [env: MLSERVER_INFER_BATCH_JITTER] [default: 0]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l rate -d 'Maximum rows per second [env: MLSERVER_INFER_RATE] [default: unlimited]' -r
@@ -110,7 +110,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l http2 -d 'Us
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-http2 -d 'Use HTTP/2 for REST only over TLS'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l extra-verbose -d 'Log full traffic, like -vv'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -d 'Log no requests'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -d 'Do not log requests'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [default: by extension]' -r -f -a "requests\t''
@@ -128,14 +128,14 @@ grpc\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s H -l request-headers -d 'Header to send with each request, as `NAME: VALUE`; may be repeated' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l token -d 'API key or token, sent to both servers as `authorization: Bearer TOKEN`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l timeout -d 'Timeout in seconds for connecting and for each response [default: 60]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l ca -d 'Trust the root certificates in this PEM file, besides those of the system' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l ca -d 'Trust the root certificates in this PEM file, in addition to those of the system' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l cert -d 'Present the client certificate in this PEM file, which may also contain its key' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l key -d 'Private key of --cert, as a PEM file' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l absolute-tolerance -d 'Largest absolute difference between floating-point numbers that count as equal' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l relative-tolerance -d 'Largest difference between floating-point numbers that count as equal, as a fraction of the larger one; added to --absolute-tolerance' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s w -l workers -d 'Number of requests in flight at each server [default: 10]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s s -l batch-size -d 'Rows per request; a request whose answers differ is split to find the rows [default: 1; for rows and tables 100]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s r -l retries -d 'Total attempts per request, if the failure is worth a retry [default: 3]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s r -l retries -d 'Maximum attempts per request; only failures that may be temporary are retried [default: 3]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l summary -d 'Summary format: text or one JSON object, on standard error' -r -f -a "text\t''
 json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
@@ -147,7 +147,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s v -l verbo
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s t -l template -d 'Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or its URL' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l from -d 'Make a project around a model file, which is copied, instead of using a template' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l from -d 'Create a project from a copy of a model file, instead of a template' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l name -d 'Name of the project and its model [default: the folder\'s name, or `my-model`]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l format -d 'Output format of --list' -r -f -a "text\t''
 json\t''"
@@ -200,12 +200,12 @@ never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l http-port -d 'Port of the REST server; 0 means any free port' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l log-level -d 'Least severe log lines to write' -r -f -a "debug\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l log-level -d 'Lowest severity of log lines to write' -r -f -a "debug\t''
 info\t''
 warning\t''
 error\t''"
@@ -225,12 +225,12 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "explain" -d 'Explain one setting'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l set -d 'Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l http-port -d 'Port of the REST server; 0 means any free port' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l log-level -d 'Least severe log lines to write' -r -f -a "debug\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l log-level -d 'Lowest severity of log lines to write' -r -f -a "debug\t''
 info\t''
 warning\t''
 error\t''"
@@ -266,33 +266,33 @@ json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l example -d 'Print only an example request, which the model has answered'
+complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -l example -d 'Print only an example request that the model answers'
 complete -c mlserver -n "__fish_mlserver_using_subcommand inspect" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "create" -d 'Create a key and print it, once: the file keeps only its hash'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "create" -d 'Create a key and print it once; the file stores only its hash'
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the keys of a file'
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'Remove a key from its file; running servers refuse it within 10 seconds'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'Remove a key from its file; running servers reject it within 10 seconds'
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and not __fish_seen_subcommand_from create list revoke help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l name -d 'Name of the key, for logs and metrics' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l scope -d 'What the key may do; repeat for several scopes' -r -f -a "infer\t'Predict: `infer`, streams, V1, custom routes'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l scope -d 'Scope of the key; may be repeated' -r -f -a "infer\t'Predict: `infer`, streams, V1, custom routes'
 read\t'Read metadata of the server and its models, the index and documents'
 admin\t'Load and unload models'
 metrics\t'Scrape metrics'"
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l models -d 'Models that the key may use, with `*` for any text; repeat for several patterns [default: all]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l expires -d 'When the key expires, for example `2030-01-31T00:00:00Z`' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l requests-per-second -d 'Requests per second' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l burst -d 'Requests that may come at once; defaults to those of one second' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l max-in-flight -d 'Requests in flight at a time' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l file -d 'File of the keys; defaults to the setting `api_keys_file`' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l models -d 'Pattern of the models that the key may use, with `*` for any text; may be repeated [default: all]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l expires -d 'Expiry time of the key, such as `2030-01-31T00:00:00Z`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l requests-per-second -d 'Maximum requests per second' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l burst -d 'Maximum burst of requests [default: the requests of one second]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l max-in-flight -d 'Maximum requests in flight' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l file -d 'Key file [default: the setting `api_keys_file`]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l folder -d 'Folder whose settings name the file' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l file -d 'File of the keys; defaults to the setting `api_keys_file`' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l file -d 'Key file [default: the setting `api_keys_file`]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l folder -d 'Folder whose settings name the file' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
@@ -300,21 +300,21 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l file -d 'File of the keys; defaults to the setting `api_keys_file`' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l file -d 'Key file [default: the setting `api_keys_file`]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l folder -d 'Folder whose settings name the file' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "create" -d 'Create a key and print it, once: the file keeps only its hash'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "create" -d 'Create a key and print it once; the file stores only its hash'
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the keys of a file'
-complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Remove a key from its file; running servers refuse it within 10 seconds'
+complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Remove a key from its file; running servers reject it within 10 seconds'
 complete -c mlserver -n "__fish_mlserver_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and not __fish_seen_subcommand_from show help" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and not __fish_seen_subcommand_from show help" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and not __fish_seen_subcommand_from show help" -f -a "show" -d 'Print the steps of inference graphs, what they depend on, and which models are missing'
+complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and not __fish_seen_subcommand_from show help" -f -a "show" -d 'Print the steps of inference graphs, their dependencies, and missing models'
 complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and not __fish_seen_subcommand_from show help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and __fish_seen_subcommand_from show" -l format -d 'Output format' -r -f -a "text\t''
 json\t''
@@ -323,7 +323,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and __fish_seen
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print the steps of inference graphs, what they depend on, and which models are missing'
+complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print the steps of inference graphs, their dependencies, and missing models'
 complete -c mlserver -n "__fish_mlserver_using_subcommand graph; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand completions" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
@@ -340,7 +340,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_s
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "dockerfile" -d 'Write a Dockerfile for a model folder'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "build" -d 'Build a container image of a model folder'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "manifest" -d 'Print a Kubernetes manifest for an image'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "doctor" -d 'Find out what would keep a folder or model file from being served'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "doctor" -d 'Diagnose a folder or model file before serving it'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "config" -d 'Inspect settings'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "inspect" -d 'Show what a model file contains, and whether it is served natively'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_seen_subcommand_from start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help" -f -a "keys" -d 'Create, list and revoke API keys'
@@ -351,7 +351,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand help; and not __fish_s
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print every effective setting and its source'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "explain" -d 'Explain one setting'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "create" -d 'Create a key and print it, once: the file keeps only its hash'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "create" -d 'Create a key and print it once; the file stores only its hash'
 complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "list" -d 'List the keys of a file'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "revoke" -d 'Remove a key from its file; running servers refuse it within 10 seconds'
-complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from graph" -f -a "show" -d 'Print the steps of inference graphs, what they depend on, and which models are missing'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "revoke" -d 'Remove a key from its file; running servers reject it within 10 seconds'
+complete -c mlserver -n "__fish_mlserver_using_subcommand help; and __fish_seen_subcommand_from graph" -f -a "show" -d 'Print the steps of inference graphs, their dependencies, and missing models'

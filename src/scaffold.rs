@@ -150,7 +150,7 @@ impl Project {
         Ok(Self(files.into_iter().map(|file| fill_in(file, &values)).collect::<Result<_, _>>()?))
     }
 
-    /// Creates a project around a model file, which the caller copies. Without an example, it has no test.
+    /// Creates a project from a model file, which the caller copies. Without an example, it has no test.
     ///
     /// # Errors
     ///

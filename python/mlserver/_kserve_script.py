@@ -177,7 +177,7 @@ def _describe(script: str, arguments: List[str]) -> NoReturn:
     except BaseException as error:
         _print_exception(error)
         end({"failure": f"it raised {_shown(error)} before it called `ModelServer.start`"})
-    end({"failure": "it ended and never called `kserve.ModelServer().start`"})
+    end({"failure": "it ended without calling `kserve.ModelServer().start`"})
 
 
 def _print_exception(error: BaseException) -> None:
@@ -248,7 +248,7 @@ class _Run:
             sys.argv = [script, *arguments]
             _intercept(_started)
             _execute(script, list(arguments))
-            failure = "it ended and never called `kserve.ModelServer().start`"
+            failure = "it ended without calling `kserve.ModelServer().start`"
         except SystemExit as error:
             failure = f"it exited with {error.code!r} before it called `ModelServer.start`"
         except BaseException as error:
@@ -304,7 +304,8 @@ def take(script: str, arguments: List[str], name: str) -> Tuple[Any, Any, Callab
             run = _current = _Run(script, arguments)
             run.begin()
             if run.failure is None and name not in run.models:
-                run.failure = f"it starts no model `{name}` any more, but {', '.join(f'`{found}`' for found in run.models)}"
+                found = ", ".join(f"`{found}`" for found in run.models)
+                run.failure = f"it no longer starts model `{name}`, but starts {found}"
             if run.failure is not None:
                 run.end()
                 raise ScriptError(f"cannot serve `{script}`: {run.failure}") from run.error

@@ -234,7 +234,7 @@ def test_request_is_a_mapping_of_its_scope() -> None:
     assert (request["path"], dict(request.items())["query_string"], "server" in request) == ("/a", b"q=1", True)
     assert request != twin
     for name in ("app", "session", "user", "auth", "url_for"):
-        with pytest.raises(AttributeError, match=f"`{name}` belongs to Starlette"):
+        with pytest.raises(AttributeError, match=f"`{name}` needs an application of Starlette"):
             getattr(request, name)
 
 

@@ -100,12 +100,12 @@ def test_take_passes_arguments_and_main_module(script: Callable[[str], str]) -> 
 @pytest.mark.parametrize(
     ("ending", "expected"),
     [
-        ("", "it ended and never called"),
+        ("", "it ended without calling"),
         ("1 / 0", "it raised ZeroDivisionError: division by zero before"),
         ("sys.exit('no data')", "it exited with 'no data' before"),
         ("kserve.ModelServer().start([])", "got no models"),
         ("kserve.ModelServer().start([object()])", "got a model without a name: object"),
-        ("kserve.ModelServer().start([Plus('c', 1), Plus('d', 1)])", "it starts no model `a` any more, but `c`, `d`"),
+        ("kserve.ModelServer().start([Plus('c', 1), Plus('d', 1)])", "it no longer starts model `a`, but starts `c`, `d`"),
     ],
 )
 def test_take_tells_why_a_script_has_no_such_model(script: Callable[[str], str], ending: str, expected: str) -> None:
@@ -129,7 +129,7 @@ def test_script_model_answers_and_is_unloaded(script: Callable[[str], str]) -> N
         assert model.infer(request).outputs[0].data.root == [2, 3]
     assert Path("ended").exists()
     extra["name"] = "other"
-    with pytest.raises(LoadFailed, match="it starts no model `other` any more, but `a`"):
+    with pytest.raises(LoadFailed, match="it no longer starts model `other`, but starts `a`"):
         serve(name, name="other", parameters={"extra": extra})
 
 
@@ -166,6 +166,6 @@ def test_describe_reports_what_went_wrong(script: Callable[[str], str]) -> None:
     failure = described(script("raise ValueError('x' * 100000)"), [])["failure"]
     assert failure.startswith("it raised ValueError: xxx")
     assert len(failure) < 3000
-    assert "never called" in described(script(""), [])["failure"]
+    assert "without calling" in described(script(""), [])["failure"]
     # A child of the script has nothing to tell.
-    assert "never called" in described(script("import os\nif os.fork(): os.wait()\nelse: 1 / 0"), [])["failure"]
+    assert "without calling" in described(script("import os\nif os.fork(): os.wait()\nelse: 1 / 0"), [])["failure"]

@@ -96,6 +96,11 @@ def test_missing_modules_name_the_folders(tmp_path: pathlib.Path) -> None:
     assert "is not an import path" in problems(run(tmp_path, "Own"))[0]
 
 
+def test_missing_modules_name_each_folder_once(tmp_path: pathlib.Path) -> None:
+    found = problems(run(tmp_path, "modles.Own", paths=[str(tmp_path), str(tmp_path / "more"), str(tmp_path)]))
+    assert f"no module `modles`; looked in `{tmp_path}`, `{tmp_path}/more` and" in found[0]
+
+
 def test_frameworks_are_looked_up(tmp_path: pathlib.Path) -> None:
     write(tmp_path, models=OWN)
     found = problems(run(tmp_path, modules=["json", "no_such_framework"]))
@@ -112,8 +117,8 @@ def test_requirements_are_compared_with_what_is_installed(tmp_path: pathlib.Path
     findings = run(tmp_path, requirements=[str(requirements), str(tmp_path / "none.txt")])
     texts = [finding["text"] for finding in findings]
     assert {finding["level"] for finding in findings} == {"warning"}
-    assert "asks for `pytest<1`, but" in texts[0]
-    assert "asks for `no-such-package`, which is not installed" in texts[1]
+    assert "requires `pytest<1`, but" in texts[0]
+    assert "requires `no-such-package`, which is not installed" in texts[1]
     assert "none.txt` cannot be read" in texts[2]
     assert len(texts) == 3
 

@@ -26,7 +26,7 @@ pub enum KeyEditError {
     Invalid { path: PathBuf, error: KeyFileError },
     #[error("cannot write `{}`: {error}", path.display())]
     Write { path: PathBuf, error: io::Error },
-    #[error("cannot change `{}`: another process changes it", path.display())]
+    #[error("cannot change `{}`: another process is changing it", path.display())]
     Locked { path: PathBuf },
 }
 

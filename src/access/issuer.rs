@@ -156,7 +156,7 @@ impl Issuer {
     pub(super) async fn fetch(&self) {
         // Only a source outside of the server can be wrong for a while.
         if let Err(error) = self.try_fetch().await {
-            warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. The keys that are known stay in use.");
+            warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. The known keys stay in use.");
         }
     }
 
@@ -182,7 +182,7 @@ impl Issuer {
                 match &result {
                     Ok(()) if failed => info!("Fetched the keys of tokens again."),
                     Err(error) if !failed => {
-                        warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. Trying again until it works.");
+                        warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. Retrying until it succeeds.");
                     }
                     _ => {}
                 }

@@ -30,7 +30,7 @@ pub struct ApiKey(String);
 pub struct KeyHash([u8; 32]);
 
 impl ApiKey {
-    /// Creates a random key. `None` if the system has no random numbers.
+    /// Creates a random key. `None` if cannot generate random numbers.
     pub fn generate() -> Option<Self> {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).ok()?;

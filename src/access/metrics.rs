@@ -41,7 +41,7 @@ impl AccessMetrics {
         registry.register("access_refused", "Requests that access control refused, by reason", metrics.refused.clone());
         registry.register(
             "access_requests",
-            "Requests that access control let pass, by principal",
+            "Requests that access control allowed, by principal",
             metrics.requests.clone(),
         );
         metrics

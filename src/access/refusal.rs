@@ -10,13 +10,13 @@ use super::{Scope, TokenError};
 pub enum Refusal {
     #[error("no credentials: send `authorization: Bearer KEY`")]
     MissingCredentials,
-    #[error("the header `authorization` must be `Bearer` and a key, once")]
+    #[error("expected one header `authorization` of the form `Bearer KEY`")]
     MalformedCredentials,
     #[error("the key is unknown")]
     UnknownKey,
     #[error("the key `{principal}` has expired")]
     Expired { principal: String },
-    #[error("the token is refused: {0}")]
+    #[error("the token is invalid: {0}")]
     Token(#[from] TokenError),
     #[error("the client certificate has no entry in the setting `tls_client_scopes`")]
     UnknownCertificate,

@@ -38,11 +38,11 @@ pub enum TokenError {
     Malformed,
     #[error("its algorithm is not RS256, ES256 or EdDSA")]
     Algorithm,
-    #[error("it has critical extensions, of which none is supported")]
+    #[error("it has critical extensions, which are not supported")]
     Critical,
     #[error("the issuer has no such key")]
     UnknownKey,
-    #[error("its signature is wrong")]
+    #[error("its signature is invalid")]
     Signature,
     #[error("it is from another issuer")]
     Issuer,

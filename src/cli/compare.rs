@@ -73,7 +73,7 @@ pub struct CompareArgs {
     #[arg(long, help_heading = SERVERS)]
     pub insecure: bool,
 
-    /// Trust the root certificates in this PEM file, besides those of the system
+    /// Trust the root certificates in this PEM file, in addition to those of the system
     #[arg(long, value_name = "FILE", help_heading = SERVERS)]
     pub ca: Option<PathBuf>,
 
@@ -102,7 +102,7 @@ pub struct CompareArgs {
     #[arg(short = 's', long, value_name = "N", help_heading = CONCURRENCY)]
     pub batch_size: Option<NonZeroUsize>,
 
-    /// Total attempts per request, if the failure is worth a retry [default: 3]
+    /// Maximum attempts per request; only failures that may be temporary are retried [default: 3]
     #[arg(short, long, value_name = "N", help_heading = CONCURRENCY)]
     pub retries: Option<NonZeroU32>,
 

@@ -7,7 +7,7 @@ use clap::Args;
 use super::OutputFormat;
 use super::settings::SettingArgs;
 
-/// Find out what would keep a folder or model file from being served
+/// Diagnose a folder or model file before serving it
 ///
 /// Exit codes: 0 `start` would become ready; 1 it would not; 2 invalid arguments.
 #[derive(Debug, Args)]

@@ -66,7 +66,7 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
         &["init"],
         &[
             example("mlserver init churn", "a Python model"),
-            example("mlserver init churn --from churn.joblib", "a project around a model file"),
+            example("mlserver init churn --from churn.joblib", "a project from a model file"),
             example("mlserver init --list", ""),
         ],
     ),
@@ -95,7 +95,7 @@ static EXAMPLES: &[(&[&str], &[Example])] = &[
     (
         &["config"],
         &[
-            example("mlserver config show .", "the effective settings, and where they come from"),
+            example("mlserver config show .", "the effective settings and their sources"),
             example("mlserver config explain http_port", ""),
             example("mlserver config list", ""),
         ],

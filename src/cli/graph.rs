@@ -16,10 +16,10 @@ pub enum GraphCommand {
     Show(ShowArgs),
 }
 
-/// Print the steps of inference graphs, what they depend on, and which models are missing
+/// Print the steps of inference graphs, their dependencies, and missing models
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Folder of a graph, or of models, for all graphs in it
+    /// Folder of a graph, or a folder above it for all graphs inside
     pub folder: PathBuf,
 
     /// Output format

@@ -95,8 +95,8 @@ fn describe(arg: Arg) -> Arg {
 
 /// Run batch inference over a file or a Kafka topic
 ///
-/// Arguments override environment variables. --no-binary-data, --no-use-ssl, --no-insecure, --no-http2 and --no-verbose switch off
-/// what a variable switches on.
+/// Arguments override environment variables. --no-binary-data, --no-use-ssl, --no-insecure, --no-http2 and --no-verbose disable
+/// flags that a variable enables.
 ///
 /// Exit codes: 0 every row was answered; 4 some rows failed, each with a line in the output; 1 the run could not start or
 /// continue; 2 invalid arguments; 130, 143 or 131 stopped by SIGINT, SIGTERM or SIGQUIT; 141 the reader of the answers has closed
@@ -157,7 +157,7 @@ pub struct InferArgs {
     #[arg(short = 'H', long, value_name = "HEADER", help_heading = SERVER)]
     pub request_headers: Vec<String>,
 
-    /// API key or token, sent as `authorization: Bearer TOKEN`; the variable keeps it out of the list of processes
+    /// API key or token, sent as `authorization: Bearer TOKEN`; use the variable to hide it from lists of processes
     #[arg(long, value_name = "TOKEN", help_heading = SERVER)]
     pub token: Option<String>,
 
@@ -189,7 +189,7 @@ pub struct InferArgs {
     #[arg(long, hide = true, overrides_with = "insecure", help_heading = SERVER)]
     pub no_insecure: bool,
 
-    /// Trust the root certificates in this PEM file, besides those of the system
+    /// Trust the root certificates in this PEM file, in addition to those of the system
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub ca: Option<PathBuf>,
 
@@ -213,7 +213,7 @@ pub struct InferArgs {
     #[arg(short, long, value_name = "N", help_heading = CONCURRENCY)]
     pub workers: Option<NonZeroUsize>,
 
-    /// Maximum number of requests in flight; their number grows while the throughput does
+    /// Maximum number of requests in flight; concurrency grows while throughput improves
     #[arg(long, value_name = "N", help_heading = CONCURRENCY)]
     pub max_workers: Option<NonZeroUsize>,
 
@@ -221,7 +221,7 @@ pub struct InferArgs {
     #[arg(short = 's', long, value_name = "N", help_heading = CONCURRENCY)]
     pub batch_size: Option<NonZeroUsize>,
 
-    /// Total attempts per request, if the failure is worth a retry
+    /// Maximum attempts per request; only failures that may be temporary are retried
     #[arg(short, long, value_name = "N", help_heading = CONCURRENCY)]
     pub retries: Option<NonZeroU32>,
 
@@ -245,7 +245,7 @@ pub struct InferArgs {
     #[arg(long, hide = true, overrides_with = "no_verbose", help_heading = REPORTING)]
     pub extra_verbose: bool,
 
-    /// Log no requests
+    /// Do not log requests
     #[arg(long, hide = true, overrides_with_all = ["verbose", "extra_verbose"], help_heading = REPORTING)]
     pub no_verbose: bool,
 

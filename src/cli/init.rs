@@ -16,7 +16,7 @@ pub struct InitArgs {
     #[arg(short, long, default_value = "custom")]
     pub template: String,
 
-    /// Make a project around a model file, which is copied, instead of using a template
+    /// Create a project from a copy of a model file, instead of a template
     #[arg(long, value_name = "MODEL_FILE", conflicts_with = "template")]
     pub from: Option<PathBuf>,
 

@@ -12,7 +12,7 @@ pub struct InspectArgs {
     /// Model file, folder of an MLflow model, or folder with a `model-settings.json`; nothing in it is executed
     pub path: PathBuf,
 
-    /// Print only an example request, which the model has answered
+    /// Print only an example request that the model answers
     #[arg(long)]
     pub example: bool,
 

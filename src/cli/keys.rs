@@ -21,34 +21,34 @@ pub enum KeysCommand {
     Revoke(RevokeKeyArgs),
 }
 
-/// Create a key and print it, once: the file keeps only its hash
+/// Create a key and print it once; the file stores only its hash
 #[derive(Debug, Args)]
 pub struct CreateKeyArgs {
     /// Name of the key, for logs and metrics
     #[arg(long)]
     pub name: String,
 
-    /// What the key may do; repeat for several scopes
+    /// Scope of the key; may be repeated
     #[arg(long = "scope", required = true, value_enum, hide_possible_values = false)]
     pub scopes: Vec<KeyScope>,
 
-    /// Models that the key may use, with `*` for any text; repeat for several patterns [default: all]
+    /// Pattern of the models that the key may use, with `*` for any text; may be repeated [default: all]
     #[arg(long, value_name = "PATTERN")]
     pub models: Vec<String>,
 
-    /// When the key expires, for example `2030-01-31T00:00:00Z`
+    /// Expiry time of the key, such as `2030-01-31T00:00:00Z`
     #[arg(long, value_name = "TIME")]
     pub expires: Option<String>,
 
-    /// Requests per second
+    /// Maximum requests per second
     #[arg(long, value_name = "NUMBER")]
     pub requests_per_second: Option<f64>,
 
-    /// Requests that may come at once; defaults to those of one second
+    /// Maximum burst of requests [default: the requests of one second]
     #[arg(long, value_name = "NUMBER", requires = "requests_per_second")]
     pub burst: Option<NonZeroU32>,
 
-    /// Requests in flight at a time
+    /// Maximum requests in flight
     #[arg(long, value_name = "NUMBER")]
     pub max_in_flight: Option<NonZeroU32>,
 
@@ -67,7 +67,7 @@ pub struct ListKeysArgs {
     pub format: OutputFormat,
 }
 
-/// Remove a key from its file; running servers refuse it within 10 seconds
+/// Remove a key from its file; running servers reject it within 10 seconds
 #[derive(Debug, Args)]
 pub struct RevokeKeyArgs {
     /// Name of the key
@@ -79,7 +79,7 @@ pub struct RevokeKeyArgs {
 
 #[derive(Debug, Args)]
 pub struct KeyFileArgs {
-    /// File of the keys; defaults to the setting `api_keys_file`
+    /// Key file [default: the setting `api_keys_file`]
     #[arg(long)]
     pub file: Option<PathBuf>,
 

@@ -11,7 +11,7 @@ const HEADING: &str = "Settings";
 /// Settings from the command line, which take precedence over all other sources.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args)]
 pub struct SettingArgs {
-    /// Change a setting; may be repeated, and the last one counts. Keys of objects are separated by dots, lists are JSON.
+    /// Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON.
     /// `mlserver config list` prints all settings
     #[arg(long = "set", help_heading = HEADING, value_name = "KEY=VALUE", value_parser = Assignment)]
     pub assignments: Vec<(String, String)>,
@@ -40,7 +40,7 @@ pub struct SettingArgs {
     #[arg(long, help_heading = HEADING, action = ArgAction::SetTrue, overrides_with = "debug", hide = true)]
     pub no_debug: bool,
 
-    /// Least severe log lines to write
+    /// Lowest severity of log lines to write
     #[arg(
         long,
         help_heading = HEADING,

@@ -16,7 +16,7 @@ pub struct StartArgs {
     #[arg(value_name = "FOLDER")]
     pub target: Option<PathBuf>,
 
-    /// Arguments of the script. `--` may be left out if the first of them is not one of ours
+    /// Arguments of the script; `--` may be omitted if the first one is not an option of `mlserver start`
     #[arg(last = true, value_name = "ARGS")]
     pub script_arguments: Vec<String>,
 

@@ -199,7 +199,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
         .map(|path| fs::read(path).with_context(|| format!("cannot read `{}`", path.display())))
         .transpose()?;
     if docker::is_dynamic().context("cannot read this executable")? {
-        ui.warning("this executable is linked dynamically: images that copy it need a C library that is as new as this machine's");
+        ui.warning("this executable is linked dynamically: images that copy it need a C library at least as new as this machine's");
     }
     let wanted: &[BaseImage] = match images {
         BaseImages::All => &[BaseImage::Slim, BaseImage::Full],

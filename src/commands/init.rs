@@ -42,7 +42,7 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     if working_directory.join(&folder).is_file() {
         let shown = folder.display();
         return Err(anyhow!(
-            "cannot create a project in `{shown}`: it is a file; `--from FILE` makes a project around a model file"
+            "cannot create a project in `{shown}`: it is a file; `--from FILE` creates a project from a model file"
         )
         .into());
     }
@@ -63,7 +63,7 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     Ok(())
 }
 
-/// Writes a project around a model file, of which it gets a copy.
+/// Writes a project from a model file, of which it gets a copy.
 fn around(
     model: &InspectedModel,
     name: &str,
@@ -78,7 +78,7 @@ fn around(
     }
     if is_inside(folder, &model.artifact) {
         return Err(anyhow!(
-            "the project `{}` must not be inside of the model `{}`: pass another folder",
+            "the project `{}` must not be inside the model `{}`: pass another folder",
             folder.display(),
             model.artifact.display()
         )

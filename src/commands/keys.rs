@@ -34,7 +34,7 @@ impl From<KeyScope> for Scope {
 /// Prints the key alone on standard output, so that it can be piped into a store of secrets.
 fn create(args: &CreateKeyArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let path = path(&args.file, environment)?;
-    let key = ApiKey::generate().context("the system has no random numbers")?;
+    let key = ApiKey::generate().context("cannot generate random numbers")?;
     // In the order of the documents, each once.
     let given: Vec<Scope> = args.scopes.iter().map(|&scope| scope.into()).collect();
     let scopes = Scope::ALL.into_iter().filter(|scope| given.contains(scope)).collect();
@@ -90,7 +90,7 @@ fn revoke(args: &RevokeKeyArgs, environment: &dyn Environment, ui: &mut Ui) -> R
         Ok(())
     })?;
     ui.note(format_args!(
-        "Removed `{}` from `{}`. Running servers refuse the key within 10 seconds.",
+        "Removed `{}` from `{}`. Running servers reject the key within 10 seconds.",
         args.name,
         path.display()
     ));

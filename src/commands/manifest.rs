@@ -96,7 +96,7 @@ fn check_listeners(loaded: &LoadedSettings<Settings>) -> Result<(), CommandError
     if ["localhost", "127.0.0.1", "::1"].contains(&settings.host.as_str()) {
         let host = &settings.host;
         return Err(anyhow!(
-            "`host` is `{host}` in the folder's settings, which nothing outside of the pod can reach: use `0.0.0.0`"
+            "`host` is `{host}` in the folder's settings, which cannot be reached from outside the pod: use `0.0.0.0`"
         )
         .into());
     }

@@ -70,7 +70,7 @@ pub fn draw(graph: &Graph) -> String {
     match layers {
         Some(layers) => svg(graph, &lines, &layers),
         None => {
-            format!("<p>The graph has {steps} steps, too many for a drawing. The metadata of the model list them.</p>")
+            format!("<p>The graph has {steps} steps, too many for a drawing. The metadata of the model lists them.</p>")
         }
     }
 }

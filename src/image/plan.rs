@@ -52,7 +52,7 @@ pub enum PythonReason {
 
 /// Returns what to do with a path that is a file.
 fn file_advice(path: &Path) -> String {
-    let advice = || format!(": `mlserver init --from {}` makes a folder around a model file", path.display());
+    let advice = || format!(": `mlserver init --from {}` creates a folder for a model file", path.display());
     if path.is_file() { advice() } else { String::new() }
 }
 

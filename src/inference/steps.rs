@@ -75,7 +75,7 @@ impl StepScope {
 
     fn check_running(&self) -> Result<(), RuntimeError> {
         if self.has_ended() {
-            return Err(RuntimeError::exception("the request that this is a step of has ended"));
+            return Err(RuntimeError::exception("the request that this step belongs to has ended"));
         }
         Ok(())
     }
@@ -83,10 +83,12 @@ impl StepScope {
     fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
         self.check_running()?;
         if !self.model.steps().contains(model) {
-            return Err(RuntimeError::exception(format!("`{model}` is not one of the models that this one may ask")));
+            return Err(RuntimeError::exception(format!(
+                "the model may not call `{model}`, because it has not declared it"
+            )));
         }
         if self.depth >= MAX_STEP_DEPTH {
-            let reason = format!("models that ask other models are nested more than {MAX_STEP_DEPTH} levels deep");
+            let reason = format!("models that call other models are nested more than {MAX_STEP_DEPTH} levels deep");
             return Err(RuntimeError::exception(reason));
         }
         // Requests in flight finish during a shutdown, so their steps are not rejected.

@@ -11,9 +11,9 @@ use crate::types::ModelMetadata;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StepsError {
     /// A request would never end.
-    #[error("its steps lead back to a model that asks them: {path}")]
+    #[error("its steps form a cycle: {path}")]
     Cycle { path: String },
-    #[error("its steps are nested {depth} levels deep, more than the {MAX_STEP_DEPTH} that are allowed")]
+    #[error("its steps are nested {depth} levels deep, more than the limit of {MAX_STEP_DEPTH}")]
     TooDeep { depth: usize },
 }
 
@@ -225,7 +225,7 @@ mod tests {
         load(&registry, "leaf", None, &[]).await.unwrap();
         load(&registry, "b", None, &["c", "leaf"]).await.unwrap();
         let error = load(&registry, "c", None, &["leaf", "a"]).await.unwrap_err();
-        assert_eq!(error, "its steps lead back to a model that asks them: c -> a -> b -> c");
+        assert_eq!(error, "its steps form a cycle: c -> a -> b -> c");
         assert_eq!(registry.find("c", None).unwrap().state.name(), "FAILED");
         load(&registry, "c", None, &["leaf"]).await.unwrap();
         assert!(load(&registry, "self", None, &["self"]).await.is_err());

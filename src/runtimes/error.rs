@@ -205,7 +205,7 @@ impl From<OutputError> for RuntimeError {
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("implementation `{implementation}` is not served natively, as `parameters.extra.backend` asks for")]
+    #[error("implementation `{implementation}` cannot be served natively, which `parameters.extra.backend` requires")]
     NotNative { implementation: String },
     /// The manifest of an inference graph has problems, or names models that the server does not have.
     #[error("the inference graph cannot be served: {0}")]
@@ -222,7 +222,7 @@ pub enum LoadError {
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is a directory without a model file: expected one of {expected}", path.display())]
     Directory { path: PathBuf, expected: String },
-    #[error("`{}` has {size} bytes, more than the {MAX_ARTIFACT_BYTES} that are read", path.display())]
+    #[error("`{}` has {size} bytes, more than the limit of {MAX_ARTIFACT_BYTES}", path.display())]
     TooLarge { path: PathBuf, size: u64 },
     /// The native evaluator of the family cannot take the artifact.
     #[error("`{}` is not a model that can be served natively", path.display())]

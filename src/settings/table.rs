@@ -47,7 +47,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "log_level",
             FieldKind::Choice(&["DEBUG", "INFO", "WARNING", "ERROR"]),
             FieldDefault::Null,
-            "Least severe log lines to write; null means DEBUG with `debug`, otherwise INFO",
+            "Lowest severity of log lines to write; null means DEBUG with `debug`, otherwise INFO",
         )
         .new_here(),
         SettingField::new(
@@ -75,7 +75,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "worker_load_timeout",
             SECONDS,
             FieldDefault::Float(1800.0),
-            "Seconds a model may take to load before its worker is replaced; 0 means no limit",
+            "Maximum seconds for a model to load; then its worker is replaced; 0 means no limit",
         )
         .new_here(),
         SettingField::new(
@@ -155,7 +155,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             FieldDefault::TextList(&[]),
             "Extensions in the server metadata",
         )
-        .in_original("extensions that are served are not added"),
+        .in_original("supported extensions are not added"),
         SettingField::new(
             "host",
             FieldKind::Text,
@@ -257,7 +257,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "admin_port",
             PORT,
             FieldDefault::Null,
-            "Port that alone serves the model repository API; null serves it on the REST and gRPC ports",
+            "Separate port for the model repository API; null serves it on the REST and gRPC ports",
         )
         .new_here(),
         SettingField::new(
@@ -271,7 +271,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "strict_tensors",
             FieldKind::Bool,
             FieldDefault::Bool(false),
-            "Refuse data that does not have its datatype and shape for models in Python, too",
+            "Reject data that does not match its datatype and shape for models in Python, too",
         )
         .new_here(),
         SettingField::new(
@@ -292,7 +292,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "tls_certificate",
             FieldKind::NonEmptyText,
             FieldDefault::Null,
-            "PEM file with the server's certificate and its intermediate ones; null means no TLS",
+            "PEM file with the server's certificate and its intermediate certificates; null means no TLS",
         )
         .new_here(),
         SettingField::new(
@@ -306,7 +306,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "tls_client_ca",
             FieldKind::NonEmptyText,
             FieldDefault::Null,
-            "PEM file with the authorities of client certificates, which all clients must then have",
+            "PEM file with the authorities of client certificates; if set, all clients need a certificate",
         )
         .new_here(),
         SettingField::new(
@@ -334,28 +334,28 @@ pub static SERVER: SettingGroup = SettingGroup {
             "api_keys_file",
             FieldKind::NonEmptyText,
             FieldDefault::Null,
-            "JSON file with the hashes and scopes of API keys, which requests must then have",
+            "JSON file with the hashes and scopes of API keys; if set, requests need credentials",
         )
         .new_here(),
         SettingField::new(
             "key_rate_limit",
             FieldKind::Object,
             FieldDefault::Null,
-            "Default of keys without `rate_limit`, such as `{\"requests_per_second\": 10, \"burst\": 20}`",
+            "Rate limit of keys without `rate_limit`, such as `{\"requests_per_second\": 10, \"burst\": 20}`",
         )
         .new_here(),
         SettingField::new(
             "jwt_issuer",
             FieldKind::NonEmptyText,
             FieldDefault::Null,
-            "Issuer of OpenID Connect tokens, as their claim `iss` names it; null means no tokens",
+            "Issuer of OpenID Connect tokens (claim `iss`); null means no tokens",
         )
         .new_here(),
         SettingField::new(
             "jwt_audience",
             FieldKind::NonEmptyText,
             FieldDefault::Null,
-            "Audience that tokens must be for, as their claim `aud` names it",
+            "Required audience of tokens (claim `aud`)",
         )
         .new_here(),
         SettingField::new(
@@ -376,14 +376,14 @@ pub static SERVER: SettingGroup = SettingGroup {
             "jwt_scope_claim",
             FieldKind::NonEmptyText,
             FieldDefault::Text("scope"),
-            "Claim with the scopes: a text with blanks, or a list",
+            "Claim with the scopes: a string with spaces, or a list",
         )
         .new_here(),
         SettingField::new(
             "forward_headers",
             FieldKind::TextList,
             FieldDefault::TextList(&[]),
-            "Headers with credentials that models see: `authorization`, `cookie`",
+            "Headers with credentials to pass to models: `authorization`, `cookie`",
         )
         .in_original("models see all headers"),
         SettingField::new("grpc_port", PORT, FieldDefault::Int(8081), "Port of the gRPC server"),
@@ -473,7 +473,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "kafka_group_id",
             FieldKind::NonEmptyText,
             FieldDefault::Text("mlserver"),
-            "Consumer group; servers with the same one share the records",
+            "Consumer group; servers with the same group share the records",
         )
         .new_here(),
         SettingField::new(
@@ -501,14 +501,14 @@ pub static SERVER: SettingGroup = SettingGroup {
             "kafka_ordering",
             FieldKind::Choice(&["none", "key", "partition"]),
             FieldDefault::Text("none"),
-            "Records that are answered in their order: those with the same key, or all of a partition",
+            "Records that are answered in order: those with the same key, or all of a partition",
         )
         .new_here(),
         SettingField::new(
             "kafka_max_in_flight",
             FieldKind::Int { min: 1, max: 1_000_000 },
             FieldDefault::Int(4096),
-            "Maximum number of records that are read but whose answers are not committed yet",
+            "Maximum number of records that are read and not committed yet",
         )
         .new_here(),
         SettingField::new(
@@ -548,7 +548,7 @@ pub static SERVER: SettingGroup = SettingGroup {
             "kafka_ssl_ca",
             FieldKind::NonEmptyText,
             FieldDefault::Null,
-            "PEM file with the certificates of authorities that signed those of the brokers; null means the system's",
+            "PEM file with the authorities of the brokers' certificates; null means those of the system",
         )
         .new_here(),
         SettingField::new(
@@ -771,12 +771,7 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             "File or folder of the artifact; defaults to the folder of the settings file",
         ),
         SettingField::new("version", FieldKind::Text, FieldDefault::Null, "Version of the model"),
-        SettingField::new(
-            "content_type",
-            FieldKind::Text,
-            FieldDefault::Null,
-            "Content type of requests that have none",
-        ),
+        SettingField::new("content_type", FieldKind::Text, FieldDefault::Null, "Default content type of requests"),
         SettingField::new("format", FieldKind::Text, FieldDefault::Null, "Format of an MLlib model"),
         SettingField::new(
             "environment_tarball",
@@ -862,7 +857,7 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
             "queue_target",
             FieldKind::Float { min: 0.0, max: MAX_SECONDS },
             FieldDefault::Float(0.5),
-            "Seconds that requests wait at most under sustained load; more are rejected with 503; 0 disables it",
+            "Maximum seconds that requests should wait under sustained load; more are rejected with 503; 0 disables it",
         )
         .new_here(),
         SettingField::new(

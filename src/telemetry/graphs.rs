@@ -47,7 +47,7 @@ impl GraphMetrics {
         };
         registry.register(
             "graph_step_duration_seconds",
-            "Duration of the steps of inference graphs, with the time that they wait",
+            "Duration of the steps of inference graphs, including the time that they wait",
             metrics.duration.clone(),
         );
         registry.register(

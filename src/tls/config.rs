@@ -152,7 +152,7 @@ fn warn_if_invalid(file: &SettingFile, contents: &[Vec<u8>]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     if let Some(problem) = info.and_then(|info| info.problem_at(now)) {
-        warn!("`{}`: the certificate in `{}` {problem}. Clients will refuse it.", file.setting, file.path.display());
+        warn!("`{}`: the certificate in `{}` {problem}. Clients will reject it.", file.setting, file.path.display());
     }
 }
 

@@ -27,7 +27,7 @@ pub struct BatchShare {
 
 /// The error for a response that cannot be split.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("output `{output}` has the shape {shape:?} and {elements} elements, expected {rows} rows as the batch has")]
+#[error("output `{output}` has the shape {shape:?} and {elements} elements, expected {rows} rows, as in the batch")]
 pub struct SplitError {
     output: String,
     shape: Vec<usize>,

@@ -442,7 +442,7 @@ fn help_of_program_snapshot() {
       dockerfile   Write a Dockerfile for a model folder
       build        Build a container image of a model folder
       manifest     Print a Kubernetes manifest for an image
-      doctor       Find out what would keep a folder or model file from being served
+      doctor       Diagnose a folder or model file before serving it
       config       Inspect settings
       inspect      Show what a model file contains, and whether it is served natively
       keys         Create, list and revoke API keys
@@ -482,7 +482,8 @@ fn help_of_start_snapshot() {
                  model file, which is served under its name without extension; or a script that calls
                  `kserve.ModelServer().start` [default: the value of `MLSERVER_MODELS_DIR` or
                  `MODELS_DIR`]
-      [ARGS]...  Arguments of the script. `--` may be left out if the first of them is not one of ours
+      [ARGS]...  Arguments of the script; `--` may be omitted if the first one is not an option of
+                 `mlserver start`
 
     Options:
           --strict             Reject unknown keys in settings files
@@ -496,15 +497,15 @@ fn help_of_start_snapshot() {
       -h, --help               Print help
 
     Settings:
-          --set <KEY=VALUE>       Change a setting; may be repeated, and the last one counts. Keys of
-                                  objects are separated by dots, lists are JSON. `mlserver config list`
-                                  prints all settings
+          --set <KEY=VALUE>       Change a setting; may be repeated, and the last value is used. Keys
+                                  inside objects are separated by dots, lists are JSON. `mlserver config
+                                  list` prints all settings
           --host <ADDRESS>        Address to listen on, like `--set host=ADDRESS`
           --http-port <PORT>      Port of the REST server; 0 means any free port
           --grpc-port <PORT>      Port of the gRPC server; 0 means any free port
           --metrics-port <PORT>   Port of the metrics server; 0 means any free port
           --debug                 Log at debug level, including an access log
-          --log-level <LEVEL>     Least severe log lines to write [possible values: debug, info,
+          --log-level <LEVEL>     Lowest severity of log lines to write [possible values: debug, info,
                                   warning, error]
           --parallel-workers <N>  Worker processes per pool of Python models; 0 means one worker that
                                   runs plain functions inline
@@ -603,7 +604,7 @@ fn help_of_init_snapshot() {
 
     Examples:
       mlserver init churn  # a Python model
-      mlserver init churn --from churn.joblib  # a project around a model file
+      mlserver init churn --from churn.joblib  # a project from a model file
       mlserver init --list
 
     Usage: mlserver init [OPTIONS] [FOLDER]
@@ -614,8 +615,7 @@ fn help_of_init_snapshot() {
     Options:
       -t, --template <TEMPLATE>  Name of a template, a folder, or an archive (.zip, .tar, .tar.gz) or
                                  its URL [default: custom]
-          --from <MODEL_FILE>    Make a project around a model file, which is copied, instead of using a
-                                 template
+          --from <MODEL_FILE>    Create a project from a copy of a model file, instead of a template
           --name <NAME>          Name of the project and its model [default: the folder's name, or
                                  `my-model`]
           --list                 List the templates
@@ -636,7 +636,7 @@ fn help_of_config_snapshot() {
     Inspect settings
 
     Examples:
-      mlserver config show .  # the effective settings, and where they come from
+      mlserver config show .  # the effective settings and their sources
       mlserver config explain http_port
       mlserver config list
 
@@ -679,15 +679,15 @@ fn help_of_config_show_snapshot() {
       -h, --help             Print help
 
     Settings:
-          --set <KEY=VALUE>       Change a setting; may be repeated, and the last one counts. Keys of
-                                  objects are separated by dots, lists are JSON. `mlserver config list`
-                                  prints all settings
+          --set <KEY=VALUE>       Change a setting; may be repeated, and the last value is used. Keys
+                                  inside objects are separated by dots, lists are JSON. `mlserver config
+                                  list` prints all settings
           --host <ADDRESS>        Address to listen on, like `--set host=ADDRESS`
           --http-port <PORT>      Port of the REST server; 0 means any free port
           --grpc-port <PORT>      Port of the gRPC server; 0 means any free port
           --metrics-port <PORT>   Port of the metrics server; 0 means any free port
           --debug                 Log at debug level, including an access log
-          --log-level <LEVEL>     Least severe log lines to write [possible values: debug, info,
+          --log-level <LEVEL>     Lowest severity of log lines to write [possible values: debug, info,
                                   warning, error]
           --parallel-workers <N>  Worker processes per pool of Python models; 0 means one worker that
                                   runs plain functions inline

@@ -192,7 +192,7 @@ fn dockerfile_invalid_folder_is_rejected() {
     for arguments in commands.iter().filter(is_built) {
         let output = run_mlserver(folder.root(), arguments);
         let expected =
-            "error: `m.json` is not a folder: `mlserver init --from m.json` makes a folder around a model file\n";
+            "error: `m.json` is not a folder: `mlserver init --from m.json` creates a folder for a model file\n";
         assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(1), expected));
     }
 }

@@ -210,7 +210,7 @@ fn doctor_requirements_that_are_not_met_are_warnings() {
             .unwrap()
             .status
             .success();
-    let expected = "m/requirements.txt` asks for `no-such-package>=1`, which is not installed for `";
+    let expected = "m/requirements.txt` requires `no-such-package>=1`, which is not installed for `";
     assert_eq!(found.contains(expected), parses, "{found}");
     assert!(!found.contains("other"), "{found}");
 }

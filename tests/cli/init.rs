@@ -39,9 +39,9 @@ fn init_does_not_take_a_file_as_its_folder() {
     for (arguments, expected) in [
         (
             &["init", "m.json"][..],
-            "error: cannot create a project in `m.json`: it is a file; `--from FILE` makes a project around",
+            "error: cannot create a project in `m.json`: it is a file; `--from FILE` creates a project from",
         ),
-        (&["init", "--from", "flow"], "error: the project `flow` must not be inside of the model `"),
+        (&["init", "--from", "flow"], "error: the project `flow` must not be inside the model `"),
     ] {
         let output = run_mlserver(folder.root(), arguments);
         assert_eq!(output.status.code(), Some(1));

@@ -99,6 +99,24 @@ fn inspect_reads_folders_with_settings() {
 }
 
 #[test]
+fn inspect_names_the_output_of_an_mlflow_model_as_its_answer_does() {
+    for model in ["linear", "column", "xgboost_booster"] {
+        let mut folder = Folder::new();
+        let source = repository_path("tests/goldens/mlflow").join(model).join("model");
+        for entry in fs::read_dir(source).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            folder = folder.file(&format!("flow/{name}"), fs::read(&path).unwrap());
+        }
+        let (code, text, error) = inspect(&folder, &["flow", "--format", "json"]);
+        assert_eq!(code, Some(0), "{model}: {error}");
+        let inspected: Value = serde_json::from_str(&text).unwrap();
+        let answer = answer_to_example(folder, "flow/MLmodel", "flow");
+        assert_eq!(inspected["outputs"], serde_json::json!([answer["outputs"][0]["name"]]), "{model}: {text}");
+    }
+}
+
+#[test]
 fn inspect_says_why_there_is_no_example() {
     let models = framework_models("mlflow");
     let free = models.names().filter(|name| name.starts_with("free/"));

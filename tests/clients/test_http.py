@@ -87,7 +87,7 @@ def test_bytes_that_are_not_text_need_binary_data(call: Call) -> None:
     sent = np.array([b"\xff\x00\xfe", b"", b"text"], dtype=np.object_)
     answer = call("infer", "echo", [tensor("x", sent, "BYTES")], outputs=[wanted("x", True)])
     assert_same(answer.as_numpy("x"), sent)
-    with pytest.raises(InferenceServerException, match="element 0 is not UTF-8.* ask for binary data") as failure:
+    with pytest.raises(InferenceServerException, match="element 0 is not UTF-8.* request binary data") as failure:
         call("infer", "echo", [tensor("x", sent, "BYTES")], outputs=[wanted("x", False)])
     assert failure.value.status() == "500"
 

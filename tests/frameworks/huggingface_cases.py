@@ -158,7 +158,7 @@ CASES: List[Case] = [
     infer("blanks", "nothing to fill in", text("array_inputs", "the cat"), ours=refused(
         "No mask_token ([MASK]) found on the input")),
     infer("images", "no image", tensor("array_inputs", "BYTES", [1], ["aGVsbG8="], "pillow_image"), ours=refused(
-        "There was an error encoding / decoding the payload: an image cannot be read: not one that Pillow knows")),
+        "There was an error encoding / decoding the payload: an image cannot be read: its format is unknown to Pillow")),
     infer("images", "no base64", tensor("array_inputs", "BYTES", [1], ["%"], "pillow_image"), ours={"status": 400}),
     infer("sounds", "another shape", tensor("inputs", "FP32", [1, 3, 2], WAVE[:6]), ours={"status": 400}),
 ]  # fmt: skip

@@ -269,7 +269,7 @@ fn mlflow_inspect_prints_the_signature() {
     };
     let native = inspect(goldens().join("column/model"));
     assert!(native.contains("signature: ['a': double (required), 'b': double (required), 'c': double (required)]"));
-    assert!(native.contains("written by: mlflow 3.12.0\noutputs: output-0\nserved natively: yes\n"), "{native}");
+    assert!(native.contains("written by: mlflow 3.12.0\noutputs: output-1\nserved natively: yes\n"), "{native}");
     let models = framework_models("mlflow");
     let free = models.names().filter(|name| name.starts_with("free/"));
     let folder = free.fold(Folder::new(), |folder, name| folder.file(name, models.file(name)));

@@ -490,7 +490,7 @@ fn shutdown_delay_answers_but_is_not_ready() {
     let server = TestServer::start(Folder::iris().settings(&delay));
     let signalled = Instant::now();
     server.signal(Signal::TERM);
-    server.wait_for_log("Received SIGTERM: not ready, and answering for 4 s; then the requests in flight");
+    server.wait_for_log("Received SIGTERM: not ready; answering requests for 4 s, then those in flight");
     assert_eq!(server.get("/v2/health/ready").json()["error"], "the server is shutting down");
     assert_eq!(server.get("/v2/models/iris-xgboost/ready").json()["reason"], "the server is shutting down");
     assert_eq!(server.get("/v2/health/live").status, 200);

@@ -155,7 +155,7 @@ fn start_folder_without_models_needs_allow_empty() {
         assert!(stderr.starts_with("error: no model found in `") && stderr.contains("`--allow-empty`"), "{stderr}");
     }
     let server = ServerBuilder::new(Folder::new()).flags(&["--allow-empty"]).start();
-    server.wait_for_log("holds no model settings: no model is served.");
+    server.wait_for_log("contains no model settings: no model is served.");
     assert_eq!(server.get("/v2/health/ready").status, 200);
 }
 
@@ -233,7 +233,7 @@ fn start_other_files_are_rejected() {
             "`.md` is not the extension of a model file; model files are called *.joblib, *.pickle, *.pkl (scikit-learn)",
         ),
         ("model", "its name has no extension"),
-        ("model-settings.json", "`model-settings.json` holds settings, not a model: pass its folder"),
+        ("model-settings.json", "`model-settings.json` contains settings, not a model: pass its folder"),
     ];
     for (name, expected) in cases {
         let (code, stderr) = failing(ServerBuilder::new(Folder::new().file(name, "{}")).argument(name));

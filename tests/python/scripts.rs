@@ -181,7 +181,7 @@ with Resource() as resource:
 #[test]
 fn script_that_starts_nothing_is_an_error_with_the_end_of_its_output() {
     let cases = [
-        ("print('almost')", &["it ended and never called `kserve.ModelServer().start`", "\n  almost\n"][..]),
+        ("print('almost')", &["it ended without calling `kserve.ModelServer().start`", "\n  almost\n"][..]),
         (
             "raise ValueError('no such bucket')",
             &["it raised ValueError: no such bucket before", "line 21, in <module>"],
@@ -366,8 +366,8 @@ fn script_that_fails_in_the_worker_is_a_failed_load() {
     let cases = [
         ("raise ValueError('second run')", "it raised ValueError: second run before it called `ModelServer.start`"),
         ("sys.exit(3)", "it exited with 3 before it called `ModelServer.start`"),
-        ("kserve.ModelServer().start([Times('b')])", "it starts no model `a` any more, but `b`"),
-        ("pass", "it ended and never called `kserve.ModelServer().start`"),
+        ("kserve.ModelServer().start([Times('b')])", "it no longer starts model `a`, but starts `b`"),
+        ("pass", "it ended without calling `kserve.ModelServer().start`"),
     ];
     for (second, expected) in cases {
         let script = format!(
@@ -385,13 +385,13 @@ fn script_arguments_and_paths_are_checked() {
     let folder = Folder::new().file("folder.py/x", "").file("model.py", "");
     let cases = [
         (&["start", "none.py"][..], 1, "cannot open the script `none.py`: No such file or directory"),
-        (&["start", "model.py", "--model-name", "m"], 2, "`--model-name` does not name the models of a script"),
-        (&["start", ".", "--", "--x"], 2, "arguments after `--` are those of a script, and `.` is none"),
+        (&["start", "model.py", "--model-name", "m"], 2, "`--model-name` has no effect on a script"),
+        (&["start", ".", "--", "--x"], 2, "arguments after `--` are those of a script, and `.` is not a script"),
         (&["start", "folder.py"], 1, "no model found in `folder.py`"),
         (
             &["infer", "--embedded", "model.py", "-m", "m", "-i", "x.csv", "-o", "y.csv"],
             1,
-            "`model.py` is a script, whose models only `mlserver start` can find",
+            "`model.py` is a script: only `mlserver start` can find its models",
         ),
     ];
     for (arguments, code, expected) in cases {
@@ -414,7 +414,7 @@ fn script_is_examined_by_doctor_without_running_it() {
     let interpreter = python.display();
     for expected in [
         format!("ok       script `model.py` runs in Python: `{interpreter}`"),
-        "warning  only `mlserver start model.py` finds the models of the script, by running it".to_owned(),
+        "warning  the script's models are not checked: only `mlserver start model.py` finds them".to_owned(),
     ] {
         assert!(shown.contains(&expected), "{expected}: {shown}");
     }

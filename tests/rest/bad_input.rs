@@ -341,7 +341,7 @@ fn long_parameters_answer_413() {
     };
     parameters((1 << 20) - 100).ok();
     let wanted =
-        "the parameters of the request are longer than 1048576 bytes of JSON in all: send long data as an input";
+        "the parameters of the request are longer than 1048576 bytes of JSON in total: send long data as an input";
     assert_eq!(parameters(1 << 20).error(413), wanted);
     assert_still_serves(&server);
 }

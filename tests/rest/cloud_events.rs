@@ -139,7 +139,7 @@ fn events_that_cannot_be_read_are_refused() {
     for path in [PREDICT, INFER] {
         let batch = [("content-type", "application/cloudevents-batch+json")];
         let message = server.post_with(path, &batch, format!("[{}]", structured(V1))).error(415);
-        assert!(message.contains("send each by itself"), "{message}");
+        assert!(message.contains("send each event in a request of its own"), "{message}");
         let incomplete = structured(V1).replace("\"source\":\"src\",", "");
         let message = server.post_with(path, &STRUCTURED, incomplete).error(400);
         assert_eq!(message, "the event lacks `source`, which CloudEvents require");

@@ -95,9 +95,9 @@ impl Endpoint for Rest<'_> {
 
     fn outcome(&self, _: Datatype, values: Values) -> Outcome {
         let not_text =
-            "output `x`: element 1 is not UTF-8, which JSON needs; ask for binary data or encode it as base64";
-        let infinite = "output `x`: element 0 is Infinity, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
-        let nan = "output `x`: element 0 is NaN, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`";
+            "output `x`: element 1 is not UTF-8, which JSON requires; request binary data or encode it as base64";
+        let infinite = "output `x`: element 0 is Infinity, which JSON cannot represent; request binary data, or set `non_finite_json` to `null` or `string`";
+        let nan = "output `x`: element 0 is NaN, which JSON cannot represent; request binary data, or set `non_finite_json` to `null` or `string`";
         if self.input == Form::Json && values == Values::NotText {
             return Outcome::NotSendable;
         }

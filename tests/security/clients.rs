@@ -101,10 +101,10 @@ fn start_warns_if_everybody_may_load_models() {
         let folder = Folder::iris().settings(&settings).file("keys.json", "[]");
         ServerBuilder::new(folder).without("MLSERVER_HOST").listen().log()
     };
-    let warning = "WARNING - Everybody who reaches";
+    let warning = "WARNING - Anyone who can reach";
     let log = serve(json!({"host": "0.0.0.0"}));
     assert_eq!(log.matches(warning).count(), 1, "{log}");
-    assert!(log.contains("Everybody who reaches 0.0.0.0 may load and unload models: set `api_keys_file`"), "{log}");
+    assert!(log.contains("Anyone who can reach 0.0.0.0 can load and unload models: set `api_keys_file`"), "{log}");
     for settings in [
         json!({"host": "127.0.0.1"}),
         json!({"host": "localhost"}),

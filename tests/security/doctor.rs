@@ -70,7 +70,7 @@ fn doctor_reports_problems_with_keys() {
     assert_found(&found, "warning", "run `chmod 600` on it");
     let private = findings(&settings, &keys, 0o600);
     assert!(!private.iter().any(|(_, text)| text.contains("chmod")), "{private:#?}");
-    assert_found(&findings(&settings, &json!([]), 0o600), "warning", "refuses everybody");
+    assert_found(&findings(&settings, &json!([]), 0o600), "warning", "rejects all requests");
     assert_found(&findings(&settings, &json!({}), 0o600), "problem", "it is not a JSON list of keys");
     assert_found(&findings(&json!({"forward_headers": ["x"]}), &json!([]), 0o600), "problem", "`forward_headers`");
 }

@@ -70,7 +70,7 @@ fn token_of_the_issuer_has_its_scopes() {
     let message = metadata(&server, &key.token("infer", &json!({}))).error(403);
     assert_eq!(message, "`alice` does not have the scope `read`");
     let answer = metadata(&server, &key.token("read", &json!({"aud": "other"})));
-    assert_eq!(answer.error(401), "the token is refused: it is for another audience");
+    assert_eq!(answer.error(401), "the token is invalid: it is for another audience");
     assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"mlserver\", error=\"invalid_token\"");
     assert_eq!(metadata(&server, &key.token("read", &json!({"exp": 1_000_000}))).status, 401);
     assert_eq!(metadata(&server, &IssuerKey::new("a").token("read", &json!({}))).status, 401, "the signature is wrong");

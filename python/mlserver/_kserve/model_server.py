@@ -72,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     size = "accepted for scripts of KServe, without effect"
     add("--grpc_max_send_message_length", default=MAX_GRPC_MESSAGE_LENGTH, type=int, help=size)
     add("--grpc_max_receive_message_length", default=MAX_GRPC_MESSAGE_LENGTH, type=int, help=size)
-    add("--predictor_request_retries", default=0, type=int, help="how often a request that was not sent is tried again")
-    ready = "be ready only when the predictor is"
+    add("--predictor_request_retries", default=0, type=int, help="retries of a request that was not sent")
+    ready = "report ready only if the predictor is ready"
     add("--enable_predictor_health_check", action="store_true", help=ready)
     add("--ssl_certfile", default=None, type=str, help=f"certificate for HTTPS (default: ${KSERVE_TLS_CERT_FILE_ENV})")
     add("--ssl_keyfile", default=None, type=str, help=f"private key for HTTPS (default: ${KSERVE_TLS_KEY_FILE_ENV})")

@@ -61,7 +61,7 @@ class ServedPredictor:
         """Asks the predictor, in the form of `data`: a request of V2, or a body of V1. Other arguments have no effect."""
         call = cancellation_var.get()
         if not isinstance(call, Call):
-            raise MLServerError(f"predictor `{self._name}` can be asked only while a request is answered", 500)
+            raise MLServerError(f"predictor `{self._name}` can be called only while a request is answered", 500)
         pairs = [[str(name).lower(), str(value)] for name, value in (headers or {}).items()]
         if isinstance(data, dict) and self._protocol == "v2":
             data = self._request_of(data)

@@ -70,7 +70,7 @@ def returns_iterator(function: Any) -> bool:
 
 def single_result(result: Any) -> Any:
     if inspect.isgenerator(result) or hasattr(result, "__aiter__"):
-        message = "the model answers with a stream: ask for it with `infer_stream` or `generate_stream`"
+        message = "the model answers with a stream: send the request to `infer_stream` or `generate_stream`"
         raise MLServerError(message, 501)
     return result
 

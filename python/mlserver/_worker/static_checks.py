@@ -36,7 +36,7 @@ class Checks:
     """The findings about one model."""
 
     def __init__(self, folders: List[str]) -> None:
-        self.folders = [os.path.realpath(folder) for folder in folders]
+        self.folders = list(dict.fromkeys(os.path.realpath(folder) for folder in folders))
         self.findings: List[Dict[str, str]] = []
         self.parsed: Set[str] = set()
 
@@ -157,10 +157,10 @@ class Checks:
             try:
                 version = importlib.metadata.version(wanted.name)
             except importlib.metadata.PackageNotFoundError:
-                self.add("warning", f"`{path}` asks for `{text}`, which is not installed for `{sys.executable}`")
+                self.add("warning", f"`{path}` requires `{text}`, which is not installed for `{sys.executable}`")
                 continue
             if version and not wanted.specifier.contains(version, prereleases=True):
-                self.add("warning", f"`{path}` asks for `{text}`, but `{sys.executable}` has version {version}")
+                self.add("warning", f"`{path}` requires `{text}`, but `{sys.executable}` has version {version}")
 
     def shadow(self) -> None:
         """Warns if the `mlserver` that Seldon wrote is installed."""

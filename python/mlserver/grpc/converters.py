@@ -266,7 +266,7 @@ class InferTensorContentsConverter:
         name = _name(datatype)
         field = _CONTENTS_FIELDS.get(name)
         if field is None:
-            raise TensorError(f"{name} tensors travel in raw contents alone; convert with `use_raw=True`")
+            raise TensorError(f"{name} tensors require raw contents; convert with `use_raw=True`")
         elements = pack(type_object.raw if isinstance(type_object, TensorData) else type_object, name)
         if isinstance(elements, BytesElements):
             elements = BytesElements(elements.buffer, elements.offsets)

@@ -180,7 +180,7 @@ class Request(Mapping[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name in ("app", "auth", "session", "user", "url_for"):
-            raise AttributeError(f"`{name}` belongs to Starlette's applications, and the server is none")
+            raise AttributeError(f"`{name}` needs an application of Starlette, which the server is not")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @property

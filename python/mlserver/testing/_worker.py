@@ -124,7 +124,7 @@ class Worker:
         """Opens a call. Raises `FrameError` if it does not fit in a frame."""
         with self._lock:
             if len(self._calls) == SLOTS:
-                raise RuntimeError(f"{SLOTS} calls are open, the most that a worker accepts")
+                raise RuntimeError(f"{SLOTS} calls are open, which is the limit of a worker")
             self._last_id += 1
             while self._last_id % SLOTS in self._calls:
                 self._last_id += 1

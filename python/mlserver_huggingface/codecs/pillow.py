@@ -34,7 +34,7 @@ def decode_image(encoded: Union[bytes, str]) -> Any:
         raise CodecError(f"an image is expected as base64 of its file: {error}") from error
     except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError) as error:
         # Without the address of the buffer that Pillow's message contains.
-        reason = "not one that Pillow knows" if isinstance(error, pillow.UnidentifiedImageError) else error
+        reason = "its format is unknown to Pillow" if isinstance(error, pillow.UnidentifiedImageError) else error
         raise CodecError(f"an image cannot be read: {reason}") from error
     return image
 

@@ -199,7 +199,7 @@ fn configuration(error: &ConnectionError) -> TopicError {
                     "the address names the brokers: `kafka://HOST:PORT/TOPIC`"
                 }
                 "group.id" => "use `--kafka-group`",
-                _ => "runs read from the offsets that their group has committed, and commit what is answered",
+                _ => "runs read from the committed offsets of their group, and commit answered records",
             };
             format!("the Kafka property `{property}` cannot be set: {instead}")
         }

@@ -56,7 +56,7 @@ pub(super) async fn examine_script(script: &Path, python: &Python, findings: &mu
         Ok(interpreter) => {
             findings.ok(format_args!("script `{shown}` runs in Python: `{}`", interpreter.display()));
             findings
-                .warning(format_args!("only `mlserver start {shown}` finds the models of the script, by running it"));
+                .warning(format_args!("the script's models are not checked: only `mlserver start {shown}` finds them"));
         }
         Err(error) => findings.problem(format_args!("script `{shown}` runs in Python: {}", chain(&error))),
     }

@@ -53,7 +53,7 @@ fn certificate(files: &TlsFiles, settings: &Settings, findings: &mut Findings) {
     if let Some(problem) = info.problem_at(now) {
         let begin = date(info.not_before);
         findings.warning(format_args!(
-            "the certificate in `{shown}` {problem}: it is valid from {begin} to {end}, and clients refuse it"
+            "the certificate in `{shown}` {problem}: it is valid from {begin} to {end}, and clients reject it"
         ));
     } else if info.not_after - now < SOON {
         findings.warning(format_args!("the certificate in `{shown}` expires soon, on {end}"));
@@ -63,13 +63,13 @@ fn certificate(files: &TlsFiles, settings: &Settings, findings: &mut Findings) {
     }
     if info.hosts().next().is_none() {
         findings.warning(format_args!(
-            "the certificate in `{shown}` has no DNS names and no IP addresses (subjectAltName): clients refuse it"
+            "the certificate in `{shown}` has no DNS names and no IP addresses (subjectAltName): clients reject it"
         ));
     } else if let Some(host) = named_host(settings)
         && !info.is_for(host)
     {
         findings.warning(format_args!(
-            "the certificate in `{shown}` is not for `{host}`, the setting `host`: clients that connect to it refuse it"
+            "the certificate in `{shown}` is not for `{host}`, the setting `host`: clients that connect to it reject it"
         ));
     }
 }
@@ -93,7 +93,7 @@ fn keys(files: &AccessFiles, findings: &mut Findings) {
     let expired: Vec<&str> = expired.map(|key| key.name.as_str()).collect();
     if keys.0.is_empty() {
         findings.warning(format_args!(
-            "`{shown}` has no keys, so the server refuses everybody: `mlserver keys create` adds one"
+            "`{shown}` has no keys, so the server rejects all requests: `mlserver keys create` adds a key"
         ));
     } else {
         findings.ok(format_args!("{} API keys in `{shown}`", keys.0.len()));

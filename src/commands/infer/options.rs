@@ -297,7 +297,7 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     let certificate = reader.value(args.cert.clone(), &InferVariable::CERT, parse);
     let key: Option<PathBuf> = reader.value(args.key.clone(), &InferVariable::KEY, parse);
     if key.is_some() && certificate.is_none() {
-        reader.problems.push("--key: needs the certificate that it belongs to: set --cert".to_owned());
+        reader.problems.push("--key: the certificate of the key is missing: set --cert".to_owned());
     }
     let target = match (endpoint, model) {
         (Some(endpoint), Some(model)) => {
@@ -625,7 +625,7 @@ mod tests {
             "--url: unsupported scheme `ftp` in `ftp://h`: expected `http`, `https`, or none",
             "--model-name (or MLSERVER_INFER_MODEL_NAME) is required",
             "--timeout: invalid duration `-1`: expected seconds, 0 or more",
-            "--key: needs the certificate that it belongs to: set --cert",
+            "--key: the certificate of the key is missing: set --cert",
             "--input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required",
             "MLSERVER_INFER_WORKERS: `0`: number would be zero for non-zero type",
             "--rate: expected a positive number of rows per second",

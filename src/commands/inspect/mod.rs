@@ -51,7 +51,7 @@ pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Re
     if args.example {
         let shown = args.path.display();
         let why = description.not_native.as_deref().map(|reason| format!("the model is not served natively: {reason}"));
-        let why = why.unwrap_or_else(|| "no request could be derived from the file that the model answers".to_owned());
+        let why = why.unwrap_or_else(|| "could not derive a request that the model answers from the file".to_owned());
         let answered = answered.ok_or_else(|| anyhow!("no example for `{shown}`: {why}"))?;
         return Ok(ui.line(answered.request)?);
     }
@@ -133,7 +133,7 @@ fn print(
     ui.line(format_args!("{} yes", title("served natively:")))?;
     let Some(answered) = answered else {
         tensors("inputs:", &description.inputs, ui)?;
-        return ui.line("no example: no request could be derived from the file that the model answers");
+        return ui.line("no example: could not derive a request that the model answers from the file");
     };
     ui.line(format_args!("{} about {} KiB", title("memory:"), answered.memory.div_ceil(1 << 10)))?;
     let inputs = if description.inputs.is_empty() { &answered.inputs } else { &description.inputs };

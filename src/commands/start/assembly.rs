@@ -204,7 +204,7 @@ fn warn_if_exposed(settings: &Settings) {
     // Client certificates keep others out.
     if settings.repository_api && !is_loopback && settings.tls_client_ca.is_none() {
         warn!(
-            "Everybody who reaches {host} may load and unload models: set `api_keys_file` (`mlserver keys create` makes a key), \
+            "Anyone who can reach {host} can load and unload models: set `api_keys_file` (`mlserver keys create` creates a key), \
              `repository_api` to false, or `host` to 127.0.0.1."
         );
     }

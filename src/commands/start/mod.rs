@@ -81,13 +81,13 @@ fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget
             if args.model_name.is_some() {
                 let shown = path.display();
                 return Err(usage(anyhow!(
-                    "`--model-name` does not name the models of a script; pass options of `{shown}` after `--`"
+                    "`--model-name` has no effect on a script; pass options of `{shown}` after `--`"
                 )));
             }
             ServeTarget::of_script(path, args.script_arguments.clone(), environment)
         }
         path if !args.script_arguments.is_empty() => {
-            let shown = path.as_deref().map(|path| format!(", and `{}` is none", path.display()));
+            let shown = path.as_deref().map(|path| format!(", and `{}` is not a script", path.display()));
             Err(usage(anyhow!("arguments after `--` are those of a script{}", shown.unwrap_or_default())))
         }
         path => ServeTarget::new(path.as_deref(), environment),
@@ -289,7 +289,7 @@ async fn discover(
             )
             .into());
         }
-        warn!("`{folder}` holds no model settings: no model is served.");
+        warn!("`{folder}` contains no model settings: no model is served.");
     }
     if let Some(file) = &options.target.file {
         info!("{}", file.description());

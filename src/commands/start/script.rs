@@ -26,11 +26,11 @@ const REPLACEMENTS: [(&str, &str); 9] = [
     ("max_asyncio_workers", "a model's parameter `threads` sets how many calls of a plain `predict` run at a time"),
     ("enable_grpc", "gRPC is always served, on `--grpc-port`"),
     ("enable_docs_url", "the documentation of the API is always served, at `/v2/docs`"),
-    ("enable_latency_logging", "the metrics have the latencies, and `--debug` logs every request"),
+    ("enable_latency_logging", "the metrics contain the latencies, and `--debug` logs every request"),
     ("access_log_format", "`--debug` logs every request"),
     ("event_loop", "each worker has an event loop for its models"),
-    ("ssl_certfile", "put a proxy that ends TLS in front of the server"),
-    ("ssl_keyfile", "put a proxy that ends TLS in front of the server"),
+    ("ssl_certfile", "set `tls_certificate` and `tls_key`"),
+    ("ssl_keyfile", "set `tls_certificate` and `tls_key`"),
 ];
 
 /// A script, and its arguments.

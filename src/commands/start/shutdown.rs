@@ -32,7 +32,7 @@ impl ShutdownLimits {
             info!("Received {signal}: answering the requests in flight, for at most {grace} s.");
         } else {
             info!(
-                "Received {signal}: not ready, and answering for {delay} s; then the requests in flight, for at most {grace} s."
+                "Received {signal}: not ready; answering requests for {delay} s, then those in flight for at most {grace} s."
             );
         }
     }

@@ -150,10 +150,10 @@ impl ModelFile {
         let shown = path.display();
         let file_name = absolute.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if file_name == MODEL_SETTINGS_FILE || file_name == SETTINGS_FILE {
-            return Err(anyhow!("`{shown}` holds settings, not a model: pass its folder").into());
+            return Err(anyhow!("`{shown}` contains settings, not a model: pass its folder").into());
         }
         if is_script(absolute.as_os_str()) {
-            return Err(anyhow!("`{shown}` is a script, whose models only `mlserver start` can find").into());
+            return Err(anyhow!("`{shown}` is a script: only `mlserver start` can find its models").into());
         }
         let family = ModelFamily::of_file(&absolute).map_err(|error| anyhow!("cannot serve `{shown}`: {error}"))?;
         let (artifact, name) = if file_name == MLMODEL {

@@ -233,7 +233,7 @@ fn condition(
         return None;
     };
     if router == RouterType::Sequence && index == 0 {
-        let message = "the first step of a `Sequence` has no answer before it that the condition could match";
+        let message = "the first step of a `Sequence` has no previous answer that the condition could match";
         report.problem(&path, message);
     }
     match Condition::parse(text) {

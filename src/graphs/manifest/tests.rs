@@ -313,8 +313,7 @@ fn inference_graph_problems_are_reported_together_with_their_paths() {
             "spec.nodes.list.steps: expected at least one step",
             "spec.nodes.types.routerType: expected one of `Sequence`, `Switch`, `Ensemble`, `Splitter`, found `Sequnce`; did \
              you mean `Sequence`?",
-            "spec.nodes.steps.steps[0].condition: the first step of a `Sequence` has no answer before it that the condition \
-             could match",
+            "spec.nodes.steps.steps[0].condition: the first step of a `Sequence` has no previous answer that the condition could match",
             "spec.nodes.steps.steps[2]: `nodeName` and a service are set, expected one of them",
             "spec.nodes.steps.steps[3]: expected `serviceName`, `nodeName` or `serviceUrl`",
             "spec.nodes.steps.steps[4].serviceUrl: invalid URL `ftp://example.com`, expected `http://`, `https://`, `grpc://` \

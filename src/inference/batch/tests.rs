@@ -612,7 +612,7 @@ fn batch_merging_matches_documentation() {
     );
     assert_eq!(parts[1].outputs[0].elements::<i32>().unwrap().as_ref(), [4, 5, 6]);
     let error = merge::split(&response, &[1, 1]).unwrap_err().to_string();
-    assert_eq!(error, "output `foo` has the shape [3, 3] and 9 elements, expected 2 rows as the batch has");
+    assert_eq!(error, "output `foo` has the shape [3, 3] and 9 elements, expected 2 rows, as in the batch");
 }
 
 #[test]

@@ -198,7 +198,7 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                 not_native: None,
                 inputs: signature.inputs,
                 columns: Vec::new(),
-                outputs: signature.outputs.into_iter().map(|output| output.name).collect(),
+                outputs: vec![OUTPUT.to_owned()],
                 examples,
             })
         }

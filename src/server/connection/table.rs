@@ -390,7 +390,7 @@ impl AcceptWarnings {
         if let Some(count) = self.0.report() {
             warn!(
                 count,
-                "Cannot accept connections: {error}. Trying again; raise the limit on open files if this persists."
+                "Cannot accept connections: {error}. Retrying; raise the limit on open files if this persists."
             );
         }
     }

@@ -60,7 +60,7 @@ fn commit(session: &Session, consumer: &RecordConsumer, mut batch: Vec<DoneParti
         }
         let summarize = |count| warn!(target: TARGET, "{count} more commits to Kafka failed.");
         if session.shared.log.allows("commit", summarize) {
-            warn!(target: TARGET, reason = %error, "A commit to Kafka failed and is tried again.");
+            warn!(target: TARGET, reason = %error, "A commit to Kafka failed and is retried.");
         }
         pause(PAUSE);
     }

@@ -58,14 +58,14 @@ impl ConnectionLog {
                 let is_explained = !faults.logged.is_empty();
                 if faults.is_new(code) && !is_explained {
                     let reason = if faults.last_reason.is_empty() { reason } else { &faults.last_reason };
-                    warn!(target: TARGET, "Kafka cannot be reached at {servers}: {reason}. Trying again until it can.");
+                    warn!(target: TARGET, "Kafka cannot be reached at {servers}: {reason}. Retrying until it responds.");
                 }
             }
             // Expected while records are read to the end, or while the group changes.
             RDKafkaErrorCode::PartitionEOF | RDKafkaErrorCode::RebalanceInProgress => {}
             code => {
                 if faults.is_new(code) {
-                    warn!(target: TARGET, "Kafka at {servers} reports: {reason} ({code}). Trying again.");
+                    warn!(target: TARGET, "Kafka at {servers} reports: {reason} ({code}). Retrying.");
                 }
             }
         }

@@ -78,7 +78,7 @@ impl KafkaMetrics {
             "Records of an assigned partition that are not committed yet",
             metrics.lag.clone(),
         );
-        registry.register("kafka_records", "Records by how they ended", metrics.records.clone());
+        registry.register("kafka_records", "Records by outcome", metrics.records.clone());
         registry.register(
             "kafka_record_duration_seconds",
             "Time from reading a record until its answer is handed to the producer",

@@ -67,10 +67,10 @@ pub(super) fn commit(
             Ok(()) => break,
             Err(TransactionError::Fatal(error)) => return Err(SessionFailure::new("a transaction failed", &error)),
             Err(TransactionError::Abort(error)) => {
-                debug!(target: TARGET, reason = %error, "A Kafka transaction is aborted and tried again.");
-                let summarize = |count| warn!(target: TARGET, "{count} more Kafka transactions were tried again.");
+                debug!(target: TARGET, reason = %error, "A Kafka transaction is aborted and retried.");
+                let summarize = |count| warn!(target: TARGET, "{count} more Kafka transactions were retried.");
                 if session.shared.log.allows("transaction", summarize) {
-                    warn!(target: TARGET, reason = %error, "A Kafka transaction failed and is tried again.");
+                    warn!(target: TARGET, reason = %error, "A Kafka transaction failed and is retried.");
                 }
                 let abort = || session.producer.client().abort_transaction(STEP_TIMEOUT);
                 steps(abort, || session.has_ended())

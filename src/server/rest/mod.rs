@@ -152,7 +152,8 @@ pub fn service<B: PacedRequestBody + 'static>(
     });
     let routes = service_fn(move |request| {
         let app = Arc::clone(&app);
-        async move { Ok::<_, Infallible>(app.answer(request).await) }
+        // Boxed, because the layers above and hyper move the future of a request six times.
+        Box::pin(async move { Ok::<_, Infallible>(app.answer(request).await) })
     });
     ServiceBuilder::new().layer(option_layer(layer)).service(routes)
 }

@@ -38,9 +38,9 @@ pub enum ReadError {
     BinaryLeft { found: usize },
     #[error("input `{short_input}` has both `data` and `binary_data_size`: send one of them", short_input = short(.input))]
     TwoSources { input: String },
-    #[error("the request has more than {limit} inputs, outputs and parameters in all")]
+    #[error("the request has more than {limit} inputs, outputs and parameters in total")]
     TooManyParts { limit: usize },
-    #[error("the parameters of the request are longer than {limit} bytes of JSON in all: send long data as an input")]
+    #[error("the parameters of the request are longer than {limit} bytes of JSON in total: send long data as an input")]
     ParametersTooLong { limit: usize },
     /// Data and shape are both valid but do not match.
     #[error(transparent)]

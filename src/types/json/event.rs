@@ -46,7 +46,7 @@ pub enum EventError {
     Base64,
     #[error("the event has more than {MAX_ATTRIBUTES} attributes, or they are longer than {MAX_ATTRIBUTE_BYTES} bytes")]
     TooMany,
-    #[error("events of one request are not supported as a batch (`{found}`): send each by itself")]
+    #[error("batches of events (`{found}`) are not supported: send each event in a request of its own")]
     Batch { found: String },
 }
 

@@ -898,7 +898,7 @@ mod tests {
         assert_eq!(error, ReadError::ParametersTooLong { limit: 1 << 20 });
         assert_eq!(
             error.to_string(),
-            "the parameters of the request are longer than 1048576 bytes of JSON in all: send long data as an input"
+            "the parameters of the request are longer than 1048576 bytes of JSON in total: send long data as an input"
         );
         let many = |count: usize| {
             let keys = (0..count).map(|key| format!(r#""{key}":0"#)).collect::<Vec<_>>().join(",");

@@ -47,11 +47,12 @@ pub struct JsonBody {
 pub enum WriteError {
     /// JSON is text, so BYTES must be UTF-8.
     #[error(
-        "output `{output}`: element {index} is not UTF-8, which JSON needs; ask for binary data or encode it as base64"
+        "output `{output}`: element {index} is not UTF-8, which JSON requires; request binary data or encode it as base64"
     )]
     NotUtf8 { output: String, index: usize },
     #[error(
-        "output `{output}`: element {index} is {found}, which JSON does not have; ask for binary data, or set `non_finite_json` to `null` or `string`"
+        "output `{output}`: element {index} is {found}, which JSON cannot represent; request binary data, or set \
+         `non_finite_json` to `null` or `string`"
     )]
     NonFinite { output: String, index: usize, found: &'static str },
     #[error(transparent)]
@@ -425,7 +426,7 @@ mod tests {
         let error = write_response(&response(vec![tensor(&[b"a", b"\xff"])]), &WriteOptions::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "output `x`: element 1 is not UTF-8, which JSON needs; ask for binary data or encode it as base64"
+            "output `x`: element 1 is not UTF-8, which JSON requires; request binary data or encode it as base64"
         );
     }
 
@@ -446,7 +447,7 @@ mod tests {
             let text = write(tensor.clone(), NonFinite::String).unwrap();
             assert!(text.contains(r#""data":[1.0,"NaN","Infinity","-Infinity"]"#), "{text}");
             let error = write(tensor, NonFinite::Error).unwrap_err().to_string();
-            assert!(error.starts_with("output `x`: element 1 is NaN, which JSON does not have"), "{error}");
+            assert!(error.starts_with("output `x`: element 1 is NaN, which JSON cannot represent"), "{error}");
         }
     }
 

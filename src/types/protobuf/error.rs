@@ -10,7 +10,7 @@ pub enum ReadError {
     Malformed { offset: usize, expected: &'static str },
     #[error("invalid message at byte {offset}: {wanted} bytes are declared, but {left} are left")]
     Truncated { offset: usize, wanted: usize, left: usize },
-    #[error("the request has more than {limit} inputs, outputs, raw contents and parameters in all")]
+    #[error("the request has more than {limit} inputs, outputs, raw contents and parameters in total")]
     TooManyParts { limit: usize },
     #[error("input `{short_input}`: the shape has more than {limit} dimensions", short_input = short(.input))]
     TooManyDimensions { input: String, limit: usize },

@@ -490,7 +490,7 @@ fn data_without_another_form_than_json_is_an_error() {
 fn too_many_empty_parts_are_rejected() {
     for part in [b"\x2a\0", b"\x32\0", b"\x3a\0", b"\x22\0"] {
         let message = Bytes::from(part.repeat((1 << 16) + 1));
-        let expected = "the request has more than 65536 inputs, outputs, raw contents and parameters in all";
+        let expected = "the request has more than 65536 inputs, outputs, raw contents and parameters in total";
         assert_eq!(read_request(&message).unwrap_err().to_string(), expected);
     }
 }

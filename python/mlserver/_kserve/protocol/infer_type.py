@@ -63,7 +63,7 @@ def _split(encoded: bytes) -> List[bytes]:
         end = content + _LENGTH.unpack_from(encoded, position)[0]
         if end > len(encoded):
             raise InvalidInput(
-                f"BYTES element {len(elements)} has {end - content} bytes, of which {len(encoded) - content} are there"
+                f"BYTES element {len(elements)} has {end - content} bytes, of which {len(encoded) - content} are left"
             )
         elements.append(bytes(encoded[content:end]))
         position = end
@@ -815,7 +815,7 @@ def _read_tensor(
         raise InvalidInput(f"'data' field is missing for {what} '{name}' for model '{model_name}'")
     if isinstance(size, bool) or not isinstance(size, int) or size < 0 or position + size > len(body):
         raise InvalidInput(
-            f"'binary_data_size' of {what} '{name}' is {size!r:.40}, but {max(len(body) - position, 0)} bytes are there"
+            f"'binary_data_size' of {what} '{name}' is {size!r:.40}, but {max(len(body) - position, 0)} bytes are left"
         )
     raw = bytes(body[position : position + size])
     return (name, shape, datatype, None, parameters), raw, position + size

@@ -190,7 +190,7 @@ def _output(name: str, values: Any, binary: bool) -> InferOutput:
         array = array.astype(np.object_)
     datatype = from_np_dtype(array.dtype)
     if datatype is None:
-        raise InvalidInput(f"output {name!r} has values of {array.dtype}, which the protocol does not have")
+        raise InvalidInput(f"output {name!r} has values of {array.dtype}, which the protocol does not support")
     output = InferOutput(name=str(name), shape=list(array.shape), datatype=datatype)
     output.set_data_from_numpy(array, binary_data=binary)
     return output

@@ -34,9 +34,10 @@ impl Pool {
         let Some(call) = state.dispatch.open_call_mut(worker, id) else { return };
         while call.steps.try_join_next().is_some() {}
         let refused = match call.progress.steps() {
-            None => {
-                Some((500, "models can be asked only while a request is answered, by models that declare them".into()))
-            }
+            None => Some((
+                500,
+                "a model may call only models that it has declared, and only while it answers a request".into(),
+            )),
             Some(_) if call.steps.len() >= MAX_STEPS => {
                 Some((503, format!("the request already waits for {MAX_STEPS} answers of other models")))
             }
