@@ -21,6 +21,9 @@ from kubernetes import client
 ROOTS = {
     "Deployment": "V1Deployment",
     "Service": "V1Service",
+    "ConfigMap": "V1ConfigMap",
+    "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler",
+    "ServiceAccount": "V1ServiceAccount",
     "ClusterServingRuntime": "V1alpha1ClusterServingRuntime",
     "InferenceService": "V1beta1InferenceService",
     "SeldonDeployment": "SeldonDeployment",

@@ -139,13 +139,136 @@ def test_install_needs_an_address_and_valid_arguments(tmp_path):
     assert run("sh", INSTALL, "--help").stdout == "usage: sh install.sh [--version VERSION] [--to FOLDER]\n"
 
 
+SCRIPTS = sorted(path.name for path in (ROOT / "release").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env bash"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_rejects_wrong_arguments(script, tmp_path):
+    for arguments in [["no-such-target", "/no/such/folder", "x", "y"], *([[]] if script != "tools" else [])]:
+        refused = run("bash", ROOT / "release" / script, *(arguments if script != "images" else []))
+        assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
+        assert "usage: " in refused.stderr
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A clone with a tagged version, and the folder of its release."""
+    clone, folder = tmp_path / "clone", tmp_path / "dist"
+    (clone / "release").mkdir(parents=True)
+    for path in ["release/publish", "release/install.sh"]:
+        (clone / path).write_bytes((ROOT / path).read_bytes())
+    (clone / "Cargo.toml").write_text('[package]\nversion = "9.8.7"\n')
+    (clone / "CHANGELOG.md").write_text("# Changelog\n\n## 9.8.7 (2030-01-02)\n- new\n\n## 9.8.6\n- old\n")
+    git(clone, "init", "--quiet")
+    git(clone, "add", ".")
+    git(clone, "commit", "--quiet", "--message", "release")
+    git(clone, "tag", "v9.8.7")
+    folder.mkdir()
+    names = ["mlserver-9.8.7.cdx.json", "mlserver-9.8.7.tgz", "mlserver_9.8.7-1_amd64.deb", "mlserver_9.8.7-1_arm64.deb"]
+    for machine in ["x86_64", "aarch64"]:
+        archive = f"mlserver-9.8.7-{machine}-unknown-linux-musl.tar.gz"
+        tags = f"manylinux_2_17_{machine}.manylinux2014_{machine}.musllinux_1_1_{machine}"
+        names += [archive, f"{archive}.sha256", f"mlserver-9.8.7-py3-none-{tags}.whl"]
+    for name in names:
+        (folder / name).write_text(name)
+    return clone, folder
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "tag.gpgsign=false", "-c", "commit.gpgsign=false"]
+    ran = run("git", "-C", folder, *identity, *arguments)
+    assert ran.returncode == 0, ran.stderr
+
+
+def publish(clone, folder, tag="v9.8.7", address="https://example.com/releases/"):
+    return run("bash", clone / "release/publish", tag, address, folder)
+
+
+def test_publish_completes_the_folder(repository):
+    clone, folder = repository
+    published = publish(clone, folder)
+    assert (published.returncode, published.stdout) == (0, "- new\n\n"), published.stderr
+    assert (folder / "VERSION").read_text() == "9.8.7\n"
+    assert "\n  releases=https://example.com/releases\n" in (folder / "install.sh").read_text()
+    assert run("sh", folder / "install.sh", "--help").returncode == 0
+    sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    assert sums.keys() == {path.name for path in folder.iterdir()} - {"SHA256SUMS"}
+    for name, checksum in sums.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == checksum, name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda clone, _: (clone / "new").write_text(""), "the tree has changes"),
+        (lambda clone, _: git(clone, "tag", "--delete", "v9.8.7"), "the commit does not have the tag v9.8.7"),
+        (lambda _, folder: (folder / "mlserver_9.8.7-1_arm64.deb").unlink(), "has no mlserver_9.8.7-1_arm64.deb"),
+    ],
+    ids=["changes", "tag", "file"],
+)
+def test_publish_rejects_an_incomplete_release(repository, change, message):
+    clone, folder = repository
+    change(clone, folder)
+    refused = publish(clone, folder)
+    assert refused.returncode == 1
+    assert message in refused.stderr
+    assert not (folder / "SHA256SUMS").exists()
+
+
+def test_publish_rejects_other_versions_and_addresses(repository):
+    clone, folder = repository
+    assert "the tag is v1.0.0, and Cargo.toml has version 9.8.7" in publish(clone, folder, tag="v1.0.0").stderr
+    for address in ["http://example.com", "https://", "https://example.com/'; true", "https://example.com/a|b"]:
+        assert publish(clone, folder, address=address).returncode == 2, address
+    (clone / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n")
+    git(clone, "commit", "--quiet", "--all", "--message", "changes")
+    git(clone, "tag", "--force", "v9.8.7")
+    assert "CHANGELOG.md has no section 9.8.7" in publish(clone, folder).stderr
+
+
+def text(path):
+    return (ROOT / path).read_text()
+
+
+def test_versions_agree():
+    version = re.search(r'^version = "(.*)"$', text("Cargo.toml"), re.MULTILINE)[1]
+    chart = yaml.safe_load(text("deploy/helm/mlserver/Chart.yaml"))
+    found = {
+        "CITATION.cff": yaml.safe_load(text("CITATION.cff"))["version"],
+        "Chart.yaml": chart["version"],
+        "Chart.yaml, appVersion": chart["appVersion"],
+        "all.Dockerfile": re.search(r"^ARG SERVER=mlserver:(.*)-slim$", text("docker/all.Dockerfile"), re.MULTILINE)[1],
+        "Cargo.lock": re.search(r'name = "mlserver"\nversion = "(.*)"', text("Cargo.lock"))[1],
+    }
+    assert found == dict.fromkeys(found, version)
+    # The first section is the next release, or this one.
+    sections = re.findall(r"^## (\S+)", text("CHANGELOG.md"), re.MULTILINE)
+    assert sections[0] in ["Unreleased", version]
+    assert sections[0] == version or f"The version is {version}," in text("CHANGELOG.md")
+
+
+@pytest.mark.parametrize("name", ["ci", "release"])
+def test_workflow_calls_scripts_that_exist_with_few_permissions(name):
+    workflow = yaml.safe_load(text(f".github/workflows/{name}.yml"))
+    assert workflow["permissions"] == {"contents": "read"}
+    called = set()
+    for job in workflow["jobs"].values():
+        assert "timeout-minutes" in job
+        for step in job["steps"]:
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"]), step
+                continue
+            command = step["run"].removeprefix("sudo --preserve-env=PATH,HOME ").split()
+            if command[0] in ["gh", "pipx", "cargo"]:
+                assert " ".join(command[:2]) in ["gh release", "pipx run", "cargo publish"]
+                continue
+            assert os.access(ROOT / command[0], os.X_OK), command
+            called.add(command[0])
+    expected = {"ci": {".ci/run"}, "release": {f"release/{script}" for script in SCRIPTS} - {"release/archive", "release/tools"}}
+    assert called == expected[name]
+
+
 def test_files_for_the_repository_host_are_valid():
-    manifest = (ROOT / "Cargo.toml").read_text()
-    version = re.search(r'^version = "(.*)"$', manifest, re.MULTILINE)[1]
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
-    commands = [step["run"].split()[-1] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
-    assert commands == [".ci/run"]
     for template in ["bug", "feature"]:
-        form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{template}.yml").read_text())
+        form = yaml.safe_load(text(f".github/ISSUE_TEMPLATE/{template}.yml"))
         assert {"name", "description", "body"} <= form.keys()
