@@ -239,7 +239,7 @@ _mlserver() {
                     return 0
                     ;;
                 --base-images)
-                    COMPREPLY=($(compgen -W "all slim" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "all slim python" -- "${cur}"))
                     return 0
                     ;;
                 --requirements)

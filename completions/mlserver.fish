@@ -170,9 +170,10 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s t -l tag -d 
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l server -d 'Image to copy the server from [default: this executable]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l platform -d 'Platform of the image, such as `linux/arm64` [default: that of the engine]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base-images -d 'Build the images that Dockerfiles and manifests start from: `all`, or only the `slim` one, which has no Python' -r -f -a "all\t''
-slim\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l requirements -d 'Packages of the base image with Python [default: pinned versions of the frameworks]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base-images -d 'Build the images that Dockerfiles and manifests start from: `all`, only the `slim` one, which has no Python, or that and the `python` one, which has no frameworks' -r -f -a "all\t''
+slim\t''
+python\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l requirements -d 'Packages of the base image with frameworks [default: pinned versions of the frameworks]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l build-arg -d 'Build argument for the Dockerfile; may be repeated' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l network -d 'Network for the build and the check [default: that of the engine]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l format -d 'Output format' -r -f -a "text\t''

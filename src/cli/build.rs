@@ -33,7 +33,8 @@ pub struct BuildArgs {
     #[arg(long, requires = "server", help_heading = "Contents")]
     pub platform: Option<String>,
 
-    /// Build the images that Dockerfiles and manifests start from: `all`, or only the `slim` one, which has no Python
+    /// Build the images that Dockerfiles and manifests start from: `all`, only the `slim` one, which has no Python, or that and the
+    /// `python` one, which has no frameworks
     #[arg(
         long,
         value_name = "WHICH",
@@ -45,7 +46,7 @@ pub struct BuildArgs {
     )]
     pub base_images: Option<BaseImages>,
 
-    /// Packages of the base image with Python [default: pinned versions of the frameworks]
+    /// Packages of the base image with frameworks [default: pinned versions of the frameworks]
     #[arg(long, value_name = "FILE", requires = "base_images", help_heading = "Contents")]
     pub requirements: Option<PathBuf>,
 
@@ -82,11 +83,12 @@ pub struct BuildArgs {
     pub format: OutputFormat,
 }
 
-/// The base images to build: both, or the one with only the server.
+/// The base images to build: all, or those that a chosen one needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BaseImages {
     All,
     Slim,
+    Python,
 }
 
 fn argument(text: &str) -> Result<(String, String), String> {

@@ -188,8 +188,9 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
     let repository = args.tag.as_deref().unwrap_or(BASE_REPOSITORY);
     if repository.rsplit_once(':').is_some_and(|(_, version)| !version.contains('/')) {
         let error = anyhow!(
-            "invalid name `{repository}` for base images: their versions are `{}` and `{}`; leave out the version",
+            "invalid name `{repository}` for base images: their versions are `{}`, `{}` and `{}`; leave out the version",
             BaseImage::Slim.tag("").trim_start_matches(':'),
+            BaseImage::Python.tag("").trim_start_matches(':'),
             BaseImage::Full.tag("").trim_start_matches(':')
         );
         return Err(CommandError { error, code: USAGE });
@@ -202,8 +203,9 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
         ui.warning("this executable is linked dynamically: images that copy it need a C library at least as new as this machine's");
     }
     let wanted: &[BaseImage] = match images {
-        BaseImages::All => &[BaseImage::Slim, BaseImage::Full],
+        BaseImages::All => &[BaseImage::Slim, BaseImage::Python, BaseImage::Full],
         BaseImages::Slim => &[BaseImage::Slim],
+        BaseImages::Python => &[BaseImage::Slim, BaseImage::Python],
     };
     let builds = wanted.iter().map(|image| {
         let mut arguments = image.arguments(repository, args.base.as_deref());
@@ -217,6 +219,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
         };
         let why = match image {
             BaseImage::Slim => "the server",
+            BaseImage::Python => "the server and Python",
             BaseImage::Full => "the server, Python and its packages",
         };
         let request = request(args, &image.tag(repository), arguments);

@@ -1,4 +1,4 @@
-//! The images that other images start from: the server alone, and the server with Python and the frameworks.
+//! The images that other images start from: the server alone, with Python, and with Python and the frameworks.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,13 +10,15 @@ use super::Dockerfile;
 pub enum BaseImage {
     /// Only the server. Dockerfiles copy it from here.
     Slim,
+    /// The server and Python.
+    Python,
     /// The server, Python and the frameworks.
     Full,
 }
 
 /// The stage of `docker/slim.Dockerfile` that takes the executable from the context, instead of compiling it.
 const GIVEN_STAGE: &str = "given";
-/// The Python of the full image, unless another base is chosen.
+/// The Python of the images, unless another base is chosen.
 const PYTHON_BASE: &str = "python:3.12-slim";
 
 impl BaseImage {
@@ -25,6 +27,7 @@ impl BaseImage {
         let version = env!("CARGO_PKG_VERSION");
         match self {
             Self::Slim => format!("{repository}:{version}-slim"),
+            Self::Python => format!("{repository}:{version}-python"),
             Self::Full => format!("{repository}:{version}"),
         }
     }
@@ -35,18 +38,18 @@ impl BaseImage {
             Self::Slim => {
                 Dockerfile { text: include_str!("../../docker/slim.Dockerfile").to_owned(), images: Vec::new() }
             }
-            Self::Full => Dockerfile {
+            Self::Python | Self::Full => Dockerfile {
                 text: include_str!("../../docker/all.Dockerfile").to_owned(),
                 images: vec![base.unwrap_or(PYTHON_BASE).to_owned()],
             },
         }
     }
 
-    /// Returns the values of the Dockerfile's `ARG`s. The full image takes the server from the slim one in the same repository.
+    /// Returns the values of the Dockerfile's `ARG`s. Images with Python take the server from the slim one in the same repository.
     pub fn arguments(self, repository: &str, base: Option<&str>) -> HashMap<String, String> {
         let values = match self {
             Self::Slim => vec![("SOURCE", GIVEN_STAGE.to_owned())],
-            Self::Full => {
+            Self::Python | Self::Full => {
                 vec![("SERVER", Self::Slim.tag(repository)), ("BASE", base.unwrap_or(PYTHON_BASE).to_owned())]
             }
         };
@@ -55,13 +58,12 @@ impl BaseImage {
 
     /// Returns the files of the context besides the server. `requirements` replaces the packages of the full image.
     pub fn files(self, requirements: Option<Vec<u8>>) -> Vec<(PathBuf, Vec<u8>)> {
-        match self {
-            Self::Slim => Vec::new(),
-            Self::Full => {
-                let own = || include_bytes!("../../docker/requirements.txt").to_vec();
-                vec![("docker/requirements.txt".into(), requirements.unwrap_or_else(own))]
-            }
-        }
+        let packages = match self {
+            Self::Slim => return Vec::new(),
+            Self::Python => Vec::new(),
+            Self::Full => requirements.unwrap_or_else(|| include_bytes!("../../docker/requirements.txt").to_vec()),
+        };
+        vec![("docker/requirements.txt".into(), packages)]
     }
 
     /// Reports whether the context needs the server's files.

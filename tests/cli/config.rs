@@ -542,10 +542,11 @@ fn help_of_build_snapshot() {
           --server <IMAGE>         Image to copy the server from [default: this executable]
           --platform <PLATFORM>    Platform of the image, such as `linux/arm64` [default: that of the
                                    engine]
-          --base-images[=<WHICH>]  Build the images that Dockerfiles and manifests start from: `all`, or
-                                   only the `slim` one, which has no Python [possible values: all, slim]
-          --requirements <FILE>    Packages of the base image with Python [default: pinned versions of
-                                   the frameworks]
+          --base-images[=<WHICH>]  Build the images that Dockerfiles and manifests start from: `all`,
+                                   only the `slim` one, which has no Python, or that and the `python`
+                                   one, which has no frameworks [possible values: all, slim, python]
+          --requirements <FILE>    Packages of the base image with frameworks [default: pinned versions
+                                   of the frameworks]
 
     Build:
           --no-cache                Do not use the build cache

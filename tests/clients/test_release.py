@@ -167,7 +167,7 @@ def repository(tmp_path):
     names = ["mlserver-9.8.7.cdx.json", "mlserver-9.8.7.tgz", "mlserver_9.8.7-1_amd64.deb", "mlserver_9.8.7-1_arm64.deb"]
     for machine in ["x86_64", "aarch64"]:
         archive = f"mlserver-9.8.7-{machine}-unknown-linux-musl.tar.gz"
-        tags = f"manylinux_2_17_{machine}.manylinux2014_{machine}.musllinux_1_1_{machine}"
+        tags = f"manylinux2014_{machine}.manylinux_2_17_{machine}.musllinux_1_1_{machine}"
         names += [archive, f"{archive}.sha256", f"mlserver-9.8.7-py3-none-{tags}.whl"]
     for name in names:
         (folder / name).write_text(name)

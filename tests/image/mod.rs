@@ -477,8 +477,8 @@ fn build_base_images_serve_kserve_mount() {
     let tag = &format!("{repository}:{version}");
     let lines = String::from_utf8(output.stdout).unwrap();
     let built: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(built.len(), 2, "{lines}");
-    for (built, tag) in built.iter().zip([&format!("{tag}-slim"), tag]) {
+    assert_eq!(built.len(), 3, "{lines}");
+    for (built, tag) in built.iter().zip([&format!("{tag}-slim"), &format!("{tag}-python"), tag]) {
         let inspected = block_on(async { connect(&engine).inspect_image(tag).await.unwrap() });
         assert_eq!(built["id"], json!(inspected.id));
         assert_eq!(built["size"], json!(inspected.size));
@@ -496,7 +496,9 @@ fn build_base_images_serve_kserve_mount() {
     fs::set_permissions(models.root(), fs::Permissions::from_mode(0o755)).unwrap();
     let inputs = json!([{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]);
     let request = json!({"inputs": inputs}).to_string();
-    serves(&engine, tag, "1000", &variables, Some(models.root()), request.as_bytes());
+    for tag in [tag, &format!("{tag}-python")] {
+        serves(&engine, tag, "1000", &variables, Some(models.root()), request.as_bytes());
+    }
 }
 
 /// The compiler is a script: the image with Rust takes gigabytes, and compiling takes long.
