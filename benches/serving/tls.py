@@ -1,7 +1,7 @@
 """Compares the server with TLS and an API key with a bare hyper server with the same TLS, in one run on one machine.
 
-    cargo build --profile dist
-    python3.11 benches/serving/tls.py --ours target/dist/mlserver
+    cargo build --release
+    python3.11 benches/serving/tls.py --ours target/release/mlserver
 
 `POST infer` of one row to the quickstart's XGBoost model with `wrk`, over kept connections, the order of the servers
 rotating with each round. `tls_echo.rs` reads each body and sends the bytes of our response; it uses our code for TLS, the
