@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, Type, TypeVar
 
+from ._interpreter import how_to_install, interpreter
 from .codecs import NumpyCodec, NumpyRequestCodec
 from .codecs.base import find_input_codec_by_payload
 from .errors import InferenceError, MLServerError
@@ -48,14 +49,14 @@ def import_framework(module: str, package: str) -> Any:
             raise ModuleNotFoundError(f"No module named '{module}'", name=module)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != top:
-            raise MLServerError(f"`{package}` of {_interpreter()} is incomplete: {error}", 500) from error
+            raise MLServerError(f"`{package}` of {interpreter()} is incomplete: {error}", 500) from error
         message = (
-            f"the model needs `{package}`, which {_interpreter()} does not have; "
-            f"install it there: {sys.executable} -m pip install {_what_to_install(package)}"
+            f"the model needs `{package}`, which {interpreter()} does not have; "
+            f"{how_to_install(_what_to_install(package))}"
         )
         raise MLServerError(message, 500) from error
     except ImportError as error:
-        raise MLServerError(f"cannot import `{package}` of {_interpreter()}: {error}", 500) from error
+        raise MLServerError(f"cannot import `{package}` of {interpreter()}: {error}", 500) from error
     return found
 
 
@@ -88,10 +89,6 @@ def runtime_settings(kind: Type[S], values: Dict[str, Any]) -> S:
         raise MLServerError(f"invalid `parameters.extra`: {reasons}", 500) from error
 
 
-def _interpreter() -> str:
-    return f"{sys.executable} (Python {sys.version.split()[0]})"
-
-
 async def artifact(model: MLModel, well_known_names: List[str]) -> str:
     """Returns the path of a model's artifact. In a folder, this is the first file with a well-known name.
 
@@ -110,7 +107,7 @@ def loading(path: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"cannot load `{path}`: it needs the module `{error.name}`, which {_interpreter()} does not have"
+        message = f"cannot load `{path}`: it needs the module `{error.name}`, which {interpreter()} does not have"
         raise MLServerError(message, 500) from error
     except Exception as error:
         reason = str(error) or "no reason given"

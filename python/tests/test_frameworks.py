@@ -1,10 +1,14 @@
 """Helpers of the framework runtimes."""
 
 import logging
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
 from typing import Iterator, List
 
 import pytest
-from mlserver import _frameworks
+from mlserver import _frameworks, _interpreter
 from mlserver._frameworks import inference_errors
 from mlserver.errors import InferenceError
 from mlserver.logging import logger
@@ -52,3 +56,29 @@ def test_warnings_about_rejections_are_bounded(records: List[logging.LogRecord])
     _reject(ValueError("one too many"))
     assert [record.levelname for record in records] == ["DEBUG"]
     assert len(_frameworks._rejections) == _frameworks._MAX_REJECTIONS
+
+
+def test_missing_package_is_installed_with_this_python():
+    expected = f"install it there: {sys.executable} -m pip install NumPy"
+    assert _interpreter.how_to_install("NumPy") == expected
+
+
+def test_missing_package_of_a_managed_python_needs_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert _interpreter.how_to_install("NumPy").startswith("install it there")
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    advice = _interpreter.how_to_install("NumPy")
+    for step in ["python3 -m venv .venv", ". .venv/bin/activate", "python -m pip install NumPy", "start the server again"]:
+        assert step in advice
+
+
+DEBIAN = Path("/usr/bin/python3")
+
+
+@pytest.mark.skipif(not list(Path("/usr/lib").glob("python3*/EXTERNALLY-MANAGED")), reason="no Python that the system manages")
+def test_python_of_debian_is_recognized():
+    code = "from mlserver._interpreter import how_to_install; print(how_to_install('NumPy'))"
+    ran = subprocess.run([DEBIAN, "-c", code], cwd=Path(_interpreter.__file__).parents[1], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "the system manages it" in ran.stdout

@@ -120,7 +120,9 @@ fn init_writes_the_project_files() {
     packages that it imports.
 
     ```sh
-    python -m pip install --requirement requirements.txt
+    python3 -m venv .venv
+    . .venv/bin/activate
+    pip install --requirement requirements.txt
     ```
 
     Serve it, with `mlserver` on the PATH:

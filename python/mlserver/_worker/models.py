@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 
 from .. import _kserve_imports
 from .._blocking import completed, is_async
+from .._interpreter import how_to_install, interpreter
 from ..context import model_context
 from ..errors import MLServerError
 from ..logging import logger
@@ -159,7 +160,6 @@ def import_class(settings: ModelSettings) -> Any:
     # For models of KServe in environments without its package.
     _kserve_imports.install()
     name = settings.implementation_
-    interpreter = f"{sys.executable} (Python {sys.version.split()[0]})"
     try:
         return settings.implementation
     except ModuleNotFoundError as error:
@@ -168,13 +168,13 @@ def import_class(settings: ModelSettings) -> Any:
             where = _folder_var.get() or os.getcwd()
             message = (
                 f"cannot import implementation `{name}`: there is no module `{missing}`, neither in `{where}` nor in the "
-                f"packages of {interpreter}; check the name, or put `{missing.replace('.', '/')}.py` there"
+                f"packages of {interpreter()}; check the name, or put `{missing.replace('.', '/')}.py` there"
             )
         else:
             top = missing.partition(".")[0]
             message = (
-                f"cannot import implementation `{name}`: it needs the module `{missing}`, which {interpreter} does not "
-                f"have; install it there: {sys.executable} -m pip install {_PACKAGES.get(top, top)}"
+                f"cannot import implementation `{name}`: it needs the module `{missing}`, which {interpreter()} does not "
+                f"have; {how_to_install(_PACKAGES.get(top, top))}"
             )
         raise MLServerError(message, 500) from error
     except ImportError as error:
