@@ -447,6 +447,22 @@ fn build_check_rejects_an_image_that_does_not_serve() {
     assert!(stderr.contains("no_such_module"), "{stderr}");
 }
 
+#[test]
+fn build_check_reports_a_container_that_cannot_be_reached() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "streaming", "p");
+    let tag = "mlserver-test-unreachable";
+    let arguments = ["build", "p", "--tag", tag, "--network", "none", "--base", BASE, "--check"];
+    let output = mlserver(&engine, &folder, &arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("but cannot be reached from this machine: the engine has not published port 8080"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("use `--network host`"), "{stderr}");
+}
+
 /// Builds an image from a Dockerfile that copies nothing but the folder's files.
 fn build_text(engine: &str, text: &str, folder: &Folder, request: &BuildRequest) {
     let context = BuildContext {

@@ -28,6 +28,8 @@ use super::engine::{DockerEngine, error_text};
 const CHECK_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long the server may take to answer whether it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server that is listening in its container may be unreachable from this machine.
+const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the engine may take to create, start, inspect or remove a container.
 const ENGINE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long the rest of a log may take after its container has exited.
@@ -65,6 +67,12 @@ pub struct ImageCheck {
     /// Arguments behind the image's command.
     pub arguments: Vec<String>,
     pub samples: Vec<CheckSample>,
+}
+
+impl ImageCheck {
+    fn is_on_host_network(&self) -> bool {
+        self.network.as_deref() == Some("host")
+    }
 }
 
 /// Why an image failed the check.
@@ -123,7 +131,8 @@ impl DockerEngine {
     ///
     /// # Errors
     ///
-    /// Fails with the last lines of the server's log if it exits, is not ready after ten minutes, or does not answer a sample request.
+    /// Fails with the last lines of the server's log if it exits, is not ready after ten minutes, does not answer a sample request, or
+    /// is listening in the container but cannot be reached from this machine.
     pub async fn check(&self, check: &ImageCheck, stop: &CancellationToken) -> Result<(), CheckError> {
         let name = format!("mlserver-check-{}", uuid::Uuid::new_v4().simple());
         let options = CreateContainerOptions { name: Some(name.clone()), ..CreateContainerOptions::default() };
@@ -176,6 +185,7 @@ impl DockerEngine {
         let mut log = ContainerLog::follow(self.docker.logs(name, Some(options)).boxed());
         let end = Instant::now() + CHECK_TIMEOUT;
         let mut reason = "it is not listening".to_owned();
+        let mut reached = Instant::now();
         loop {
             let inspecting = self.docker.inspect_container(name, None::<InspectContainerOptions>);
             let inspected = answer("inspect the container", inspecting).await?;
@@ -184,13 +194,31 @@ impl DockerEngine {
                 let reason = format!("it exited with code {code}; the last lines of its log:");
                 return Err(CheckError::NotReady { reason, lines: log.lines() });
             }
-            if let Some(address) = address(&inspected, check).or(log.address()) {
+            let announced = log.address();
+            let address = if check.is_on_host_network() { announced } else { published_address(&inspected, check) };
+            let mut is_reachable = true;
+            if let Some(address) = address {
                 match timeout(READY_TIMEOUT, send(address, Method::GET, "/v2/health/ready", Bytes::new())).await {
                     Ok(Ok((200, _))) => return send_samples(address, check, &log).await,
                     Ok(Ok((_, body))) => reason = body,
-                    Ok(Err(error)) => reason = error,
+                    Ok(Err(error)) => {
+                        reason = error;
+                        is_reachable = announced.is_none();
+                    }
                     Err(_) => reason = format!("no answer within {} s", READY_TIMEOUT.as_secs()),
                 }
+            } else if announced.is_some() {
+                reason = format!("the engine has not published port {}", check.port);
+                is_reachable = false;
+            }
+            if is_reachable {
+                reached = Instant::now();
+            } else if reached.elapsed() > REACH_TIMEOUT {
+                let reason = format!(
+                    "its server is listening in the container, but cannot be reached from this machine: {reason}; if the \
+                     engine's network does not connect them, use `--network host`; the last lines of its log:"
+                );
+                return Err(CheckError::NotReady { reason, lines: log.lines() });
             }
             if Instant::now() > end {
                 let reason = format!("it was not ready after {} s: {reason}", CHECK_TIMEOUT.as_secs());
@@ -220,7 +248,7 @@ async fn send_samples(address: SocketAddr, check: &ImageCheck, log: &ContainerLo
 
 /// Describes the container. On the host's network the server picks a free port; otherwise its port is published on one.
 fn container(check: &ImageCheck, command: Option<Vec<String>>) -> ContainerCreateBody {
-    let on_host = check.network.as_deref() == Some("host");
+    let on_host = check.is_on_host_network();
     let port = format!("{}/tcp", check.port);
     let publish = PortBinding { host_ip: Some(Ipv4Addr::LOCALHOST.to_string()), host_port: None };
     let ports = (!on_host).then(|| HashMap::from([(port.clone(), Some(vec![publish]))]));
@@ -247,7 +275,7 @@ fn exit_code(inspected: &ContainerInspectResponse) -> Option<i64> {
 }
 
 /// Returns the address at which the container's port is published.
-fn address(inspected: &ContainerInspectResponse, check: &ImageCheck) -> Option<SocketAddr> {
+fn published_address(inspected: &ContainerInspectResponse, check: &ImageCheck) -> Option<SocketAddr> {
     let ports = inspected.network_settings.as_ref()?.ports.as_ref()?;
     let bindings = ports.get(&format!("{}/tcp", check.port))?.as_ref()?;
     let port = bindings.iter().find_map(|binding| binding.host_port.as_ref()?.parse().ok())?;
@@ -381,6 +409,7 @@ mod tests {
 
     /// Checks an image with a scripted engine.
     async fn scripted_check(
+        network: &str,
         stop: &CancellationToken,
         removal_status: u16,
     ) -> (Arc<ScriptedEngine>, Result<(), CheckError>) {
@@ -390,7 +419,7 @@ mod tests {
         let docker = DockerEngine::connect(&variables).await.unwrap();
         let check = ImageCheck {
             image: "m:1".to_owned(),
-            network: None,
+            network: Some(network.to_owned()),
             port: 8080,
             arguments: Vec::new(),
             samples: Vec::new(),
@@ -402,7 +431,7 @@ mod tests {
     /// Takes as long as a request for readiness may.
     #[tokio::test]
     async fn check_silent_server_and_chatty_log_do_not_hang() {
-        let (engine, outcome) = scripted_check(&CancellationToken::new(), 204).await;
+        let (engine, outcome) = scripted_check("host", &CancellationToken::new(), 204).await;
         let error = outcome.unwrap_err().to_string();
         assert!(
             error.starts_with("the image failed to start: it exited with code 7; the last lines of its log:\nHTTP"),
@@ -412,11 +441,22 @@ mod tests {
         assert!(removed.len() == 1 && removed[0].starts_with("mlserver-check-"), "{removed:?}");
     }
 
+    /// Takes as long as a server may be unreachable.
+    #[tokio::test]
+    async fn check_of_a_server_without_a_way_to_it_says_so() {
+        let (engine, outcome) = scripted_check("bridge", &CancellationToken::new(), 204).await;
+        let error = outcome.unwrap_err().to_string();
+        let expected = "cannot be reached from this machine: the engine has not published port 8080; if the";
+        assert!(error.contains(expected) && error.contains("`--network host`"), "{error}");
+        assert!(error.contains("\nHTTP server running on"), "{error}");
+        assert_eq!(engine.removed().len(), 1);
+    }
+
     #[tokio::test]
     async fn check_that_is_stopped_removes_its_container() {
         let stop = CancellationToken::new();
         stop.cancel();
-        let (engine, outcome) = scripted_check(&stop, 204).await;
+        let (engine, outcome) = scripted_check("host", &stop, 204).await;
         let error = outcome.unwrap_err();
         assert!(matches!(error, CheckError::Interrupted), "{error}");
         assert_eq!(engine.removed().len(), 1);
@@ -426,7 +466,7 @@ mod tests {
     async fn check_that_is_stopped_reports_a_container_that_cannot_be_removed() {
         let stop = CancellationToken::new();
         stop.cancel();
-        let error = scripted_check(&stop, 500).await.1.unwrap_err().to_string();
+        let error = scripted_check("host", &stop, 500).await.1.unwrap_err().to_string();
         assert!(error.starts_with("cannot remove container `mlserver-check-"), "{error}");
         assert!(error.ends_with("device busy"), "{error}");
     }
