@@ -11,8 +11,8 @@ COPY . .
 ARG MLSERVER_COMMIT
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
     target="$(rustc -vV | sed -n 's/^host: //p')" && \
-    RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target "$target" && \
-    mkdir -p /server/usr/local/bin && cp "target/$target/release/mlserver" /server/usr/local/bin/mlserver
+    RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile dist --locked --target "$target" && \
+    mkdir -p /server/usr/local/bin && cp "target/$target/dist/mlserver" /server/usr/local/bin/mlserver
 
 FROM scratch AS given
 COPY server/ /server/

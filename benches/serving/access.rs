@@ -1,6 +1,6 @@
 //! Times the check of a request's key, among 1 key and among 10,000, in one process.
 //!
-//! Usage: `cargo run --release --example access [ROUNDS]`. A round checks 1,000 requests.
+//! Usage: `cargo run --profile dist --example access [ROUNDS]`. A round checks 1,000 requests.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 
 use std::hint::black_box;

@@ -1,8 +1,8 @@
 """Measures what hostile clients can do: memory, and how long good clients wait meanwhile.
 
     python3 -m venv ENV && ENV/bin/pip install scikit-learn==1.9.1
-    cargo build --release
-    python3.11 benches/serving/attacks.py --ours target/release/mlserver --sklearn ENV/bin/python
+    cargo build --profile dist
+    python3.11 benches/serving/attacks.py --ours target/dist/mlserver --sklearn ENV/bin/python
 
 `requests` sends each hostile request of up to 1 MB alone and twenty times at once, over REST and gRPC, to models of every native
 family. `connections` opens 2,000 idle connections to a server with 1,024 file descriptors. `logs` never reads the server's log.
@@ -432,7 +432,7 @@ def main() -> None:
         "overload": overload,
     }
     parser = argparse.ArgumentParser(description="Measures what hostile clients can do.")
-    parser.add_argument("--ours", type=Path, default=REPOSITORY / "target" / "release" / "mlserver", help="a release build")
+    parser.add_argument("--ours", type=Path, default=REPOSITORY / "target" / "dist" / "mlserver", help="built with `--profile dist`")
     parser.add_argument("--sklearn", type=Path, help="a Python with scikit-learn 1.9.1, for `requests`")
     parser.add_argument("--only", choices=parts, action="append")
     parser.add_argument("--seconds", type=int, default=60)

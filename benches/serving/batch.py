@@ -1,7 +1,7 @@
 """Compares `mlserver infer` with the original's, in one run on one machine.
 
-    cargo build --release
-    python3.11 benches/serving/batch.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
+    cargo build --profile dist
+    python3.11 benches/serving/batch.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
 
 Parts, of which `--only` takes some:
 
@@ -199,7 +199,7 @@ PARTS = {"requests": requests, "client": client, "memory": memory, "embedded": e
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures `mlserver infer`, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peer's virtual environment")
     parser.add_argument("--echo", type=Path, help="the bare hyper server (default: builds it)")
     parser.add_argument("--mlflow", type=Path, help="Python of an environment with mlflow and xgboost")

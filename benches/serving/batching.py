@@ -1,7 +1,7 @@
 """Compares adaptive batching of a scikit-learn forest in Python with the same forest unbatched and MLServer 1.7.1.
 
-    cargo build --release
-    python3.11 benches/serving/batching.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
+    cargo build --profile dist
+    python3.11 benches/serving/batching.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
 
 Both servers run the same class on the same interpreter, with one worker. What comes back is compared before anything is
 timed. `floor` is what the forest alone needs for a full batch: no server can be faster with it. Needs `wrk`.
@@ -139,7 +139,7 @@ def measure(trees: int, ours: Path, peer: Path, folder: Path, args: argparse.Nam
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares adaptive batching with others, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment")
     parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, installed next to scikit-learn, instead of the one in --env")
     parser.add_argument("--trees", type=int, nargs="+", default=[100, 10])

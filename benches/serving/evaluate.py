@@ -4,7 +4,7 @@
 
 Writes to `--out` what both sides work on: models, matrices and expected answers, listed in `manifest.json`. Then, in
 alternating rounds, times XGBoost and LightGBM through every Python path worth the name and our side by
-`cargo run --release --example evaluate -- FOLDER`, which also checks its answers against the expected ones. Prints
+`cargo run --profile dist --example evaluate -- FOLDER`, which also checks its answers against the expected ones. Prints
 Markdown. The libraries are installed into `--env` the first time; the script itself needs Python alone.
 
 A manifest is a list of cases: `case`, `library`, `model` (file), `input` (file: `rows` x `cols` numbers of `dtype`,
@@ -337,7 +337,7 @@ def main() -> None:
             return
         cases = json.loads((out / "manifest.json").read_text())
         rust = [str(args.evaluate.resolve())] if args.evaluate else []
-        rust = rust or ["cargo", "run", "--quiet", "--release", "--example", "evaluate", "--"]
+        rust = rust or ["cargo", "run", "--quiet", "--profile", "dist", "--example", "evaluate", "--"]
         single = dict(os.environ, OMP_NUM_THREADS="1")
         theirs: dict[Any, list[float]] = {}
         ours: dict[Any, list[float]] = {}

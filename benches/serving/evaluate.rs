@@ -1,6 +1,6 @@
 //! Times the native evaluators on the models and matrices that `evaluate.py` wrote, and checks the answers.
 //!
-//! Usage: `cargo run --release --example evaluate -- FOLDER`. Prints a line of JSON for one row and one for all rows of
+//! Usage: `cargo run --profile dist --example evaluate -- FOLDER`. Prints a line of JSON for one row and one for all rows of
 //! each case; the time is the median over repetitions, in nanoseconds a call.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 

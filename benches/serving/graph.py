@@ -1,9 +1,9 @@
 """Compares inference graphs with calls of their models one by one.
 
     apt-get install valgrind
-    cargo build --release --bin mlserver --example graph
+    cargo build --profile dist --bin mlserver --example graph
     python3.11 -m venv target/graph && target/graph/bin/pip install "mlserver==1.7.1" "uvloop<0.22"
-    python3.11 benches/serving/graph.py target/release/mlserver target/graph/bin/mlserver
+    python3.11 benches/serving/graph.py target/dist/mlserver target/graph/bin/mlserver
 
 1. Instructions in user space for three native models in one process, as a graph and one by one (callgrind): twice with different numbers
    of requests, so that loading cancels out.
@@ -31,7 +31,7 @@ from pathlib import Path
 from run import Failed, Program, machine, running
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "target" / "release" / "examples" / "graph"
+EXAMPLE = ROOT / "target" / "dist" / "examples" / "graph"
 
 MODELS = '''
 import asyncio

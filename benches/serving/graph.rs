@@ -1,6 +1,6 @@
 //! Asks three native models, one by one or as an inference graph, in one process.
 //!
-//! Usage: `cargo run --release --example graph -- each|graph REQUESTS`. `graph.py` counts the instructions of both.
+//! Usage: `cargo run --profile dist --example graph -- each|graph REQUESTS`. `graph.py` counts the instructions of both.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 
 use std::num::NonZeroUsize;

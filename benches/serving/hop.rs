@@ -1,6 +1,6 @@
 //! Times the way to a Python worker and back.
 //!
-//! Usage: `cargo run --release --example hop -- PYTHON [TEXT]`, where PYTHON is an interpreter with NumPy, and lines without
+//! Usage: `cargo run --profile dist --example hop -- PYTHON [TEXT]`, where PYTHON is an interpreter with NumPy, and lines without
 //! TEXT are omitted. Prints Markdown: round trips without user code (the worker's loop sends the bytes back), and calls of
 //! a model that echoes a tensor.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]

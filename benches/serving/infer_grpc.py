@@ -117,7 +117,7 @@ LABELS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares ModelInfer with others, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--echo", type=Path, help="the bare tonic service (default: builds it)")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peer's virtual environment")
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,9 +1,9 @@
 """Counts the instructions in user space that a request takes the server, with callgrind: a figure without noise.
 
     apt-get install valgrind
-    cargo build --release && cp target/release/mlserver /tmp/default
-    cargo build --release --features otel
-    python3.11 benches/serving/instructions.py /tmp/default target/release/mlserver
+    cargo build --profile dist && cp target/dist/mlserver /tmp/default
+    cargo build --profile dist --features otel
+    python3.11 benches/serving/instructions.py /tmp/default target/dist/mlserver
 
 `POST infer` of one row to the quickstart's XGBoost model, over one kept connection. Each executable is run twice, with
 `--requests` requests and with twice as many, so that the cost of starting and ending cancels out. `--keys` also counts
@@ -93,7 +93,7 @@ def per_request(executable: Path, requests: int, keys: int | None) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Counts the instructions of a request.")
-    parser.add_argument("executables", type=Path, nargs="+", help="ours, release builds")
+    parser.add_argument("executables", type=Path, nargs="+", help="ours, built with `--profile dist`")
     parser.add_argument("--requests", type=int, default=5000)
     parser.add_argument("--keys", action="store_true", help="also count requests with a key")
     args = parser.parse_args()

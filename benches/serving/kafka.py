@@ -622,7 +622,7 @@ RECORDS = {"rate": 500_000, "backlog": 1_000_000, "kill": 100_000}
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares the Kafka server with others, in one run.")
     parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build with the feature `kafka`")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist` with the feature `kafka`")
     parser.add_argument("--loop", type=Path, help="the example `kafka_loop`, for `rate`")
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment, for `rate`")
     parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, instead of one in --env")

@@ -1,6 +1,6 @@
 //! The bare loop of a Kafka server: copies records from one topic to another with the same client, and does nothing else.
 //!
-//! Usage: `cargo run --release --features kafka --example kafka_loop -- SERVERS GROUP INPUT OUTPUT`. Runs until it is killed.
+//! Usage: `cargo run --profile dist --features kafka --example kafka_loop -- SERVERS GROUP INPUT OUTPUT`. Runs until it is killed.
 //! `kafka.py` compares the server with it.
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 """Compares the V1 protocol with KServe 0.21's own server, in one run on one machine.
 
-    cargo build --release
-    python3.11 benches/serving/kserve.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
+    cargo build --profile dist
+    python3.11 benches/serving/kserve.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
 
 Three kinds of work: one row for a scikit-learn classifier, which mlserver evaluates natively; one row for the same `kserve.Model` in
 Python on both servers, with one worker each; and 1000 x 256 numbers, for mlserver's identity model and a `kserve.Model` that returns
@@ -173,7 +173,7 @@ def measure(programs: dict[str, Program], folder: Path, args: argparse.Namespace
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares the V1 protocol with KServe's own server, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--env", type=Path, required=True, help="folder for KServe's virtual environment")
     parser.add_argument("--python", type=Path, help="an interpreter with KServe, instead of one in --env")
     parser.add_argument("--rounds", type=int, default=5)

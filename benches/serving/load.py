@@ -1,7 +1,7 @@
 """Measures life under load: ten times what a model can answer, and requests of which most are wrong.
 
-    cargo build --release
-    python3.11 benches/serving/load.py --ours target/release/mlserver
+    cargo build --profile dist
+    python3.11 benches/serving/load.py --ours target/dist/mlserver
 
 `overload` asks a batching model in Python, whose prediction takes a fixed time, for ten times what it can answer. Clients do
 not wait for each other: each second has so many requests, independently of earlier ones. `mixed` sends good requests, broken
@@ -237,7 +237,7 @@ async def mixed(server: Server, _: int, args: argparse.Namespace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures life under load.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the model")
     parser.add_argument("--only", choices=["overload", "mixed"])
     parser.add_argument("--seconds", type=float, default=60)

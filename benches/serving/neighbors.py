@@ -1,7 +1,7 @@
 """Measures what models suffer from a neighbor in the same worker that crashes, or that loads slowly.
 
-    cargo build --release
-    python3.11 benches/serving/neighbors.py target/release/mlserver
+    cargo build --profile dist
+    python3.11 benches/serving/neighbors.py target/dist/mlserver
 
 Uses the models of `tests/fixtures/workers`, default settings, and the `python3` in PATH. Several executables are measured in turn.
 """

@@ -64,7 +64,7 @@ def models(folder: Path, settings: dict[str, object], *, cached: bool) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what options cost, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=16)

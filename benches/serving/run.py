@@ -1,7 +1,7 @@
 """Compares the server with a bare hyper server and MLServer 1.7.1, in one run on one machine.
 
-    cargo build --release
-    python3.11 benches/serving/run.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
+    cargo build --profile dist
+    python3.11 benches/serving/run.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
 
 Three parts: requests per second, time from start to ready, resident memory over 100,000 requests. Everything is on
 loopback, on free ports, with bounded rounds; every process started here is ended here, by its id. Prints Markdown.
@@ -429,7 +429,7 @@ def machine() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares the server with others, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--echo", type=Path, help="the bare hyper server (default: builds it)")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peer's virtual environment")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of load for each server")

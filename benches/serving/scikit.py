@@ -1,11 +1,11 @@
 """Compares scikit-learn's models with scikit-learn itself and MLServer 1.7.1, on digits, in one run.
 
-    cargo build --release
-    python3.11 benches/serving/scikit.py --ours target/release/mlserver --env ~/.cache/mlserver-bench --out /tmp/scikit
+    cargo build --profile dist
+    python3.11 benches/serving/scikit.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench --out /tmp/scikit
 
 Trains the models with the scikit-learn of the peer's environment and writes them to `--out`, with rows and what
 `estimator.predict` says of them, listed in `manifest.json`. Both sides then work on the same files: ours in process by
-`cargo run --release --example sklearn -- FOLDER`, which checks its answers first, Python by `estimator.predict`, one thread
+`cargo run --profile dist --example sklearn -- FOLDER`, which checks its answers first, Python by `estimator.predict`, one thread
 each, in alternating rounds of processor time, which what else the machine does hardly changes; and through the server, one row in a request, with `wrk`. Prints Markdown.
 """
 
@@ -135,7 +135,7 @@ def lines_of(command: list[str], environment: dict[str, str] | None = None) -> l
 
 def in_process(inside: list[str], out: Path, args: argparse.Namespace) -> None:
     rust = [str(args.evaluate.resolve())] if args.evaluate else []
-    rust = rust or ["cargo", "run", "--quiet", "--locked", "--release", "--example", "sklearn", "--"]
+    rust = rust or ["cargo", "run", "--quiet", "--locked", "--profile", "dist", "--example", "sklearn", "--"]
     single = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     theirs: dict[Any, list[float]] = {}
     ours: dict[Any, list[float]] = {}
@@ -223,7 +223,7 @@ def served(ours: Path, peer: Path, out: Path, folder: Path, args: argparse.Names
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares scikit-learn's models with scikit-learn and MLServer 1.7.1.")
-    parser.add_argument("--ours", type=Path, help="our binary, a release build; without it the server is not measured")
+    parser.add_argument("--ours", type=Path, help="our binary, built with `--profile dist`; without it the server is not measured")
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment")
     parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, installed next to scikit-learn, instead of the one in --env")
     parser.add_argument("--out", type=Path, required=True, help="folder for models, rows and the manifest")

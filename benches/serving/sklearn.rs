@@ -1,6 +1,6 @@
 //! Times scikit-learn's models in process on the files that `scikit.py` wrote, and checks the answers.
 //!
-//! Usage: `cargo run --release --example sklearn -- FOLDER`. Prints a line of JSON for one row and one for all rows of each
+//! Usage: `cargo run --profile dist --example sklearn -- FOLDER`. Prints a line of JSON for one row and one for all rows of each
 //! case: the processor time of `predict`, in nanoseconds a call, on one thread.
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 

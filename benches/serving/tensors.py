@@ -97,7 +97,7 @@ def script(folder: Path, name: str, case: Case) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures one large tensor, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--env", type=Path, help="folder for the peer's virtual environment")
     parser.add_argument("--peer", type=Path, help="the peer's `mlserver`, instead of --env")
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,7 @@
 """Compares the server with TLS and an API key with a bare hyper server with the same TLS, in one run on one machine.
 
-    cargo build --release
-    python3.11 benches/serving/tls.py --ours target/release/mlserver
+    cargo build --profile dist
+    python3.11 benches/serving/tls.py --ours target/dist/mlserver
 
 `POST infer` of one row to the quickstart's XGBoost model with `wrk`, over kept connections, the order of the servers
 rotating with each round. `tls_echo.rs` reads each body and sends the bytes of our response; it uses our code for TLS, the
@@ -87,7 +87,7 @@ def script(path: Path, headers: dict[str, str]) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares TLS and a key with a bare server with TLS, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--echo", type=Path, help="the bare hyper server (default: builds it)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of load for each server")
     parser.add_argument("--seconds", type=float, default=5, help="length of a round")

@@ -1,7 +1,7 @@
 """Compares models in Python with MLServer 1.7.1 and mosec, in one run on one machine.
 
-    cargo build --release
-    python3.11 benches/serving/workers.py --ours target/release/mlserver --env ~/.cache/mlserver-bench
+    cargo build --profile dist
+    python3.11 benches/serving/workers.py --ours target/dist/mlserver --env ~/.cache/mlserver-bench
 
 All of them have one worker and the same work: tensors become NumPy arrays, and the arrays become tensors again. What comes
 back is compared before anything is timed. Needs `wrk` and `h2load` (Debian's `wrk` and `nghttp2-client`).
@@ -317,7 +317,7 @@ def install_libraries(folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares models in Python with others, in one run.")
-    parser.add_argument("--ours", type=Path, required=True, help="our binary, a release build")
+    parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peers' virtual environments")
     parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, instead of one in --env")
     parser.add_argument("--rounds", type=int, default=5)

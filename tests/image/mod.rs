@@ -523,7 +523,7 @@ fn slim_dockerfile_takes_the_server_that_it_compiles() {
     let Some(engine) = engine() else { return };
     let (rust, tag) = ("mlserver-test-rust:1", "mlserver-test-slim:1");
     let compiler = "#!/bin/sh\necho 'host: test-host'\n";
-    let cargo = "#!/bin/sh\nmkdir -p target/test-host/release\necho \"$*\" > target/test-host/release/mlserver\n";
+    let cargo = "#!/bin/sh\nmkdir -p target/test-host/dist\necho \"$*\" > target/test-host/dist/mlserver\n";
     let folder = Folder::new().file("rustc", compiler).file("cargo", cargo);
     for name in ["rustc", "cargo"] {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(0o755)).unwrap();
@@ -538,7 +538,7 @@ fn slim_dockerfile_takes_the_server_that_it_compiles() {
         ..BuildRequest::default()
     };
     build_text(&engine, &text, &Folder::new(), &request);
-    let expected = "build --release --locked --target test-host\n";
+    let expected = "build --profile dist --locked --target test-host\n";
     assert_eq!(size(&engine, tag), i64::try_from(expected.len()).unwrap());
 }
 

@@ -217,7 +217,7 @@ def goldens(names, models, scratch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("venv", type=pathlib.Path, help="virtual environment with MLServer 1.7.1")
-    parser.add_argument("--server", type=pathlib.Path, default=ROOT / "target/release/mlserver", help="our executable")
+    parser.add_argument("--server", type=pathlib.Path, default=ROOT / "target/dist/mlserver", help="our executable")
     parser.add_argument("--workers", default="0", help="parallel_workers of the original (default 0)")
     parser.add_argument("--goldens", nargs="*", default=[], metavar="NAME", help="archives of tests/goldens/trees to compare too, such as xgboost-3.2.0")
     parser.add_argument("--all", action="store_true", help="print intended differences too")
