@@ -155,8 +155,15 @@ async fn call(python: &Python, work: &Work, payload: Bytes) -> Result<Bytes> {
     };
     let (name, shape) = ("x".to_owned(), vec![1, payload.len() / 4]);
     let data = TensorData::Fixed(payload);
-    let input =
-        Tensor { name, datatype: Datatype::Fp32, shape, parameters: Parameters::default(), data, nested: false };
+    let input = Tensor {
+        name,
+        datatype: Datatype::Fp32,
+        shape,
+        parameters: Parameters::default(),
+        data,
+        nested: false,
+        as_sent: None,
+    };
     let request = InferenceRequest { id: "bench".to_owned(), inputs: vec![input], ..InferenceRequest::default() };
     let mut response = runtime.predict(request, Arc::new(())).await?;
     match response.outputs.pop().map(|output| output.data) {

@@ -57,6 +57,7 @@ INTERNAL_NAMES = {
     "_namespaces",
     "_private",
     "_private_defaults",
+    "_reserved_names",
     "_sparse",
 }
 
@@ -159,7 +160,7 @@ class _ComputedFieldsAttribute:
 class BaseModel:
     """A class whose annotated attributes are its validated fields."""
 
-    __slots__ = ("__dict__", "__weakref__", "_fields_set")
+    __slots__ = ("__dict__", "__weakref__", "_fields_set", "_shadowing")
 
     #: How values that do not belong to a field are handled: "ignore", "allow" or "forbid".
     _extra: ClassVar[str] = "ignore"
@@ -171,6 +172,8 @@ class BaseModel:
     _private: ClassVar["frozenset[str]"] = frozenset()
 
     _fields_set: Set[str]
+    #: Extra values with the names of attributes of the class, which they must not hide. Not set if there are none.
+    _shadowing: Dict[str, Any]
 
     #: Default values of private attributes, which instances have but which are no data.
     _private_defaults: ClassVar[Dict[str, Any]] = {}
@@ -356,11 +359,31 @@ class BaseModel:
                 if self._extra == "forbid":
                     problems.add("extra_forbidden", (*loc, name), "Extra inputs are not permitted", value)
                 else:
-                    attributes[name] = value
+                    self._set_values({name: value})
                     fields_set.add(name)
         object.__setattr__(self, "_fields_set", fields_set)
         if self._has_post_init and len(problems.found) == found:
             self._after_core(None)
+
+    def _set_values(self, values: Dict[str, Any]) -> None:
+        """Sets fields and extra values, without validation."""
+        reserved = self._reserved()
+        if reserved.isdisjoint(values):
+            self.__dict__.update(values)
+            return
+        shadowing = dict(getattr(self, "_shadowing", {}))
+        for name, value in values.items():
+            (shadowing if name in reserved else self.__dict__)[name] = value
+        object.__setattr__(self, "_shadowing", shadowing)
+
+    @classmethod
+    def _reserved(cls) -> "frozenset[str]":
+        """Returns the names of attributes of the class that are not fields: its methods, above all."""
+        names: Optional[frozenset[str]] = cls.__dict__.get("_reserved_names")
+        if names is None:
+            all_names = {name for owner in cls.__mro__ for name in vars(owner)}
+            names = cls._reserved_names = frozenset(all_names - cls._fields().keys())  # type: ignore[attr-defined]
+        return names
 
     @classmethod
     def __validate__(cls: Type[M], value: Any, loc: Loc, problems: Problems) -> Any:
@@ -403,6 +426,7 @@ class BaseModel:
             for name, value in attributes.items():
                 if name not in fields and name not in self._private:
                     yield name, value
+            yield from getattr(self, "_shadowing", {}).items()
 
     def __iter__(self) -> Iterator[Any]:
         return self._items()
@@ -443,10 +467,10 @@ class BaseModel:
         return " ".join(f"{name}={value!r}" for name, value in self.__repr_args__())
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"values": self.__dict__, "fields_set": self._fields_set}
+        return {"values": {**self.__dict__, **getattr(self, "_shadowing", {})}, "fields_set": self._fields_set}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state["values"])
+        self._set_values(state["values"])
         object.__setattr__(self, "_fields_set", state["fields_set"])
 
     # Serialization
@@ -628,7 +652,7 @@ class BaseModel:
             elif not field.is_required():
                 attributes[name] = field.get_default()
         if cls._extra == "allow":
-            attributes.update(values)
+            instance._set_values(values)
         known = {name for name in values if name in fields or cls._extra == "allow"}
         object.__setattr__(instance, "_fields_set", known if _fields_set is None else _fields_set)
         if cls._has_post_init:
@@ -643,9 +667,8 @@ class BaseModel:
     def model_copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False) -> M:
         """Returns a copy, with the fields of `update` changed."""
         copied = self.__deepcopy__() if deep else self.__copy__()
-        for name, value in (update or {}).items():
-            copied.__dict__[name] = value
-            copied._fields_set.add(name)
+        copied._set_values(update or {})
+        copied._fields_set.update(update or {})
         return copied
 
     def copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False, **_options: Any) -> M:
@@ -655,12 +678,16 @@ class BaseModel:
     def __copy__(self: M) -> M:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
+        if hasattr(self, "_shadowing"):
+            object.__setattr__(copied, "_shadowing", self._shadowing)
         object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 
     def __deepcopy__(self: M, memo: Optional[Dict[int, Any]] = None) -> M:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        if hasattr(self, "_shadowing"):
+            object.__setattr__(copied, "_shadowing", copy.deepcopy(self._shadowing, memo))
         object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 
@@ -823,7 +850,7 @@ def _dump_value(value: Any, mode: str, include: Selection, exclude: Selection, r
             for name, item in value.items()
             if _is_kept(name, include, exclude)
         }
-    return jsonable(value) if mode == "json" else value
+    return dumped_json(value) if mode == "json" else value
 
 
 def _holds_models(values: Any) -> bool:
@@ -832,7 +859,45 @@ def _holds_models(values: Any) -> bool:
 
 
 def jsonable(value: Any) -> Any:
-    """Converts a value to types that JSON has: bytes to text, NumPy's scalars to numbers and its arrays to lists."""
+    """Converts a value to types of JSON, as FastAPI does: bytes to text, NumPy's scalars to numbers and its arrays to lists."""
+    return _converted(value, jsonable)
+
+
+def dumped_json(value: Any) -> Any:
+    """Converts a value to types of JSON, as `model_dump` does.
+
+    Times in UTC end in `Z`, durations have the form of ISO 8601, and decimal numbers are text.
+    """
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, datetime.timedelta):
+        return _duration(value)
+    if isinstance(value, (datetime.datetime, datetime.time)):
+        text = value.isoformat()
+        return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+    if type(value) is complex:
+        return str(value).strip("()")
+    return _converted(value, dumped_json)
+
+
+def _duration(value: datetime.timedelta) -> str:
+    """Returns a duration in ISO 8601, in days and smaller units."""
+    sign, value = ("-", -value) if value.days < 0 else ("", value)
+    hours, rest = divmod(value.seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    fraction = f".{value.microseconds:06d}" if value.microseconds else ""
+    parts = [
+        f"{hours}H" if hours else "",
+        f"{minutes}M" if minutes else "",
+        f"{seconds}{fraction}S" if seconds or fraction else "",
+    ]
+    time = "".join(parts)
+    days = f"{value.days}D" if value.days else ""
+    return f"{sign}P{days}{'T' if time else ''}{time}" if days or time else "PT0S"
+
+
+def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Converts a value, and those inside it with `convert`."""
     if value is None or isinstance(value, (str, bool, int)):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, float):
@@ -844,32 +909,32 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value._dump(mode="json")
     if isinstance(value, dict):
-        return {str(name): jsonable(item) for name, item in value.items()}
+        return {str(name): convert(item) for name, item in value.items()}
     if type(value) is list and _is_plain(value):
         return value.copy()
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [jsonable(item) for item in value]
+        return [convert(item) for item in value]
     kind = type(value)
     if hasattr(kind, "model_dump"):  # a pydantic model of the user
-        return jsonable(value.model_dump(by_alias=True))
+        return convert(value.model_dump(by_alias=True))
     if hasattr(kind, "__fields__") and hasattr(kind, "dict"):  # of pydantic 1
-        return jsonable(value.dict(by_alias=True))
+        return convert(value.dict(by_alias=True))
     if dataclasses.is_dataclass(kind):
-        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(kind)}
+        return {field.name: convert(getattr(value, field.name)) for field in dataclasses.fields(kind)}
     if isinstance(value, decimal.Decimal):
-        return jsonable(int(value) if value.as_tuple().exponent == 0 else float(value))
+        return convert(int(value) if value.as_tuple().exponent == 0 else float(value))
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
     if isinstance(value, (types.GeneratorType, collections.deque, *_VIEWS)):
-        return [jsonable(item) for item in value]
+        return [convert(item) for item in value]
     if isinstance(value, (uuid.UUID, *_ADDRESSES)):
         return str(value)
     if isinstance(value, re.Pattern):
-        return jsonable(value.pattern)
+        return convert(value.pattern)
     for method in ("tolist", "isoformat"):
-        convert = getattr(value, method, None)
-        if convert is not None:
-            return jsonable(convert())
+        found = getattr(value, method, None)
+        if found is not None:
+            return convert(found())
     if hasattr(value, "__fspath__"):
         return os.fspath(value)
     raise TypeError(f"Unable to serialize unknown type: {type(value)}")

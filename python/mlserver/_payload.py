@@ -8,14 +8,13 @@ tensor and `inference_request` once; the writer calls `wire_outputs`, which retu
     request = inference_request("id-1", {"headers": {...}}, [tensor], None)
     ...
     for output in wire_outputs(response):
-        send(output.name, output.datatype, output.shape, output.parameters, output.elements.buffer)
+        send(output.name, output.datatype, output.shape, output.parameters, output.packed.elements.buffer)
 """
 
-import math
 import operator
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional
 
-from ._tensor import Elements, JsonElements, TensorError, pack_output
+from ._tensor import PackedOutput, TensorError, pack_output, resolved_shape
 from .types import (
     InferenceRequest,
     InferenceResponse,
@@ -30,13 +29,20 @@ _set = object.__setattr__
 
 
 class WireTensor(NamedTuple):
-    """The fields of a tensor to send; `elements.buffer` (and `.offsets` for BYTES) are sent as they are."""
+    """The fields of a tensor to send; `packed.elements.buffer` (and `.offsets` for BYTES) are sent as they are."""
 
     name: str
     datatype: str
     shape: List[int]
-    parameters: Dict[str, Any]
-    elements: Union[Elements, JsonElements]
+    #: `None` if the tensor has none.
+    parameters: Optional[Dict[str, Any]]
+    packed: PackedOutput
+
+    @property
+    def fits(self) -> bool:
+        """Whether the data has as many elements as the shape."""
+        elements = self.packed.elements
+        return elements is not None and resolved_shape(self.shape, len(elements)) is not None
 
 
 def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
@@ -46,25 +52,33 @@ def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
     instance = Parameters.__new__(Parameters)
     attributes = instance.__dict__
     attributes["content_type"] = attributes["headers"] = None
-    attributes.update(values)
+    instance._set_values(values)
     _set(instance, "_fields_set", set(values))
     return instance
 
 
 def tensor_input(
-    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], elements: Any, nested: bool = False
+    name: str,
+    datatype: str,
+    shape: List[int],
+    values: Optional[Dict[str, Any]],
+    elements: Any,
+    nested: bool = False,
+    sent_shape: Optional[List[int]] = None,
+    sent: Optional[bytes] = None,
 ) -> RequestInput:
     """Returns an input with these fields, without validation.
 
     `elements` is the parsed value if the data came as JSON. If `nested` is true, the client sent rows, and Python sees rows.
+    `sent_shape` is the client's shape, if it has negative dimensions, and `sent` its JSON, if the elements lose its form.
     """
     instance = RequestInput.__new__(RequestInput)
     attributes = instance.__dict__
     attributes["name"] = name
-    attributes["shape"] = shape
+    attributes["shape"] = shape if sent_shape is None else sent_shape
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
-    attributes["data"] = TensorData(elements, shape if nested else None)
+    attributes["data"] = TensorData(elements, shape if nested else None, sent)
     _set(instance, "_fields_set", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
     return instance
 
@@ -129,8 +143,8 @@ def wire_parameters(value: Any) -> Dict[str, Any]:
     """Returns parameters as a dictionary, without those that are `None`."""
     if value is None:
         return {}
-    values = value if isinstance(value, dict) else value.__dict__
-    return {name: item for name, item in values.items() if item is not None}
+    values = value.items() if isinstance(value, dict) else value._items()
+    return {name: item for name, item in values if item is not None}
 
 
 def wire_outputs(response: InferenceResponse) -> List[WireTensor]:
@@ -145,18 +159,19 @@ def _wire_output(output: Any) -> WireTensor:
     data, datatype = output.data, output.datatype
     datatype = getattr(datatype, "value", datatype)
     try:
-        elements = pack_output(data.raw if isinstance(data, TensorData) else data, datatype)
         shape = list(map(operator.index, output.shape))
-        if shape and min(shape) < 0 and not isinstance(elements, JsonElements):
-            shape = _resolved(shape, len(elements))
+        packed = _pack(data, datatype, shape)
     except (TensorError, TypeError) as error:
         raise TensorError(f"output '{output.name}': {error}") from error
-    return WireTensor(output.name, datatype, shape, wire_parameters(output.parameters), elements)
+    parameters = None if output.parameters is None else wire_parameters(output.parameters)
+    return WireTensor(output.name, datatype, shape, parameters, packed)
 
 
-def _resolved(shape: List[int], count: int) -> List[int]:
-    """Returns a shape with its only `-1` replaced by the size that matches the number of elements, as NumPy does."""
-    known = math.prod(dimension for dimension in shape if dimension != -1)
-    if shape.count(-1) != 1 or known <= 0 or count % known:
-        raise TensorError(f"its shape {shape} cannot hold {count} elements")
-    return [count // known if dimension == -1 else dimension for dimension in shape]
+def _pack(data: Any, datatype: str, shape: List[int]) -> PackedOutput:
+    if not isinstance(data, TensorData):
+        return pack_output(data, datatype, shape)
+    if data.nested and data.shape == shape:
+        # The rows of an input are rows of the output, too.
+        packed = pack_output(data.raw, datatype, shape)
+        return packed if packed.sent else packed._replace(nested=True)
+    return pack_output(data.root if data.nested or data.sent is not None else data.raw, datatype, shape)

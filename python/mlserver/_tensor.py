@@ -13,19 +13,18 @@ Both are sequences that convert one element at a time, or all of them with `toli
 (elements, arrays, lists, nested lists, text) to elements of a datatype, with at most one copy.
 
 A tensor whose data is not what its datatype and shape declare (`null` in BYTES, text in FP32) travels as JSON: it is received
-as the parsed value, and sent as `JsonElements`.
+as the parsed value, and `pack_output` returns its JSON, alone or beside the elements.
 
 `mlserver._payload` builds requests from elements, and converts responses to elements.
 """
 
-import json
 import math
 import struct
 import sys
 from array import array
 from functools import lru_cache
-from itertools import accumulate
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from itertools import accumulate, chain
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 #: Bytes per element of the datatypes that have a fixed width.
 WIDTHS: Dict[str, int] = {
@@ -148,6 +147,39 @@ class FixedElements:
         return FixedElements(self.datatype, memoryview(bytearray(self.buffer)))
 
 
+class DoubleElements(FixedElements):
+    """Elements of a shorter float, in double precision: as numbers in JSON have it, and Python's `float`."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(self.buffer) // 8
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self.buffer.cast("d")[index]
+        return found.tolist() if isinstance(found, memoryview) else found
+
+    def tolist(self) -> List[Any]:
+        numbers: array[Any] = array("d")
+        numbers.frombytes(self.buffer)
+        return numbers.tolist()
+
+    def doubles(self) -> Any:
+        """Returns a flat NumPy array of 64-bit floats over the buffer, which is copied only if it is read-only."""
+        return FixedElements("FP64", self.buffer).numpy()
+
+    def numpy(self) -> Any:
+        """Returns a flat NumPy array of the datatype."""
+        return self.doubles().astype(numpy_dtype(self.datatype))
+
+    def copy(self) -> "DoubleElements":
+        return DoubleElements(self.datatype, memoryview(bytearray(self.buffer)))
+
+    def rounded(self) -> FixedElements:
+        """Returns the elements with the precision of the datatype."""
+        return FixedElements(self.datatype, _fixed_buffer(self.tolist(), self.datatype))
+
+
 class BytesElements:
     """Elements of different lengths, end to end in one buffer."""
 
@@ -205,13 +237,17 @@ class BytesElements:
 Elements = Union[FixedElements, BytesElements]
 
 
-class JsonElements:
-    """The data of a tensor that its datatype cannot hold, as the UTF-8 JSON to send."""
+class PackedOutput(NamedTuple):
+    """The data of an output, in the forms in which it is sent."""
 
-    __slots__ = ("buffer",)
-
-    def __init__(self, buffer: memoryview) -> None:
-        self.buffer = buffer
+    #: The elements of the regular form, which binary responses, gRPC and batches need; `None` if there is none.
+    elements: Optional[Elements]
+    #: Whether the lists are nested as in the shape.
+    nested: bool = False
+    #: The data as the model gave it, in UTF-8 JSON, if the regular form would change it.
+    sent: Optional[bytes] = None
+    #: Why there is no regular form.
+    reason: str = ""
 
 
 def nest(values: List[Any], shape: Sequence[int]) -> List[Any]:
@@ -237,26 +273,169 @@ def numpy_dtype(datatype: str) -> Any:
     return numpy.dtype(NUMPY_NAMES[datatype]).newbyteorder("<")
 
 
-def pack_output(values: Any, datatype: str) -> Union[Elements, JsonElements]:
-    """Converts the data of an output as `pack` does. Data that only JSON can hold is sent as it is, as in the original.
+def pack_output(data: Any, datatype: str, shape: Sequence[int]) -> PackedOutput:
+    """Packs the data of an output: any value, or elements.
 
-    That is one text as the data of numbers, and `None` among the elements of BYTES.
+    Over REST, clients receive the data as the model gave it, even if it does not suit the datatype and the shape. Raises
+    `TensorError` for data that JSON cannot hold either.
     """
-    if not (_has_none(values) if datatype == "BYTES" else isinstance(values, str)):
-        return pack(values, datatype)
-    from ._model import jsonable, to_json  # rarely needed
+    values = data
+    if is_array(values):
+        values = _suitable_array(values, datatype)
+    elif hasattr(values, "tolist") and not isinstance(values, (FixedElements, BytesElements, memoryview)):
+        values = values.tolist()
+    if isinstance(values, tuple):
+        values = list(values)
+    if isinstance(values, (FixedElements, BytesElements)) or is_array(values):
+        elements = pack(values, datatype)
+        return PackedOutput(elements) if _fits(elements, shape) else _irregular(values.tolist(), elements, shape)
+    nested = type(values) is list and len(values) > 0 and isinstance(values[0], (list, tuple))
+    leaves = _rows(values, shape) if nested else values
+    if type(leaves) is list and (not nested or leaves):
+        packed = _pack_plain(leaves, datatype)
+        if packed is not None and _fits(packed, shape):
+            return PackedOutput(packed, nested)
+    try:
+        elements = pack(values, datatype)
+        _check_converted(values, elements)
+        return _irregular(values, elements, shape)
+    except (TensorError, TypeError, ValueError) as error:
+        return PackedOutput(None, False, _as_json(values), str(error))
+
+
+def resolved_shape(shape: Sequence[int], count: int) -> Optional[List[int]]:
+    """Returns a shape with its only `-1` resolved as by NumPy, or `None` if it does not have `count` elements."""
+    known = math.prod(dimension for dimension in shape if dimension != -1)
+    if -1 not in shape:
+        return list(shape) if known == count and (not shape or min(shape) >= 0) else None
+    if shape.count(-1) != 1 or known <= 0 or min(shape) < -1 or count % known:
+        return None
+    return [count // known if dimension == -1 else dimension for dimension in shape]
+
+
+def _fits(elements: Elements, shape: Sequence[int]) -> bool:
+    return resolved_shape(shape, len(elements)) is not None
+
+
+def _check_converted(values: Any, elements: Elements) -> None:
+    """Raises `TensorError` if elements are other values than those that they were converted from."""
+    flat, datatype = _flatten(values), elements.datatype
+    if datatype == "BYTES" and None in flat:
+        raise TensorError(f"element {flat.index(None)} is None, which is neither text nor bytes")
+    if datatype == "BOOL":
+        for index, value in enumerate(flat):
+            if value not in (0, 1):
+                raise TensorError(f"element {index}, {value!r:.50}, is neither true nor false")
+    if datatype in _NARROW and _has_infinity(elements) and _is_rounded_to_infinity(elements, flat):
+        raise TensorError(f"a number is beyond the range of {datatype}")
+
+
+def _irregular(values: Any, elements: Elements, shape: Sequence[int]) -> PackedOutput:
+    """Returns data that only JSON holds as it is, with the elements of its regular form if they fit the shape."""
+    # One text may have any shape: the original's manual answers with the length of a document as its shape.
+    is_one_text = elements.datatype == "BYTES" and len(elements) == 1 and min(shape, default=0) >= 0
+    if is_one_text or _fits(elements, shape):
+        return PackedOutput(elements, False, _as_json(values))
+    reason = f"its shape {list(shape)} cannot hold {len(elements)} elements"
+    return PackedOutput(None, False, _as_json(values), reason)
+
+
+def _as_json(values: Any) -> bytes:
+    from ._model import dumped_json, to_json  # rarely needed
 
     try:
-        return JsonElements(memoryview(to_json(jsonable(values)).encode()))
-    except (TypeError, ValueError) as error:
+        return to_json(dumped_json(values)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise TensorError(f"the data cannot be sent as JSON: {error}") from error
 
 
-def _has_none(values: Any) -> bool:
-    if not isinstance(values, (list, tuple)):
-        return False
+def _rows(values: List[Any], shape: Sequence[int]) -> Optional[List[Any]]:
+    """Returns the elements of nested lists, row by row, or `None` if the lists are not nested as in the shape."""
+    level = [values]
+    for size in shape:
+        for rows in level:
+            if not isinstance(rows, (list, tuple)) or len(rows) != size:
+                return _open_rows(values, shape) if -1 in shape else None
+        level = list(chain.from_iterable(level))
+    return level
+
+
+def _open_rows(values: List[Any], shape: Sequence[int]) -> Optional[List[Any]]:
+    """Does the same for a shape with open dimensions, which the first list of each level determines."""
+    found: List[int] = []
+    level: Any = values
+    for size in shape:
+        if not isinstance(level, (list, tuple)) or not level or (size >= 0 and size != len(level)):
+            return None
+        found.append(len(level))
+        level = level[0]
+    return _rows(values, found)
+
+
+#: The types of elements that a datatype holds as they are.
+_PLAIN_KINDS: Dict[str, "frozenset[Any]"] = {
+    "BOOL": frozenset((bool,)),
+    "BYTES": frozenset((str, bytes)),
+    **dict.fromkeys(_FLOATS, frozenset((float, int, type(None)))),
+}
+_WHOLE = frozenset((int,))
+
+
+def _pack_plain(values: List[Any], datatype: str) -> Optional[Elements]:
+    """Packs a flat list, or returns `None` if the elements would change."""
     kinds = set(map(type, values))
-    return type(None) in kinds or ((list in kinds or tuple in kinds) and any(map(_has_none, values)))
+    if not kinds <= _PLAIN_KINDS.get(datatype, _WHOLE) and not _are_numpy_scalars(kinds):
+        return None
+    try:
+        packed = pack(values, datatype)
+    except (TensorError, TypeError, ValueError):
+        return None
+    if datatype in _NARROW and _has_infinity(packed) and _is_rounded_to_infinity(packed, values):
+        return None
+    return packed
+
+
+def _are_numpy_scalars(kinds: "set[Any]") -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and all(issubclass(kind, numpy.generic) for kind in kinds)
+
+
+#: The bytes of the infinities of narrow floats.
+_NARROW: Dict[str, Tuple[bytes, bytes]] = {
+    "FP16": (b"\x00\x7c", b"\x00\xfc"),
+    "BF16": (b"\x80\x7f", b"\x80\xff"),
+    "FP32": (b"\x00\x00\x80\x7f", b"\x00\x00\x80\xff"),
+}
+
+
+def _has_infinity(packed: Any) -> bool:
+    """Returns whether an element is probably infinite. Searches the bytes, which is much faster than a look at each element."""
+    content = packed.buffer.tobytes()
+    return any(infinity in content for infinity in _NARROW[packed.datatype])
+
+
+def _is_rounded_to_infinity(packed: Any, values: List[Any]) -> bool:
+    """Returns whether a number beyond the range of the datatype has become infinite."""
+    pairs = zip(packed.tolist(), values)
+    return any(math.isinf(element) and value is not None and math.isfinite(float(value)) for element, value in pairs)
+
+
+def _suitable_array(values: Any, datatype: str) -> Any:
+    """Returns an array whose elements the datatype holds, or else its elements as a list."""
+    import numpy
+
+    if isinstance(values, numpy.ma.MaskedArray) or values.dtype.kind not in "biuf" or datatype not in WIDTHS:
+        return values.tolist()
+    wanted = numpy_dtype(datatype)
+    if datatype == "BF16" or values.dtype == wanted or numpy.can_cast(values.dtype, wanted, "safe"):
+        return values
+    with numpy.errstate(all="ignore"):
+        cast = values.astype(wanted)
+    if wanted.kind == "f":
+        held = numpy.array_equal(numpy.isfinite(cast), numpy.isfinite(values))
+    else:
+        held = bool((cast == values).all())
+    return cast if held else values.tolist()
 
 
 def pack(values: Any, datatype: str) -> Elements:
@@ -268,8 +447,10 @@ def pack(values: Any, datatype: str) -> Elements:
     Raises `TensorError` with the first element that cannot be converted.
     """
     if isinstance(values, (FixedElements, BytesElements)):
+        if isinstance(values, DoubleElements):
+            values = values.rounded()
         if values.datatype == datatype:
-            return values
+            return values  # type: ignore[no-any-return]
         values = values.tolist()
     if datatype == "BYTES":
         return _pack_bytes(values)
@@ -361,11 +542,11 @@ def _as_bytes(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    from ._model import jsonable, to_json  # rarely needed
+    from ._model import dumped_json, to_json  # rarely needed
 
     try:
-        return to_json(jsonable(value)).encode()
-    except (TypeError, ValueError, json.JSONDecodeError) as error:
+        return to_json(dumped_json(value)).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise TensorError(f"{value!r:.50} cannot be an element of a BYTES tensor: {error}") from error
 
 

@@ -1,11 +1,15 @@
 """Tensor elements in buffers, and the conversion of models' results to them."""
 
 import copy
+import datetime
+import decimal
 import json
 import math
+import pickle
 import struct
+import uuid
 from array import array
-from typing import Any, List
+from typing import Any, Dict, List
 
 import pytest
 from mlserver._payload import inference_request, parameters, requested_output, tensor_input, wire_outputs
@@ -241,32 +245,116 @@ def test_wire_outputs_returns_buffers() -> None:
     wire = wire_outputs(answer(first, second))
     assert [(one.name, one.datatype, one.shape, one.parameters) for one in wire] == [
         ("a", "INT16", [2], {"k": 1}),
-        ("b", "BYTES", [1], {}),
+        ("b", "BYTES", [1], None),
     ]
-    assert bytes(wire[0].elements.buffer) == b"\x01\x00\x02\x00"
-    assert bytes(wire[1].elements.buffer) == "é".encode()
+    assert bytes(wire[0].packed.elements.buffer) == b"\x01\x00\x02\x00"
+    assert bytes(wire[1].packed.elements.buffer) == "é".encode()
 
 
 def test_wire_outputs_does_not_copy_echoed_tensor() -> None:
     elements = fixed("INT8", b"\x01")
     output = ResponseOutput(name="o", shape=[1], datatype="INT8", data=received("x", elements, [1]).data)
-    assert wire_outputs(answer(output))[0].elements is elements
+    assert wire_outputs(answer(output))[0].packed.elements is elements
 
 
 def test_wire_outputs_rejects_invalid_output_with_name() -> None:
-    with pytest.raises(TensorError, match="output 'o': element 0, 'a', is not a valid INT8"):
-        wire_outputs(answer(ResponseOutput(name="o", shape=[1], datatype="INT8", data=["a"])))
     odd = ResponseOutput.construct(name="o", shape=[None], datatype="INT8", data=TensorData([1]))
     with pytest.raises(TensorError, match="output 'o'"):
         wire_outputs(answer(odd))
 
 
-def test_wire_outputs_resolves_unknown_dimension() -> None:
+def test_wire_outputs_keeps_unknown_dimensions() -> None:
     output = ResponseOutput(name="o", shape=[-1, 2], datatype="INT8", data=[1, 2, 3, 4])
-    assert wire_outputs(answer(output))[0].shape == [2, 2]
+    wire = wire_outputs(answer(output))[0]
+    assert (wire.shape, wire.fits, wire.packed.sent) == ([-1, 2], True, None)
     for shape in ([-1, 3], [-1, -1], [-2], [-1, 0]):
-        with pytest.raises(TensorError, match=r"output 'o': its shape .* cannot hold 4 elements"):
-            wire_outputs(answer(ResponseOutput(name="o", shape=shape, datatype="INT8", data=[1, 2, 3, 4])))
+        wire = wire_outputs(answer(ResponseOutput(name="o", shape=shape, datatype="INT8", data=[1, 2, 3, 4])))[0]
+        assert (wire.shape, wire.fits, wire.packed.elements, wire.packed.sent) == (shape, False, None, b"[1,2,3,4]")
+        assert wire.packed.reason == f"its shape {shape} cannot hold 4 elements"
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "data", "elements", "nested", "sent"),
+    [
+        ("FP32", [2], [1.5, 2], [1.5, 2.0], False, None),
+        ("FP32", [1, 2], [[1.5, 2]], [1.5, 2.0], True, None),
+        ("INT8", [-1, 2], [[1, 2], [3, 4]], [1, 2, 3, 4], True, None),
+        ("FP32", [2], [1.0, None], None, False, None),
+        ("FP32", [2], [1.0, 1e300], None, False, b"[1.0,1e+300]"),
+        ("FP16", [2], [1.0, 1e300], None, False, b"[1.0,1e+300]"),
+        ("FP32", [2], [float("inf"), 1e300], None, False, b"[null,1e+300]"),
+        ("FP32", [1], [True], [1.0], False, b"[true]"),
+        ("INT8", [1], [True], [1], False, b"[true]"),
+        ("BOOL", [1], [1], [True], False, b"[1]"),
+        ("BOOL", [2], [True, None], None, False, b"[true,null]"),
+        ("BOOL", [1], [2], None, False, b"[2]"),
+        ("INT8", [1], [300], None, False, b"[300]"),
+        ("INT8", [1], [2.5], None, False, b"[2.5]"),
+        ("INT8", [1], [None], None, False, b"[null]"),
+        ("INT8", [], 5, [5], False, b"5"),
+        ("INT8", [4], [[1, 2], [3, 4]], [1, 2, 3, 4], False, b"[[1,2],[3,4]]"),
+        ("INT8", [3], [1, 2], None, False, b"[1,2]"),
+        ("BYTES", [1], "one", [b"one"], False, b'"one"'),
+        ("BYTES", [7], b"one", [b"one"], False, b'"one"'),
+        ("BYTES", [1], [{"a": 1}], [b'{"a":1}'], False, b'[{"a":1}]'),
+        ("BYTES", [2, 1], [["a"], [b"b"]], [b"a", b"b"], True, None),
+        ("BYTES", [2], ["a", None], None, False, b'["a",null]'),
+        ("BYTES", [1], [], None, False, b"[]"),
+    ],
+)
+def test_outputs_are_packed_as_the_model_gave_them(datatype, shape, data, elements, nested, sent) -> None:
+    packed = wire_outputs(answer(ResponseOutput(name="o", shape=shape, datatype=datatype, data=data)))[0].packed
+    found = None if packed.elements is None else packed.elements.tolist()
+    if datatype == "FP32" and None in (data or ()):
+        assert (found[0], math.isnan(found[1])) == (1.0, True)
+        found = None
+    assert (found, packed.nested, packed.sent) == (elements, nested, sent)
+    assert (packed.elements is None) == bool(packed.reason)
+
+
+def test_values_of_answers_have_the_json_of_the_original() -> None:
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    for value, text in [
+        (datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc), "2026-01-02T03:04:05Z"),
+        (datetime.datetime(2026, 1, 2, 3, 4, 5, 120000, zone), "2026-01-02T03:04:05.120000+02:00"),
+        (datetime.date(2026, 1, 2), "2026-01-02"),
+        (datetime.time(1, 2, 3, tzinfo=datetime.timezone.utc), "01:02:03Z"),
+        (datetime.timedelta(days=-1, seconds=5, microseconds=7), "-PT23H59M54.999993S"),
+        (datetime.timedelta(days=3, hours=25), "P4DT1H"),
+        (datetime.timedelta(), "PT0S"),
+        (decimal.Decimal("1.50"), "1.50"),
+        (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+    ]:
+        packed = wire_outputs(answer(ResponseOutput(name="o", shape=[1], datatype="BYTES", data=[value])))[0].packed
+        assert packed.sent == json.dumps([text]).encode()
+
+
+def test_masked_arrays_and_lossy_arrays_keep_their_elements() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def sent(datatype, array):
+        output = ResponseOutput(name="o", shape=list(array.shape), datatype=datatype, data=array)
+        return wire_outputs(answer(output))[0].packed
+
+    assert sent("INT8", numpy.ma.masked_array([1, 2], [False, True])).sent == b"[1,null]"
+    assert sent("INT8", numpy.array([1.0, 2.5])).sent == b"[1.0,2.5]"
+    assert sent("INT8", numpy.array([1.0, 2.0])).elements.tolist() == [1, 2]
+    assert sent("INT8", numpy.array([300])).sent == b"[300]"
+    assert sent("BOOL", numpy.array([2])).sent == b"[2]"
+    assert sent("FP32", numpy.array([1e300, 1.0])).sent == b"[1e+300,1.0]"
+    assert sent("FP32", numpy.array([[1.1], [2.0]])).elements.numpy().tolist() == numpy.float32([1.1, 2.0]).tolist()
+
+
+def test_parameters_do_not_hide_methods() -> None:
+    names = sorted(name for name in dir(Parameters) if not name.startswith("__"))
+    # `_fields_set` is an argument of `model_construct`, and `_decoded_payload` is private.
+    values = {name: 1 for name in names if name not in (*Parameters.model_fields, "_fields_set", "_decoded_payload")}
+    for made in (parameters(values), Parameters.model_validate(values), Parameters.model_construct(**values)):
+        for one in (made, made.model_copy(), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            assert callable(one.copy)
+            assert callable(one.dict)
+            assert one.model_dump() == values
+            assert one.copy().model_dump() == one.model_dump()
 
 
 def test_data_can_be_assigned_without_wrapper() -> None:
@@ -274,7 +362,7 @@ def test_data_can_be_assigned_without_wrapper() -> None:
     output.data = [7]  # type: ignore[assignment]
     output.parameters = {"a": 1}  # type: ignore[assignment]
     wire = wire_outputs(answer(output))[0]
-    assert (wire.elements.tolist(), wire.parameters) == ([7], {"a": 1})
+    assert (wire.packed.elements.tolist(), wire.parameters) == ([7], {"a": 1})
     assert Parameters(a=1).a == 1
 
 
@@ -374,21 +462,23 @@ def test_tensor_data_is_an_array_without_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("datatype", "data", "expected"),
+    ("datatype", "data", "expected", "described"),
     [
-        ("BYTES", ["a", None], b'["a",null]'),
-        ("BYTES", [["a"], [None, b"b"]], b'[["a"],[null,"b"]]'),
-        ("FP32", "[[1.0, 2.0]]", b'"[[1.0, 2.0]]"'),
+        ("BYTES", ["a", None], b'["a",null]', {"json": True, "size": 10}),
+        ("BYTES", ["a", 1], b'["a",1]', {"count": 2, "sent": 7, "size": 14}),
+        ("INT8", [["a"], [None]], b'[["a"],[null]]', {"json": True, "size": 14}),
+        ("FP32", "[[1.0, 2.0]]", b'"[[1.0, 2.0]]"', {"json": True, "size": 14}),
     ],
 )
-def test_irregular_output_is_sent_as_json(datatype: str, data: Any, expected: bytes) -> None:
+def test_irregular_output_is_sent_as_json(datatype: str, data: Any, expected: bytes, described: Dict[str, Any]) -> None:
     from mlserver._worker.frames import write_response
 
     output = ResponseOutput(name="y", shape=[2, 1], datatype=datatype, data=data)
-    head, tail = write_response(InferenceResponse(model_name="m", outputs=[output]))
-    (described,) = json.loads(head)["outputs"]
-    assert described == {"name": "y", "datatype": datatype, "shape": [2, 1], "json": True, "size": len(expected)}
-    assert bytes(tail[0]) == expected
+    head, tail = write_response(InferenceResponse(model_name="m", outputs=[output]), "m")
+    (found,) = json.loads(head)["outputs"]
+    assert bool(found.pop("reason", "")) == ("json" in described)
+    assert found == {"name": "y", "datatype": datatype, "shape": [2, 1], **described}
+    assert expected in tail
     assert sum(map(len, tail)) % 8 == 0
 
 

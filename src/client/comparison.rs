@@ -286,6 +286,7 @@ mod tests {
             parameters: Parameters::new(),
             data: TensorData::Variable(elements.iter().collect::<BytesElements>()),
             nested: false,
+            as_sent: None,
         }
     }
 

@@ -226,7 +226,7 @@ mod tests {
     fn write_lines_answer_without_json_form_is_a_failure() {
         let data = TensorData::Variable([[0xff_u8]].iter().collect::<BytesElements>());
         let (name, datatype, parameters) = ("t".to_owned(), Datatype::Bytes, Parameters::new());
-        let tensor = Tensor { name, datatype, shape: vec![1], parameters, data, nested: false };
+        let tensor = Tensor { name, datatype, shape: vec![1], parameters, data, nested: false, as_sent: None };
         let rows = vec![RowResult { id: None, outcome: Ok(answered(vec![tensor], &json!({}))) }];
         let WrittenLines { lines, failures, .. } = write_lines(0, rows, None, LineRules::default());
         assert!(lines.starts_with(FAILURE_PREFIX) && lines.ends_with(b"}\n"));

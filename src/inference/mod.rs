@@ -725,8 +725,12 @@ impl ModelTarget {
 
     /// Sets the fields of a response that the runtime leaves to the server.
     fn complete(&self, id: String, response: &mut InferenceResponse) {
-        response.model_name.clone_from(&self.model.name);
-        response.model_version.clone_from(&self.model.version);
+        if response.model_name.is_empty() {
+            response.model_name.clone_from(&self.model.name);
+        }
+        if self.model.version.is_some() || response.model_version.is_none() {
+            response.model_version.clone_from(&self.model.version);
+        }
         response.id = id;
     }
 }

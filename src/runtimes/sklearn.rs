@@ -351,7 +351,8 @@ pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> R
             let texts: BytesElements = values.iter().map(|text| text.as_bytes()).collect();
             let data = TensorData::Variable(texts.with_text(true));
             let (name, datatype) = (name.to_owned(), Datatype::Bytes);
-            let tensor = Tensor { name, datatype, shape, parameters: Parameters::new(), data, nested: false };
+            let tensor =
+                Tensor { name, datatype, shape, parameters: Parameters::new(), data, nested: false, as_sent: None };
             tensor.check().map(|()| tensor)
         }
     };

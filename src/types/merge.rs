@@ -93,7 +93,7 @@ impl BatchKeyWriter {
         for &dimension in &input.shape[1..] {
             self.number(dimension);
         }
-        let Parameters { content_type, others } = &input.parameters;
+        let Parameters { content_type, others, .. } = &input.parameters;
         self.number(usize::from(content_type.is_some()));
         self.text(content_type.as_deref().unwrap_or_default());
         self.number(others.len());
@@ -134,6 +134,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         headers: common_headers(requests),
         inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
         outputs: first.outputs.clone(),
+        has_outputs: first.has_outputs,
         // The other requests of the batch must not delay an urgent one.
         priority: requests.iter().map(|request| request.priority).min().unwrap_or_default(),
         trace: None,
@@ -172,6 +173,7 @@ pub fn split(response: &InferenceResponse, rows: &[usize]) -> Result<Vec<Inferen
                 SplitError { output, shape, elements, rows: all }
             })?;
             slice.restrict(&mut part.parameters);
+            part.make_flat();
             Ok(part)
         };
         Ok(InferenceResponse {
@@ -190,6 +192,7 @@ pub fn split_one(response: &mut InferenceResponse, rows: usize) {
     let slice = BatchSlice { index: 0, requests: 1, rows: 0..rows, all: rows };
     for output in &mut response.outputs {
         slice.restrict(&mut output.parameters);
+        output.make_flat();
     }
 }
 

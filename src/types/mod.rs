@@ -32,5 +32,5 @@ pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
 pub use secret::{HIDDEN, Properties, Secret, is_secret_property};
 pub use shedding::{LoadShedder, Overload};
-pub use tensor::{BytesElements, Element, Tensor, TensorData, TensorError, TensorRule, short};
+pub use tensor::{AsSent, BytesElements, Element, Tensor, TensorData, TensorError, TensorRule, short};
 pub use trace::TraceContext;

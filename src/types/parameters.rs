@@ -9,12 +9,20 @@ use serde_json::{Map, Value};
 const CONTENT_TYPE: &str = "content_type";
 
 /// An open map of JSON values: the content type, which most of them have, and the rest in the order of the source.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct Parameters {
     /// A separate field because nearly every response has one, and usually nothing else.
     pub content_type: Option<Cow<'static, str>>,
     /// Everything else.
     pub others: Map<String, Value>,
+    /// Whether the source has an object, which may have no members. Models in Python distinguish that from none.
+    pub is_given: bool,
+}
+
+impl PartialEq for Parameters {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.content_type, &self.others) == (&other.content_type, &other.others)
+    }
 }
 
 impl Parameters {
@@ -25,7 +33,17 @@ impl Parameters {
 
     /// Returns a map that holds only a content type.
     pub fn with_content_type(content_type: impl Into<Cow<'static, str>>) -> Self {
-        Self { content_type: Some(content_type.into()), others: Map::new() }
+        Self { content_type: Some(content_type.into()), ..Self::default() }
+    }
+
+    /// Returns an empty map that is written as an object without members.
+    pub fn given() -> Self {
+        Self { is_given: true, ..Self::default() }
+    }
+
+    /// Returns whether the map has no members and its source did not have it.
+    pub fn is_absent(&self) -> bool {
+        self.is_empty() && !self.is_given
     }
 
     pub fn is_empty(&self) -> bool {
@@ -63,13 +81,13 @@ impl From<Map<String, Value>> for Parameters {
         if content_type.is_some() {
             others.shift_remove(CONTENT_TYPE);
         }
-        Self { content_type, others }
+        Self { content_type, others, is_given: false }
     }
 }
 
 impl<'de> Deserialize<'de> for Parameters {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Map::deserialize(deserializer).map(Self::from)
+        Ok(Self { is_given: true, ..Self::from(Map::deserialize(deserializer)?) })
     }
 }
 

@@ -19,6 +19,8 @@ pub struct InferenceRequest {
     pub inputs: Vec<Tensor>,
     /// The outputs that the client requested; empty for the model's default.
     pub outputs: Vec<RequestedOutput>,
+    /// Whether the client sent a list of outputs, which may be empty. Models in Python see the difference.
+    pub has_outputs: bool,
     /// The request's priority among others that wait.
     pub priority: Priority,
     /// The server's span of the request, the parent of its other spans; `None` if it is not traced.

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use super::{BytesElements, Tensor, TensorData};
+use super::{AsSent, BytesElements, Tensor, TensorData};
 
 impl Tensor {
     /// Returns the number of rows, which is the first dimension, or `None` for a scalar.
@@ -30,11 +30,16 @@ impl Tensor {
                 let width = self.datatype.width()?;
                 TensorData::Fixed(bytes.slice(elements.start * width..elements.end * width))
             }
-            TensorData::Variable(all) => TensorData::Variable(all.slice(elements)?),
+            TensorData::Variable(all) => TensorData::Variable(all.slice(elements.clone())?),
             TensorData::Irregular(_) => return None,
         };
         let (name, parameters) = (self.name.clone(), self.parameters.clone());
-        Some(Self { name, datatype: self.datatype, shape, parameters, data, nested: self.nested })
+        let as_sent = self.doubles().and_then(|doubles| {
+            let width = size_of::<f64>();
+            let rows = doubles.get(elements.start * width..elements.end * width)?;
+            Some(Box::new(AsSent { doubles: Some(doubles.slice_ref(rows)), ..AsSent::default() }))
+        });
+        Some(Self { name, datatype: self.datatype, shape, parameters, data, nested: self.nested, as_sent })
     }
 
     /// Concatenates the rows of tensors. The result has the name and the parameters of the first.
@@ -73,7 +78,23 @@ impl Tensor {
             TensorData::Irregular(_) => return None,
         };
         let (name, parameters) = (first.name.clone(), first.parameters.clone());
-        Some(Self { name, datatype: first.datatype, shape, parameters, data, nested: first.nested })
+        let as_sent = Self::concat_doubles(tensors)
+            .map(|doubles| Box::new(AsSent { doubles: Some(doubles), ..AsSent::default() }));
+        Some(Self { name, datatype: first.datatype, shape, parameters, data, nested: first.nested, as_sent })
+    }
+
+    /// Concatenates the elements of float tensors in double precision, if one of them has them so.
+    fn concat_doubles(tensors: &[&Self]) -> Option<Bytes> {
+        tensors.iter().find_map(|tensor| tensor.doubles())?;
+        let mut bytes = BytesMut::with_capacity(tensors.iter().map(|tensor| tensor.len() * size_of::<f64>()).sum());
+        for tensor in tensors {
+            if let Some(doubles) = tensor.doubles() {
+                bytes.extend_from_slice(doubles);
+            } else {
+                bytes.extend_from_slice(&tensor.widened()?);
+            }
+        }
+        Some(bytes.freeze())
     }
 }
 
@@ -85,7 +106,15 @@ mod tests {
     fn texts(shape: &[usize], texts: &[&str]) -> Tensor {
         let data = TensorData::Variable(texts.iter().collect::<BytesElements>().with_text(true));
         let (name, datatype) = ("t".to_owned(), Datatype::Bytes);
-        Tensor { name, datatype, shape: shape.to_vec(), parameters: Parameters::new(), data, nested: false }
+        Tensor {
+            name,
+            datatype,
+            shape: shape.to_vec(),
+            parameters: Parameters::new(),
+            data,
+            nested: false,
+            as_sent: None,
+        }
     }
 
     #[test]

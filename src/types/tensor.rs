@@ -22,8 +22,37 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     pub parameters: Parameters,
     pub data: TensorData,
-    /// Whether the client sent arrays nested as in the shape, which models in Python see again.
+    /// Whether the JSON has arrays nested as in the shape: of a request, for models in Python, and of their responses.
     pub nested: bool,
+    /// What the JSON says besides, if the other fields would lose it.
+    pub as_sent: Option<Box<AsSent>>,
+}
+
+/// The parts of a tensor's JSON that its regular form loses. Models in Python see the requests of clients with them, and clients the responses
+/// of these models. Everything else uses the regular form.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AsSent {
+    /// The shape, if it has negative dimensions.
+    pub shape: Option<Vec<i64>>,
+    /// The data as JSON in UTF-8: arrays that are nested in another way than the shape, `null` or text among numbers, objects in BYTES.
+    pub data: Option<Bytes>,
+    /// The elements of FP32, FP16 and BF16 tensors in double precision: little-endian, as many as the tensor has.
+    pub doubles: Option<Bytes>,
+}
+
+impl AsSent {
+    /// Returns the size in bytes.
+    fn byte_len(&self) -> usize {
+        let of = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+        self.shape.as_ref().map_or(0, |shape| size_of_val(&shape[..])) + of(&self.data) + of(&self.doubles)
+    }
+
+    /// Copies the data out of a larger buffer.
+    pub fn detach(&mut self) {
+        for bytes in [&mut self.data, &mut self.doubles].into_iter().flatten() {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+    }
 }
 
 /// The elements of a tensor.
@@ -252,6 +281,7 @@ impl Tensor {
             parameters: Parameters::new(),
             data: TensorData::Fixed(Bytes::copy_from_slice(bytemuck::cast_slice(elements))),
             nested: false,
+            as_sent: None,
         };
         tensor.check()?;
         Ok(tensor)
@@ -268,7 +298,7 @@ impl Tensor {
     ) -> Result<Self, TensorError> {
         let name = name.into();
         let data = TensorData::from_raw(&name, datatype, bytes)?;
-        let tensor = Self { name, datatype, shape, parameters: Parameters::new(), data, nested: false };
+        let tensor = Self { name, datatype, shape, parameters: Parameters::new(), data, nested: false, as_sent: None };
         tensor.check()?;
         Ok(tensor)
     }
@@ -320,13 +350,32 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Returns the size of the elements in memory, in bytes. Each element of BYTES takes 16 bytes besides its own.
+    /// Returns the size of the elements in memory, in bytes, in all forms. Each element of BYTES takes 16 bytes besides its own.
     pub fn byte_len(&self) -> usize {
-        match &self.data {
+        let regular = match &self.data {
             TensorData::Fixed(bytes) => bytes.len(),
             TensorData::Variable(elements) => elements.size() + elements.len() * size_of::<Range<usize>>(),
             TensorData::Irregular(data) => data.json().len() + data.reason().len(),
+        };
+        regular + self.as_sent.as_ref().map_or(0, |as_sent| as_sent.byte_len())
+    }
+
+    /// Returns the part that the regular form loses, to set it.
+    pub fn as_sent_mut(&mut self) -> &mut AsSent {
+        self.as_sent.get_or_insert_default()
+    }
+
+    /// Forgets how the model gave the data, unless it has no regular form.
+    pub(super) fn make_flat(&mut self) {
+        if !matches!(self.data, TensorData::Irregular(_)) {
+            self.nested = false;
+            self.as_sent = None;
         }
+    }
+
+    /// Returns the elements of a 16-bit or 32-bit float tensor in double precision, as they were sent.
+    pub fn doubles(&self) -> Option<&Bytes> {
+        self.as_sent.as_ref()?.doubles.as_ref()
     }
 
     /// Returns the tensor with one string as its only element, if that is the data of a BYTES tensor, or else as it is.
@@ -339,6 +388,19 @@ impl Tensor {
             _ => None,
         }
         .unwrap_or(Cow::Borrowed(self))
+    }
+
+    /// Returns the elements of a float tensor of at most 32 bits in double precision, little-endian, or `None` for other tensors.
+    pub(super) fn widened(&self) -> Option<Vec<u8>> {
+        fn widen<T: Element>(tensor: &Tensor, convert: impl Fn(T) -> f64) -> Option<Vec<u8>> {
+            Some(tensor.elements::<T>()?.iter().flat_map(|&element| convert(element).to_le_bytes()).collect())
+        }
+        match self.datatype {
+            Datatype::Fp32 => widen::<f32>(self, f64::from),
+            Datatype::Fp16 => widen::<f16>(self, f64::from),
+            Datatype::Bf16 => widen::<bf16>(self, f64::from),
+            _ => None,
+        }
     }
 
     /// Returns the elements as numbers, or `None` if `T` is not the element type of this datatype.
@@ -399,6 +461,7 @@ mod tests {
             parameters: Parameters::new(),
             data,
             nested: false,
+            as_sent: None,
         };
         assert_eq!(texts.byte_len(), 3 + 3 * 16);
         assert_eq!(texts.slice_rows(1..3).unwrap().byte_len(), 3 + 2 * 16);

@@ -75,6 +75,14 @@ class Server:
         self.__exit__()
         raise SystemExit(f"{self.name} did not start:\n{pathlib.Path(self.log.name).read_text()}")
 
+    def is_ready_in_time(self):
+        deadline = time.monotonic() + PATIENCE
+        while self.send(Request("", "GET", "/v2/health/ready"))[0] != 200:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -246,9 +254,7 @@ def main():
                         print(f"the original cannot load {name}: {status} {short(body)}")
             print(f"{len(unloadable)} models which the original cannot load are left out")
             golden = [request for request in golden if request.name not in unloadable]
-            deadline = time.monotonic() + PATIENCE
-            while ours.send(Request("", "GET", "/v2/health/ready"))[0] != 200 and time.monotonic() < deadline:
-                time.sleep(0.05)
+            ours.is_ready_in_time()
             return report([*requests, *golden, *repository()], theirs, ours, arguments.all)
 
 

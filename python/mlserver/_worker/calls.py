@@ -4,16 +4,18 @@ import asyncio
 import inspect
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
+from .._payload import WireTensor, wire_outputs
 from .._tensor import TensorError
 from ..cancellation import Cancellation, cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
+from ..logging import logger
 from ..types import InferenceResponse
 from .failures import describe
-from .frames import Buffer, FrameError, FrameKind, Head, read_request, write_response
+from .frames import Buffer, FrameError, FrameKind, Head, read_request, write_outputs
 from .models import LoadedModel, load, unload
 from .output import request_id_var
 from .streams import Stream
@@ -335,10 +337,28 @@ def answer(model: Optional[LoadedModel], response: Any) -> Final:
             raise MLServerError(f"Model '{_name(model)}' returned no predictions after inference", 500)
         raise TypeError(f"predict returned a {type(response).__qualname__}, expected an InferenceResponse")
     try:
-        head, tail = write_response(response)
+        wired = wire_outputs(response)
+        head, tail = write_outputs(response, wired, _name(model), None if model is None else model.version)
     except TensorError as error:
         raise _cannot_be_sent(model, error) from error
+    if model is not None and not model.has_warned:
+        _warn(model, wired)
     return Final(FrameKind.ANSWER, head, tail)
+
+
+def _warn(model: LoadedModel, wired: List[WireTensor]) -> None:
+    """Logs the first output that has no regular form, once for each model."""
+    for output in wired:
+        if output.packed.elements is None:
+            model.has_warned = True
+            logger.warning(
+                "The data of output '%s' of model '%s' does not suit its datatype and shape: %s. REST clients receive it as it "
+                "is, and gRPC fails. This is logged once for each model.",
+                output.name,
+                model.name,
+                output.packed.reason,
+            )
+            return
 
 
 def _cannot_be_sent(model: Optional[LoadedModel], error: BaseException) -> MLServerError:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from .._payload import WireTensor, inference_request, requested_output, tensor_input, wire_outputs, wire_parameters
-from .._tensor import BytesElements, FixedElements
+from .._tensor import BytesElements, DoubleElements, FixedElements
 
 PROTOCOL = 1
 
@@ -121,9 +121,9 @@ def write_json(head: Any) -> bytes:
     try:
         return _encoder.encode(head).encode()
     except (TypeError, ValueError):
-        from .._model import jsonable  # rarely needed: parameters may contain any value
+        from .._model import dumped_json  # rarely needed: parameters may contain any value
 
-        return _encoder.encode(jsonable(head)).encode("utf-8", "replace")
+        return _encoder.encode(dumped_json(head)).encode("utf-8", "replace")
 
 
 def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
@@ -135,7 +135,7 @@ def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
         parameters, headers = head.get("parameters"), head.get("headers")
         if headers is not None:
             parameters = {**(parameters or {}), "headers": headers}
-        return inference_request(head.get("id"), parameters, inputs, requested or None)
+        return inference_request(head.get("id"), parameters, inputs, requested)
     except (KeyError, TypeError, AttributeError) as error:
         raise FrameError(f"invalid head of a request: {error!r}") from error
 
@@ -151,9 +151,13 @@ def read_tensors(head: Dict[str, Any], tail: Buffer) -> List[Any]:
             raise FrameError(f"input '{tensor['name']}' exceeds its frame by {end - len(view)} bytes")
         elements = _read_elements(tensor, view[offset:end])
         offset = _aligned(end)
-        name, datatype = tensor["name"], tensor["datatype"]
+        sent = None
+        if "sent" in tensor:
+            sent = bytes(view[offset : offset + tensor["sent"]])
+            offset = _aligned(offset + tensor["sent"])
+        name, datatype, sent_shape = tensor["name"], tensor["datatype"], tensor.get("sent_shape")
         parameters, nested = tensor.get("parameters"), tensor.get("nested", False)
-        inputs.append(tensor_input(name, datatype, tensor["shape"], parameters, elements, nested))
+        inputs.append(tensor_input(name, datatype, tensor["shape"], parameters, elements, nested, sent_shape, sent))
     return inputs
 
 
@@ -162,20 +166,33 @@ def _read_elements(tensor: Dict[str, Any], buffer: memoryview) -> Any:
     if tensor.get("json"):
         return json.loads(bytes(buffer))
     if datatype != "BYTES":
-        return FixedElements(datatype, buffer)
+        return DoubleElements(datatype, buffer) if tensor.get("doubles") else FixedElements(datatype, buffer)
     split = 4 * (tensor["count"] + 1)
     if split > len(buffer):
         raise FrameError(f"input '{tensor['name']}' is shorter than its own offsets")
     return BytesElements(buffer[split:], buffer[:split].cast("I"), bool(tensor.get("text")))
 
 
-def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
-    """Returns head and tail of an `InferenceResponse`.
+def write_response(
+    response: Any, own_name: str = "", own_version: Optional[str] = None
+) -> Tuple[bytes, Tuple[Buffer, ...]]:
+    """Returns head and tail of an `InferenceResponse` of the model with a name and a version.
 
-    Raises `TensorError` if an output's data is not a valid tensor of its datatype.
+    Raises `TensorError` if the data of an output cannot be sent in any form.
     """
-    outputs, tail = write_tensors(response)
+    return write_outputs(response, wire_outputs(response), own_name, own_version)
+
+
+def write_outputs(
+    response: Any, wired: List[WireTensor], own_name: str, own_version: Optional[str]
+) -> Tuple[bytes, Tuple[Buffer, ...]]:
+    """Returns head and tail of a response whose outputs are ready to be sent."""
+    outputs, tail = _write_tensors(wired)
     text = b'{"outputs":[' + b",".join(outputs) + b"]"
+    if response.model_name != own_name and type(response.model_name) is str:
+        text += b',"model_name":' + write_json(response.model_name)
+    if own_version is None and type(response.model_version) is str:
+        text += b',"model_version":' + write_json(response.model_version)
     parameters = wire_parameters(response.parameters)
     if parameters:
         headers = parameters.pop("headers", None)
@@ -188,49 +205,82 @@ def write_response(response: Any) -> Tuple[bytes, Tuple[Buffer, ...]]:
 
 def write_tensors(response: Any) -> Tuple[List[bytes], Tuple[Buffer, ...]]:
     """Returns the descriptions of the outputs of an `InferenceResponse` in a head, and their bytes."""
+    return _write_tensors(wire_outputs(response))
+
+
+def _write_tensors(wired: List[WireTensor]) -> Tuple[List[bytes], Tuple[Buffer, ...]]:
     outputs = []
     tail: List[Buffer] = []
-    for output in wire_outputs(response):
-        elements = output.elements
-        buffer = elements.buffer
-        size = buffer.nbytes
+    for output in wired:
+        elements, sent = output.packed.elements, output.packed.sent
+        size = 0
         if isinstance(elements, BytesElements):
             offsets = elements.offsets.cast("B")
             size += offsets.nbytes
             tail.append(offsets)
+        if elements is not None:
+            size += elements.buffer.nbytes
+            tail += _padded(elements.buffer, size)
+        if sent is not None:
+            tail += _padded(sent, len(sent))
         outputs.append(_write_tensor(output, size))
-        tail.append(buffer)
-        padding = -size % _ALIGNMENT
-        if padding:
-            tail.append(_PADDING[:padding])
     return outputs, tuple(tail)
 
 
+def _padded(buffer: Buffer, size: int) -> List[Buffer]:
+    """Returns the last buffer of `size` bytes, and what fills them up to the alignment."""
+    padding = -size % _ALIGNMENT
+    return [buffer, _PADDING[:padding]] if padding else [buffer]
+
+
 def _write_tensor(output: WireTensor, size: int) -> bytes:
-    """Returns the description in a head of an output of `size` bytes."""
-    name, datatype, shape, parameters, elements = output
-    content_type = parameters.get("content_type")
-    is_fixed = isinstance(elements, FixedElements)
-    if is_fixed and (not parameters or (len(parameters) == 1 and type(content_type) is str)):
-        return _write_plain_tensor(name, datatype, tuple(shape), content_type, size)
+    """Returns the description in a head of an output whose elements have `size` bytes."""
+    name, datatype, shape, parameters, packed = output
+    elements, nested, sent, reason = packed
+    if isinstance(elements, FixedElements) and sent is None:
+        content_type = parameters.get("content_type") if parameters else None
+        if not parameters or (len(parameters) == 1 and type(content_type) is str):
+            return _write_plain_tensor(name, datatype, tuple(shape), nested, parameters is not None, content_type, size)
     tensor: Dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
-    if parameters:
+    if parameters is not None:
         tensor["parameters"] = parameters
+    if nested:
+        tensor["nested"] = True
+    if elements is None:
+        assert sent is not None
+        tensor.update(json=True, reason=reason[:_MAX_REASON], size=len(sent))
+        return write_json(tensor)
     if isinstance(elements, BytesElements):
         tensor["count"] = len(elements)
         if elements.text:
             tensor["text"] = True
-    elif not is_fixed:
-        tensor["json"] = True
+    if sent is not None:
+        tensor["sent"] = len(sent)
     tensor["size"] = size
     return write_json(tensor)
 
 
+#: The most characters of a reason why data has no regular form.
+_MAX_REASON = 1000
+
+
 @lru_cache(maxsize=256)
-def _write_plain_tensor(name: str, datatype: str, shape: Tuple[int, ...], content_type: Optional[str], size: int) -> bytes:
+def _write_plain_tensor(
+    name: str,
+    datatype: str,
+    shape: Tuple[int, ...],
+    nested: bool,
+    has_parameters: bool,
+    content_type: Optional[str],
+    size: int,
+) -> bytes:
     """Does the same for tensors of simple models, whose descriptions repeat and are therefore cached."""
-    parameters = {} if content_type is None else {"parameters": {"content_type": content_type}}
-    return write_json({"name": name, "datatype": datatype, "shape": shape, **parameters, "size": size})
+    tensor: Dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+    if has_parameters:
+        tensor["parameters"] = {} if content_type is None else {"content_type": content_type}
+    if nested:
+        tensor["nested"] = True
+    return write_json({**tensor, "size": size})
 
 
 def _aligned(size: int) -> int:

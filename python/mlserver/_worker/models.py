@@ -35,6 +35,7 @@ class LoadedModel:
         "handlers",
         "loop",
         "threads",
+        "has_warned",
     )
 
     def __init__(self, instance: Any, loop: CallLoop, threads: ModelThreads, is_inline: bool) -> None:
@@ -50,6 +51,8 @@ class LoadedModel:
         self.loop = loop
         #: The threads for its plain functions.
         self.threads = threads
+        #: Whether an output without a regular form has been logged.
+        self.has_warned = False
 
     async def run(self, function: Callable[..., Any], call: Optional[Callable[[], Any]] = None) -> Any:
         """Calls a function of the model on its event loop if it is a coroutine function, otherwise on its threads.

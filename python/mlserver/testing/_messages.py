@@ -7,10 +7,10 @@ import uuid
 from contextlib import suppress
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from .._model import jsonable, to_json
-from .._payload import _resolved, tensor_output, wire_parameters
+from .._model import dumped_json, to_json
 from .._payload import parameters as wire_to_parameters
-from .._tensor import BytesElements, FixedElements, TensorError, pack
+from .._payload import tensor_output, wire_parameters
+from .._tensor import BytesElements, DoubleElements, FixedElements, TensorError, pack, resolved_shape
 from .._validate import ValidationError
 from .._worker.frames import FrameKind, write_json
 from ..rest.requests import Headers
@@ -20,6 +20,7 @@ from ._errors import InferenceFailed, LoadFailed
 _MAX_HEADERS = 1024
 
 _FLOATS = frozenset(("FP16", "BF16", "FP32", "FP64"))
+_NARROW_FLOATS = _FLOATS - {"FP64"}
 _HEADER_NAME = re.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile("[\t\x20-\x7e\x80-\xff]*")
 
@@ -138,62 +139,91 @@ def write_request(request: InferenceRequest) -> Tuple[Dict[str, Any], Tuple[Any,
         size = sum(map(len, parts))
         described["size"] = size
         tail += [*parts, bytes(-size % 8)]
+        sent = described.get("sent")
+        if sent is not None:
+            described["sent"] = len(sent)
+            tail += [sent, bytes(-len(sent) % 8)]
     values = wire_parameters(request.parameters)
     headers = values.pop("headers", None)
     if headers:
         head["headers"] = headers
     if values:
         head["parameters"] = values
-    if request.outputs:
-        head["outputs"] = [
-            {"name": output.name, "parameters": wire_parameters(output.parameters)} for output in request.outputs
-        ]
+    if request.outputs is not None:
+        head["outputs"] = [_requested(output) for output in request.outputs]
     return json.loads(write_json(head)), tuple(tail)
 
 
-def _write_input(tensor: RequestInput) -> Tuple[Dict[str, Any], List[Any]]:
-    """Returns the description of an input, without its size, and its bytes.
+def _requested(output: Any) -> Dict[str, Any]:
+    parameters = {} if output.parameters is None else {"parameters": wire_parameters(output.parameters)}
+    return {"name": output.name, **parameters}
 
-    Data that is not what datatype and shape declare is sent as JSON, as the server does for models in Python.
-    """
+
+def _write_input(tensor: RequestInput) -> Tuple[Dict[str, Any], List[Any]]:
+    """Returns the description of an input, without its size, and its bytes, as the server sends what it reads from JSON."""
     raw: Any = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
+    if isinstance(tensor.data, TensorData) and (tensor.data.nested or tensor.data.sent is not None):
+        raw = tensor.data.root
     if hasattr(raw, "tolist") and not isinstance(raw, (FixedElements, BytesElements, memoryview)):
         raw = raw.tolist()
     datatype: Any = getattr(tensor.datatype, "value", tensor.datatype)
-    described: Dict[str, Any] = {"name": tensor.name, "datatype": datatype, "shape": list(tensor.shape)}
-    values = wire_parameters(tensor.parameters)
-    if values:
-        described["parameters"] = values
+    shape = list(tensor.shape)
+    described: Dict[str, Any] = {"name": tensor.name, "datatype": datatype, "shape": shape}
+    if tensor.parameters is not None:
+        described["parameters"] = wire_parameters(tensor.parameters)
+    if shape and min(shape) < 0:
+        described["sent_shape"] = shape
     if isinstance(raw, (FixedElements, BytesElements)):
-        elements, levels, is_text = pack(raw, datatype), 1, getattr(raw, "text", False)
-    else:
-        leaves = list(_leaves(raw))
-        is_text = bool(leaves) and all(isinstance(leaf, str) for leaf in leaves)
-        form = _form(raw)
-        levels = 0 if form is None else len(form)
-        try:
-            if levels == 0 or not all(_is_element(leaf, datatype) for leaf in leaves):
-                raise TensorError("only JSON can hold it")
-            elements = pack(raw, datatype)
-            if levels > 1 and len(elements) != math.prod(_shape(described["shape"], len(elements))):
-                raise TensorError("only JSON can hold its form")
-        except TensorError:
-            described["json"] = True
-            return described, [to_json(jsonable(raw)).encode()]
-        described["shape"] = _shape(described["shape"], len(elements))
-        if levels > 1 and form == described["shape"]:
-            described["nested"] = True
+        elements: Any = pack(raw, datatype)
+        described["shape"] = resolved_shape(shape, len(elements)) or shape
+        return described, _elements(described, elements, getattr(raw, "text", False))
+    leaves, form = list(_leaves(raw)), _form(raw)
+    try:
+        if not form or not all(_is_element(leaf, datatype) for leaf in leaves):
+            raise TensorError("only JSON can hold it")
+        elements = _with_doubles(leaves, datatype) if datatype in _NARROW_FLOATS else pack(raw, datatype)
+        resolved = resolved_shape(shape, len(elements))
+        if resolved is None and (len(form) > 1 or min(shape, default=0) < 0):
+            raise TensorError("only JSON can hold its form")
+    except TensorError:
+        described["shape"] = [len(leaves)] if "sent_shape" in described else shape
+        described["json"] = True
+        return described, [to_json(dumped_json(raw)).encode()]
+    described["shape"] = shape if resolved is None else resolved
+    if len(form) > 1 and form == resolved:
+        described["nested"] = True
+    elif len(form) > 1 or not all(_is_plain(leaf, datatype) for leaf in leaves):
+        described["sent"] = to_json(dumped_json(raw)).encode()
+    return described, _elements(described, elements, bool(leaves) and all(isinstance(leaf, str) for leaf in leaves))
+
+
+def _elements(described: Dict[str, Any], elements: Any, is_text: bool) -> List[Any]:
+    """Returns the bytes of elements, and describes them."""
+    if isinstance(elements, DoubleElements):
+        described["doubles"] = True
     if isinstance(elements, FixedElements):
-        return described, [elements.buffer.tobytes()]
+        return [elements.buffer.tobytes()]
     described["count"] = len(elements)
     if is_text:
         described["text"] = True
-    return described, [elements.offsets.tobytes(), elements.buffer.tobytes()]
+    return [elements.offsets.tobytes(), elements.buffer.tobytes()]
 
 
-def _shape(shape: List[int], count: int) -> List[int]:
-    """Returns a shape without -1. Raises `TensorError` if `count` elements do not determine it."""
-    return _resolved(shape, count) if -1 in shape else shape
+def _with_doubles(leaves: List[Any], datatype: str) -> DoubleElements:
+    """Returns floats in double precision. Raises `TensorError` if one is beyond the range of its datatype."""
+    doubles = pack(leaves, "FP64")
+    elements = DoubleElements(datatype, doubles.buffer)
+    pairs = zip(elements.rounded().tolist(), doubles.tolist())
+    if any(math.isinf(rounded) and math.isfinite(double) for rounded, double in pairs):
+        raise TensorError("a number is out of range")
+    return elements
+
+
+def _is_plain(leaf: Any, datatype: str) -> bool:
+    """Returns whether an element has the JSON type of its datatype."""
+    if datatype == "BYTES":
+        return True
+    return isinstance(leaf, bool) if datatype == "BOOL" else isinstance(leaf, (int, float))
 
 
 def _is_element(leaf: Any, datatype: str) -> bool:
@@ -238,6 +268,10 @@ def read_answer(
         end = offset + tensor["size"]
         data = _read_output(tensor, view[offset:end])
         offset = end + -end % 8
+        if "sent" in tensor:
+            end = offset + tensor["sent"]
+            data = json.loads(bytes(view[offset:end]))
+            offset = end + -end % 8
         outputs.append(
             tensor_output(tensor["name"], tensor["datatype"], tensor["shape"], tensor.get("parameters"), data)
         )
@@ -245,8 +279,8 @@ def read_answer(
     _check_header_count(headers)
     values = {**frame.head.get("parameters", {}), **({"headers": headers} if headers else {})}
     return InferenceResponse(
-        model_name=model_name,
-        model_version=model_version,
+        model_name=frame.head.get("model_name") or model_name,
+        model_version=frame.head.get("model_version", model_version),
         id=request_id,
         parameters=wire_to_parameters(values) if values else None,
         outputs=outputs,
@@ -265,16 +299,9 @@ def _read_output(tensor: Dict[str, Any], buffer: memoryview) -> Any:
             text = BytesElements(elements.buffer, elements.offsets, text=True)
             text.tolist()
             elements = text
-        if len(elements) == 1:
-            return elements  # which may have any shape, as in the original's manual
     else:
         elements = FixedElements(tensor["datatype"], buffer)
-    name, shape = tensor["name"], tensor["shape"]
-    needed = math.prod(shape)
-    if len(elements) != needed:
-        message = f"tensor `{name}` of shape {shape} needs {needed} elements, but {len(elements)} were given"
-        raise InferenceFailed(500, message)
-    return elements
+    return TensorData(elements, resolved_shape(tensor["shape"], len(elements)) if tensor.get("nested") else None)
 
 
 def read_reply(frame: Frame) -> Response:

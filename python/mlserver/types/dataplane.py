@@ -2,11 +2,12 @@
 
 import copy
 import enum
+import json
 from typing import Any, Dict, Iterator, List, Optional
 
-from .._model import jsonable
+from .._model import dumped_json
 from .._pydantic import NotADataclass, encode_in_fastapi
-from .._tensor import BytesElements, Elements, FixedElements, nest
+from .._tensor import BytesElements, DoubleElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems
 from .base import BaseModel
 
@@ -55,22 +56,24 @@ class Parameters(BaseModel):
 class TensorData(BaseModel):
     """The data of a tensor: any value, or a buffer that is converted to a list on first access."""
 
-    __slots__ = ("_data", "_shape")
+    __slots__ = ("_data", "_sent", "_shape")
 
-    _private = frozenset(("_data", "_shape", "root"))
+    _private = frozenset(("_data", "_sent", "_shape", "root"))
 
     _data: Any
+    _sent: Optional[bytes]
     _shape: Optional[List[int]]
 
     #: Not a dataclass, unlike its base class, so that encoders do not take it for an object with fields.
     __dataclass_fields__ = NotADataclass()
 
-    def __init__(self, root: Any = None, shape: Optional[List[int]] = None) -> None:
-        """If `root` is a buffer and `shape` is given, the buffer is shown as rows that are nested by this shape."""
+    def __init__(self, root: Any = None, shape: Optional[List[int]] = None, sent: Optional[bytes] = None) -> None:
+        """A buffer is shown as rows that are nested by `shape`, or as the value of the JSON `sent`, if one is given."""
         if isinstance(root, TensorData):
-            root, shape = root._data, root._shape
+            root, shape, sent = root._data, root._shape, root._sent
         _set(self, "_data", root)
         _set(self, "_shape", shape if shape is not None and len(shape) > 1 else None)
+        _set(self, "_sent", sent)
         _set(self, "_fields_set", _ROOT)
 
     @classmethod
@@ -95,6 +98,16 @@ class TensorData(BaseModel):
         return self._shape is not None and self.elements is not None
 
     @property
+    def shape(self) -> Optional[List[int]]:
+        """The shape of the rows as which a buffer is shown."""
+        return self._shape
+
+    @property
+    def sent(self) -> Optional[bytes]:
+        """The JSON as whose value a buffer is shown."""
+        return self._sent
+
+    @property
     def raw(self) -> Any:
         """The value or the elements, without conversion."""
         return self._data
@@ -104,7 +117,11 @@ class TensorData(BaseModel):
         """The data as a value. A buffer is converted to a list once, so that changes to the list are kept."""
         data = self._data
         if isinstance(data, (FixedElements, BytesElements)):
-            data = data.tolist() if self._shape is None else nest(data.tolist(), self._shape)
+            if self._sent is not None:
+                data = json.loads(self._sent)
+                _set(self, "_sent", None)
+            else:
+                data = data.tolist() if self._shape is None else nest(data.tolist(), self._shape)
             _set(self, "_data", data)
         return data
 
@@ -130,14 +147,20 @@ class TensorData(BaseModel):
         return {"anyOf": [{"items": {}, "type": "array"}, {}], "title": cls.__name__}
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._data if self._shape is None else self.root)
+        return iter(self._data if self._is_flat else self.root)
 
     def __getitem__(self, index: Any) -> Any:
         # Rows are those of `root`, so that changes to them are kept.
-        return self._data[index] if self._shape is None else self.root[index]
+        return self._data[index] if self._is_flat else self.root[index]
 
     def __len__(self) -> int:
-        return self._shape[0] if self._shape is not None and self.elements is not None else len(self._data)
+        if self._sent is None and self._shape is not None and self.elements is not None:
+            return self._shape[0]
+        return len(self._data if self._is_flat else self.root)
+
+    @property
+    def _is_flat(self) -> bool:
+        return self._shape is None and self._sent is None
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         """Returns the data as an array: of 64-bit numbers, as that of a list of Python's numbers, unless `dtype` is given.
@@ -147,11 +170,11 @@ class TensorData(BaseModel):
         import numpy
 
         data = self._data
-        if not isinstance(data, FixedElements):
+        if not isinstance(data, FixedElements) or self._sent is not None:
             if copy is False:
                 raise ValueError("data that is not a buffer of numbers cannot be an array without a copy")
             return numpy.array(self.root, dtype=dtype)
-        found = data.numpy()
+        found = data.doubles() if isinstance(data, DoubleElements) else data.numpy()
         if self._shape is not None:
             found = found.reshape(self._shape)
         wanted = numpy.dtype(dtype) if dtype is not None else _default_dtype(found)
@@ -164,7 +187,7 @@ class TensorData(BaseModel):
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, TensorData):
             return NotImplemented
-        if self._data is other._data and self._shape == other._shape:
+        if self._data is other._data and self._shape == other._shape and self._sent == other._sent:
             return True
         return bool(self.root == other.root)
 
@@ -178,7 +201,7 @@ class TensorData(BaseModel):
         yield "root", self.root
 
     def _dump(self, *, mode: str = "python", **_options: Any) -> Any:
-        return jsonable(self.root) if mode == "json" else self.root
+        return dumped_json(self.root) if mode == "json" else self.root
 
     def __getstate__(self) -> Any:
         return {"root": self.root}
@@ -196,10 +219,10 @@ class TensorData(BaseModel):
             copied: Any = data.copy()
         else:
             copied = data if isinstance(data, BytesElements) else copy.deepcopy(data, memo)
-        return type(self)(copied, self._shape)
+        return type(self)(copied, self._shape, self._sent)
 
 
-encode_in_fastapi(TensorData, lambda data: jsonable(data.root))
+encode_in_fastapi(TensorData, lambda data: dumped_json(data.root))
 
 
 def _default_dtype(array: Any) -> Any:

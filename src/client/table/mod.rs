@@ -308,6 +308,7 @@ impl<'s> TableBuilder<'s> {
                 parameters,
                 data,
                 nested: false,
+                as_sent: None,
             }
         });
         let inputs = inputs.collect();

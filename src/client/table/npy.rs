@@ -62,7 +62,15 @@ impl NpyTable {
         let shape = [&[rows], &self.shape[..]].concat();
         let parameters = Parameters::with_content_type("np");
         Ok(Some((
-            Tensor { name: INPUT_NAME.to_owned(), datatype: self.datatype, shape, parameters, data, nested: false },
+            Tensor {
+                name: INPUT_NAME.to_owned(),
+                datatype: self.datatype,
+                shape,
+                parameters,
+                data,
+                nested: false,
+                as_sent: None,
+            },
             taken,
         )))
     }

@@ -173,7 +173,7 @@ impl RowsAhead {
             let is_text = column.datatype == Datatype::Bytes;
             let parameters = if is_text { Parameters::with_content_type("str") } else { Parameters::new() };
             let (name, shape) = (column.name.clone(), vec![positions.len(), 1]);
-            Tensor { name, datatype: column.datatype, shape, parameters, data, nested: false }
+            Tensor { name, datatype: column.datatype, shape, parameters, data, nested: false, as_sent: None }
         });
         let inputs = inputs.collect();
         TableRequest { positions, invalid, ..TableRequest::of_tensors(inputs, 0, true) }

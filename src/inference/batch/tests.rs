@@ -666,7 +666,7 @@ fn tensor(name: &'static str) -> impl Strategy<Value = (Tensor, usize)> {
             data
         };
         (
-            Tensor { name: name.to_owned(), datatype, shape: trailing, parameters, data, nested: false },
+            Tensor { name: name.to_owned(), datatype, shape: trailing, parameters, data, nested: false, as_sent: None },
             usize::from(seed),
         )
     })

@@ -6,7 +6,7 @@
 use blake3::Hasher;
 use serde_json::{Map, Value};
 
-use crate::types::{InferenceRequest, Parameters, Tensor, TensorData};
+use crate::types::{AsSent, InferenceRequest, Parameters, Tensor, TensorData};
 
 /// A hash of 256 bits, which makes collisions infeasible.
 pub(super) type CacheKey = [u8; 32];
@@ -27,6 +27,7 @@ pub(super) fn add_request(hasher: &mut Hasher, request: &InferenceRequest) {
     for input in &request.inputs {
         add_tensor(hasher, input);
     }
+    hasher.update(&[u8::from(request.has_outputs)]);
     add_length(hasher, request.outputs.len());
     for output in &request.outputs {
         add_text(hasher, &output.name);
@@ -43,6 +44,7 @@ fn add_tensor(hasher: &mut Hasher, tensor: &Tensor) {
     }
     add_parameters(hasher, &tensor.parameters);
     hasher.update(&[u8::from(tensor.nested)]);
+    add_as_sent(hasher, tensor.as_sent.as_deref());
     match &tensor.data {
         TensorData::Fixed(bytes) => {
             hasher.update(&[0]);
@@ -63,7 +65,25 @@ fn add_tensor(hasher: &mut Hasher, tensor: &Tensor) {
     }
 }
 
+fn add_as_sent(hasher: &mut Hasher, as_sent: Option<&AsSent>) {
+    let Some(AsSent { shape, data, doubles }) = as_sent else {
+        hasher.update(&[0]);
+        return;
+    };
+    hasher.update(&[1]);
+    let shape = shape.as_deref().unwrap_or_default();
+    add_length(hasher, shape.len());
+    for dimension in shape {
+        hasher.update(&dimension.to_le_bytes());
+    }
+    for part in [data, doubles] {
+        hasher.update(&[u8::from(part.is_some())]);
+        add_bytes(hasher, part.as_deref().unwrap_or_default());
+    }
+}
+
 fn add_parameters(hasher: &mut Hasher, parameters: &Parameters) {
+    hasher.update(&[u8::from(parameters.is_absent())]);
     add_option(hasher, parameters.content_type());
     add_object(hasher, &parameters.others);
 }
@@ -179,9 +199,9 @@ mod tests {
 
     fn parameters() -> impl Strategy<Value = Parameters> {
         let others = vec((text(), value()), 0..2);
-        (option::of(text()), others).prop_map(|(content_type, others)| Parameters {
-            content_type: content_type.map(Into::into),
-            others: others.into_iter().collect(),
+        (option::of(text()), others).prop_map(|(content_type, others)| {
+            let others = others.into_iter().collect();
+            Parameters { others, ..content_type.map_or_else(Parameters::new, Parameters::with_content_type) }
         })
     }
 
@@ -203,6 +223,7 @@ mod tests {
                 parameters,
                 data,
                 nested,
+                as_sent: None,
             },
         )
     }
@@ -268,7 +289,15 @@ mod tests {
         let keyed = |text: bool| {
             let data = TensorData::Variable(BytesElements::from_iter(["a"]).with_text(text));
             let (name, datatype) = ("x".to_owned(), Datatype::Bytes);
-            let input = Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data, nested: false };
+            let input = Tensor {
+                name,
+                datatype,
+                shape: vec![1],
+                parameters: Parameters::new(),
+                data,
+                nested: false,
+                as_sent: None,
+            };
             (String::new(), None, 0, InferenceRequest { inputs: vec![input], ..InferenceRequest::default() })
         };
         assert_ne!(key(&keyed(true)), key(&keyed(false)));

@@ -21,5 +21,8 @@ pub(super) fn detach(response: &mut InferenceResponse) {
             }
             TensorData::Irregular(data) => data.detach(),
         }
+        if let Some(as_sent) = &mut output.as_sent {
+            as_sent.detach();
+        }
     }
 }

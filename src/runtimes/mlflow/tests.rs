@@ -207,7 +207,8 @@ fn response_bytes_is_the_size_of_the_response() {
     assert!(checked >= 30, "{checked}");
     let data = TensorData::Variable(["Oslo"].iter().collect::<BytesElements>());
     let (name, datatype) = ("city".to_owned(), Datatype::Bytes);
-    let wrong = Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data, nested: false };
+    let wrong =
+        Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data, nested: false, as_sent: None };
     assert_eq!(load("column").response_bytes(&InferenceRequest { inputs: vec![wrong], ..array(1) }), 0);
 }
 

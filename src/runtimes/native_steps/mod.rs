@@ -331,7 +331,7 @@ impl StepOutput {
         let tensor = |signature: &Signature, parameters: Parameters, data: TensorData| {
             let shape = signature.known_shape().ok_or_else(inconsistent)?;
             let (name, datatype) = (self.name.clone(), signature.datatype);
-            Ok(Tensor { name, datatype, shape, parameters, data, nested: false })
+            Ok(Tensor { name, datatype, shape, parameters, data, nested: false, as_sent: None })
         };
         let (&first, signature) = inputs.first().zip(planned.signatures.last()).ok_or_else(inconsistent)?;
         match &self.operation {

@@ -52,7 +52,7 @@ fn mapped(apply: &Value, input: Tensor) -> Result<Tensor, String> {
 fn texts(name: &str, shape: &[usize], texts: &[&str]) -> Tensor {
     let data = TensorData::Variable(texts.iter().collect::<BytesElements>().with_text(true));
     let (name, datatype) = (name.to_owned(), Datatype::Bytes);
-    Tensor { name, datatype, shape: shape.to_vec(), parameters: Parameters::new(), data, nested: false }
+    Tensor { name, datatype, shape: shape.to_vec(), parameters: Parameters::new(), data, nested: false, as_sent: None }
 }
 
 fn floats(shape: &[usize], values: &[f64]) -> Tensor {
@@ -127,7 +127,7 @@ fn tensor(name: &'static str, shape: Vec<usize>, datatypes: &'static [Datatype])
             TensorData::Variable(texts.collect())
         };
         let (name, shape) = (name.to_owned(), shape.clone());
-        Tensor { name, datatype, shape, parameters: Parameters::new(), data, nested: false }
+        Tensor { name, datatype, shape, parameters: Parameters::new(), data, nested: false, as_sent: None }
     })
 }
 

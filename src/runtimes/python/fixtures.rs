@@ -46,6 +46,7 @@ fn numbers() -> Tensor {
         parameters: parameters(&json!({"content_type": "np"})),
         data: TensorData::Fixed(Bytes::from_static(&[0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0])),
         nested: false,
+        as_sent: None,
     }
 }
 
@@ -57,6 +58,7 @@ fn request() -> InferenceRequest {
         parameters: Parameters::new(),
         data,
         nested: false,
+        as_sent: None,
     };
     let elements = |bytes: &'static [u8], spans: Vec<std::ops::Range<usize>>, text| {
         TensorData::Variable(BytesElements::new(Bytes::from_static(bytes), spans).unwrap().with_text(text))

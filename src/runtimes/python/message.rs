@@ -227,13 +227,13 @@ struct RequestHead<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<u64>,
     id: &'a str,
-    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    #[serde(skip_serializing_if = "Parameters::is_absent")]
     parameters: &'a Parameters,
     #[serde(skip_serializing_if = "HeaderMap::is_empty", serialize_with = "headers")]
     headers: &'a HeaderMap,
     inputs: Vec<TensorHead<'a>>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "outputs")]
-    outputs: &'a [RequestedOutput],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<OutputHeads<'a>>,
 }
 
 #[derive(Serialize)]
@@ -241,9 +241,18 @@ struct TensorHead<'a> {
     name: &'a str,
     datatype: Datatype,
     shape: &'a [usize],
-    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    /// The shape with its negative dimensions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent_shape: Option<&'a [i64]>,
+    #[serde(skip_serializing_if = "Parameters::is_absent")]
     parameters: &'a Parameters,
     size: usize,
+    /// The size of the data as JSON, which follows the elements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<usize>,
+    /// Whether the elements are in double precision, in place of the datatype's own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    doubles: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<usize>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -272,8 +281,7 @@ fn headers<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::E
     serializer.collect_map(map.keys().map(|key| {
         let written = CLOUD_EVENTS.iter().find(|(lower, _)| key == lower).map(|(_, written)| *written);
         // Models see the first value of a repeated header, as in the original.
-        let value = map.get(key).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        (written.unwrap_or(key.as_str()), value)
+        (written.unwrap_or(key.as_str()), map.get(key).map(latin1))
     }))
 }
 
@@ -284,18 +292,33 @@ fn pairs_as_map<S: Serializer>(pairs: &&[(String, String)], serializer: S) -> Re
 /// Writes headers as pairs. Their values are bytes, and are sent as the characters with the same numbers (Latin-1).
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn header_pairs<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
-    let text = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect::<String>();
-    serializer.collect_seq(map.iter().map(|(name, value)| (name.as_str(), text(value))))
+    serializer.collect_seq(map.iter().map(|(name, value)| (name.as_str(), latin1(value))))
 }
 
-fn outputs<S: Serializer>(outputs: &&[RequestedOutput], serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Output<'a> {
-        name: &'a str,
-        #[serde(skip_serializing_if = "Parameters::is_empty")]
-        parameters: &'a Parameters,
+fn latin1(value: &HeaderValue) -> Cow<'_, str> {
+    value.to_str().map_or_else(|_| value.as_bytes().iter().copied().map(char::from).collect(), Cow::Borrowed)
+}
+
+/// Returns the bytes of a header, of which only the characters of Latin-1 have one. Text with others is sent in UTF-8.
+fn header_value(text: &str) -> Option<HeaderValue> {
+    let bytes: Option<Vec<u8>> = text.chars().map(|character| u8::try_from(character).ok()).collect();
+    HeaderValue::try_from(bytes.unwrap_or_else(|| text.as_bytes().to_vec())).ok()
+}
+
+/// The requested outputs in the head of a request.
+struct OutputHeads<'a>(&'a [RequestedOutput]);
+
+impl Serialize for OutputHeads<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Output<'a> {
+            name: &'a str,
+            #[serde(skip_serializing_if = "Parameters::is_absent")]
+            parameters: &'a Parameters,
+        }
+        serializer
+            .collect_seq(self.0.iter().map(|output| Output { name: &output.name, parameters: &output.parameters }))
     }
-    serializer.collect_seq(outputs.iter().map(|output| Output { name: &output.name, parameters: &output.parameters }))
 }
 
 /// Frames with more bytes than this that are copied are written and read on the compute pool: it takes 0.1 ms and more.
@@ -310,10 +333,11 @@ pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
     request.inputs.iter().map(copied).sum()
 }
 
-/// Reports whether it takes long to read an answer. Only outputs with BYTES have a `count`, and only irregular ones `json`.
+/// Reports whether it takes long to read an answer. Only outputs with BYTES have a `count`, and only those with JSON `json` or `sent`.
 pub(super) fn is_long(answer: &Frame) -> bool {
     let has = |key: &[u8]| answer.head.windows(key.len()).any(|part| part == key);
-    answer.head.len() >= LONG || answer.tail.len() >= LONG && (has(br#""count":"#) || has(br#""json":"#))
+    answer.head.len() >= LONG
+        || answer.tail.len() >= LONG && [&br#""count":"#[..], br#""json":"#, br#""sent":"#].into_iter().any(has)
 }
 
 /// Creates the frame of a request: for `model`, or as an item of a stream if `model` is `None`.
@@ -324,14 +348,19 @@ pub(super) fn request_frame(
 ) -> Result<OutgoingFrame, FrameError> {
     let mut tail = Vec::with_capacity(request.inputs.len());
     let inputs = request.inputs.iter().map(|input| encode_tensor(input, &mut tail)).collect();
-    let InferenceRequest { id, parameters, headers, outputs, .. } = request;
+    let InferenceRequest { id, parameters, headers, outputs, has_outputs, .. } = request;
+    let outputs = (*has_outputs || !outputs.is_empty()).then_some(OutputHeads(outputs));
     let head = encode_head(&RequestHead { model, id, parameters, headers, inputs, outputs });
     OutgoingFrame::with_tail(kind, head, tail)
 }
 
 fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a> {
-    let (size, count, text) = match &tensor.data {
+    let Tensor { name, datatype, shape, parameters, data, nested, as_sent } = tensor;
+    let as_sent = as_sent.as_deref();
+    let doubles = tensor.doubles();
+    let (size, count, text) = match data {
         TensorData::Fixed(bytes) => {
+            let bytes = doubles.unwrap_or(bytes);
             tail.push(bytes.clone());
             (bytes.len(), None, false)
         }
@@ -346,13 +375,35 @@ fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a
             (data.json().len(), None, false)
         }
     };
+    pad(size, tail);
+    let json = matches!(data, TensorData::Irregular(_));
+    let sent = as_sent.and_then(|as_sent| as_sent.data.as_ref()).filter(|_| !json).map(|data| {
+        tail.push(data.clone());
+        pad(data.len(), tail);
+        data.len()
+    });
+    TensorHead {
+        name,
+        datatype: *datatype,
+        shape,
+        sent_shape: as_sent.and_then(|as_sent| as_sent.shape.as_deref()),
+        parameters,
+        size,
+        sent,
+        doubles: doubles.is_some() && !json,
+        count,
+        text,
+        nested: *nested,
+        json,
+    }
+}
+
+/// Fills up a part of a tail to the next multiple of the alignment.
+fn pad(size: usize, tail: &mut Vec<Bytes>) {
     let padding = size.next_multiple_of(ALIGNMENT) - size;
     if padding > 0 {
         tail.push(Bytes::from_static(&PADDING[..padding]));
     }
-    let Tensor { name, datatype, shape, parameters, data, nested } = tensor;
-    let json = matches!(data, TensorData::Irregular(_));
-    TensorHead { name, datatype: *datatype, shape, parameters, size, count, text, nested: *nested, json }
 }
 
 fn offsets_and_elements(elements: &BytesElements) -> Bytes {
@@ -384,7 +435,7 @@ pub(super) struct StepRequest {
 /// The form of a step's request, which is also that of its answer.
 #[derive(Debug)]
 pub(super) enum StepPayload {
-    Tensors(InferenceRequest),
+    Tensors(Box<InferenceRequest>),
     /// A body of KServe's V1 protocol.
     V1 {
         headers: HeaderMap,
@@ -427,7 +478,7 @@ pub(super) fn read_step(frame: &Frame) -> Result<StepRequest, MessageError> {
     let inputs = inputs.into_iter().map(|input| decode_tensor(input, &mut tail)).collect::<Result<_, _>>()?;
     let outputs = outputs.into_iter().map(|name| RequestedOutput { name, ..RequestedOutput::default() }).collect();
     let request = InferenceRequest { id, parameters, headers, inputs, outputs, ..InferenceRequest::default() };
-    Ok(StepRequest { number, model, payload: StepPayload::Tensors(request) })
+    Ok(StepRequest { number, model, payload: StepPayload::Tensors(Box::new(request)) })
 }
 
 /// Returns the number of a `step` that cannot be read otherwise.
@@ -447,7 +498,7 @@ struct StepAnswerHead<'a> {
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    #[serde(skip_serializing_if = "Parameters::is_empty")]
+    #[serde(skip_serializing_if = "Parameters::is_absent")]
     parameters: &'a Parameters,
     #[serde(skip_serializing_if = "HeaderMap::is_empty", serialize_with = "header_pairs")]
     headers: &'a HeaderMap,
@@ -486,6 +537,12 @@ pub(super) fn step_error_frame(step: u64, status: u16, error: &str) -> OutgoingF
 
 #[derive(Deserialize)]
 struct ResponseHead<'a> {
+    /// The name that the model gave, if it is not its own.
+    #[serde(default)]
+    model_name: String,
+    /// The version that the model gave, if the settings have none.
+    #[serde(default)]
+    model_version: Option<String>,
     #[serde(default)]
     parameters: Parameters,
     #[serde(default)]
@@ -500,16 +557,24 @@ struct ResponseTensor<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
-    /// Of irregular data, one may be -1.
+    /// May have negative dimensions.
     shape: Vec<i128>,
     #[serde(default)]
     parameters: Parameters,
     size: usize,
+    /// The size of the data as JSON, which follows the elements.
+    #[serde(default)]
+    sent: Option<usize>,
     count: Option<usize>,
     #[serde(default)]
     text: bool,
     #[serde(default)]
+    nested: bool,
+    #[serde(default)]
     json: bool,
+    /// Why JSON data has no regular form.
+    #[serde(default, borrow)]
+    reason: Option<Cow<'a, str>>,
 }
 
 /// Reads an `answer`.
@@ -518,15 +583,16 @@ struct ResponseTensor<'a> {
 ///
 /// Fails if the head does not describe the tail.
 pub(super) fn read_response(frame: &Frame) -> Result<InferenceResponse, MessageError> {
-    let ResponseHead { parameters, headers, outputs } = frame.read_head()?;
+    let ResponseHead { model_name, model_version, parameters, headers, outputs } = frame.read_head()?;
     let mut tail = frame.tail.clone();
     let outputs = outputs.into_iter().map(|output| decode_tensor(output, &mut tail)).collect::<Result<_, _>>()?;
     check_headers(headers.len())?;
     let headers = headers.iter().filter_map(|(name, value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(text).ok()?))
+        let text = value.as_str().map_or_else(|| value.to_string().into(), Cow::Borrowed);
+        Some((HeaderName::try_from(name).ok()?, header_value(&text)?))
     });
-    Ok(InferenceResponse { parameters, headers: headers.collect(), outputs, ..InferenceResponse::default() })
+    let headers = headers.collect();
+    Ok(InferenceResponse { model_name, model_version, id: String::new(), parameters, headers, outputs })
 }
 
 /// Creates the frame that unloads a model from a worker.
@@ -586,18 +652,25 @@ fn check_headers(found: usize) -> Result<(), MessageError> {
 }
 
 fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {
-    let ResponseTensor { name, datatype, shape: sent, parameters, size, count, text, json } = tensor;
+    let ResponseTensor { name, datatype, shape: sent_shape, parameters, size, sent, count, text, nested, json, reason } =
+        tensor;
     let name = name.into_owned();
-    if size > tail.len() {
-        return Err(MessageError::OutOfBounds { name });
-    }
-    let bytes = tail.split_to(size);
-    tail.advance((size.next_multiple_of(ALIGNMENT) - size).min(tail.len()));
+    let mut take = |size: usize| {
+        if size > tail.len() {
+            return Err(MessageError::OutOfBounds { name: name.clone() });
+        }
+        let bytes = tail.split_to(size);
+        tail.advance((size.next_multiple_of(ALIGNMENT) - size).min(tail.len()));
+        Ok(bytes)
+    };
+    let bytes = take(size)?;
+    let sent = sent.map(take).transpose()?;
     let Ok(datatype) = datatype.parse::<Datatype>() else {
         return Err(MessageError::Datatype { name, datatype: datatype.into_owned() });
     };
     let data = if json {
-        let reason = format!("output `{}`: the data is not {datatype}, and only JSON can hold it", short(&name));
+        let reason = reason.unwrap_or_else(|| format!("the data is not {datatype}, and only JSON can hold it").into());
+        let reason = format!("output `{}`: {reason}", short(&name));
         let data = IrregularData::new(bytes, reason).ok_or_else(|| MessageError::Json { name: name.clone() })?;
         TensorData::Irregular(data)
     } else if datatype == Datatype::Bytes {
@@ -606,13 +679,23 @@ fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor,
     } else {
         TensorData::Fixed(bytes)
     };
-    let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested: false };
-    let shape: Option<_> = sent.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
+    let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested, as_sent: None };
+    if let Some(data) = sent {
+        if IrregularData::new(data.clone(), "").is_none() {
+            return Err(MessageError::Json { name: tensor.name });
+        }
+        tensor.as_sent_mut().data = Some(data);
+    }
+    let shape: Option<_> = sent_shape.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
     tensor.shape = if let Some(shape) = shape {
         shape
     } else {
-        let sent: Vec<_> = sent.iter().map(|&dimension| i64::try_from(dimension).unwrap_or(i64::MAX)).collect();
-        tensor.resolve_shape(&sent)?
+        let limited =
+            |&dimension: &i128| i64::try_from(dimension).unwrap_or(if dimension < 0 { i64::MIN } else { i64::MAX });
+        let sent_shape: Vec<i64> = sent_shape.iter().map(limited).collect();
+        let resolved = tensor.resolve_shape(&sent_shape);
+        tensor.as_sent_mut().shape = Some(sent_shape);
+        if json { resolved.unwrap_or_else(|_| vec![tensor.len()]) } else { resolved? }
     };
     if json {
         return Ok(tensor);
@@ -681,7 +764,7 @@ mod tests {
         let json = Bytes::from_static(br#"["a",null]"#);
         let data = TensorData::Irregular(IrregularData::new(json.clone(), "").unwrap());
         let irregular = Tensor { name: "i".to_owned(), datatype: Datatype::Bytes, data, ..nested.clone() };
-        let irregular = Tensor { nested: false, ..irregular };
+        let irregular = Tensor { nested: false, as_sent: None, ..irregular };
         let mut tail = Vec::new();
         let heads: Vec<_> = [&nested, &irregular].into_iter().map(|tensor| encode_tensor(tensor, &mut tail)).collect();
         let expected = json!([
@@ -712,7 +795,10 @@ mod tests {
             "the data of output `y` is not JSON, nests deeper than 127 levels, or has a number beyond a double";
         assert_eq!(read(json!([1]), b"[NaN]").unwrap_err(), not_json);
         assert_eq!(read(json!([-1]), b"[null,1]").unwrap().shape, [2]);
-        assert!(read(json!([-2]), b"[null,1]").unwrap_err().contains("cannot be inferred"));
+        let sent = |tensor: Tensor| tensor.as_sent.unwrap().shape.unwrap();
+        for shape in [vec![-2], vec![-1, -1], vec![-1, 3]] {
+            assert_eq!(sent(read(json!(shape), b"[null,1]").unwrap()), shape);
+        }
     }
 
     #[test]

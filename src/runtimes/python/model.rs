@@ -380,6 +380,7 @@ mod tests {
             parameters: Parameters::new(),
             data: TensorData::Variable(elements),
             nested: false,
+            as_sent: None,
         };
         InferenceRequest { id: "r".to_owned(), inputs: vec![input], ..InferenceRequest::default() }
     }

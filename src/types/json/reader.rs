@@ -54,6 +54,7 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, R
 pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: TensorRule) -> Result<JsonRequest, ReadError> {
     let mut cursor = Cursor::new(text);
     let mut tensors = TensorReader::new(binary, JsonLimits::of_requests(), rule);
+    tensors.keeps_doubles = rule == TensorRule::AsSent;
     let mut parsed = JsonRequest::default();
     let mut inputs = None;
     if cursor.peek() != Some(b'{') {
@@ -72,6 +73,7 @@ pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: TensorRule) -
             b"outputs" => {
                 let (limits, binary) = (&mut tensors.limits, &mut parsed.binary_outputs);
                 let outputs = optional(cursor, |cursor| read_outputs(cursor, limits, binary))?;
+                parsed.request.has_outputs = outputs.is_some();
                 parsed.request.outputs = outputs.unwrap_or_default();
             }
             _ => cursor.skip_member(key)?,
@@ -122,7 +124,20 @@ enum InputData<'a> {
     /// The position of the text, because the datatype has not been read yet.
     Text(Cursor<'a>),
     /// The data, and the position of its text.
-    Read(TensorData, Cursor<'a>),
+    Read(ElementData, Cursor<'a>),
+}
+
+/// Data that has been read.
+struct ElementData {
+    data: TensorData,
+    /// The elements in double precision, if the datatype has rounded one of them.
+    doubles: Option<Bytes>,
+}
+
+impl From<TensorData> for ElementData {
+    fn from(data: TensorData) -> Self {
+        Self { data, doubles: None }
+    }
 }
 
 /// Reads the tensors of one body.
@@ -131,11 +146,13 @@ pub(super) struct TensorReader {
     pub(super) binary: BinaryPart,
     pub(super) limits: JsonLimits,
     rule: TensorRule,
+    /// Whether floats are also kept in double precision, in which models in Python see those of clients.
+    keeps_doubles: bool,
 }
 
 impl TensorReader {
     pub(super) fn new(binary: Option<Bytes>, limits: JsonLimits, rule: TensorRule) -> Self {
-        Self { binary: BinaryPart::new(binary), limits, rule }
+        Self { binary: BinaryPart::new(binary), limits, rule, keeps_doubles: false }
     }
 
     /// Reads an array of tensors. `list` is its name in messages.
@@ -195,10 +212,10 @@ impl TensorReader {
         let datatype = datatype.ok_or_else(|| missing(".datatype"))?;
         let shape = shape.ok_or_else(|| missing(".shape"))?;
         let size = binary::take_size(&mut input_parameters, path)?;
-        let (data, text) = match (data, size) {
+        let (ElementData { data, doubles }, text) = match (data, size) {
             (InputData::Absent, Some(size)) => {
                 let name = label_text();
-                (TensorData::from_raw(&name, datatype, self.binary.take(&name, size)?)?, None)
+                (TensorData::from_raw(&name, datatype, self.binary.take(&name, size)?)?.into(), None)
             }
             (InputData::Absent, None) => return Err(missing(".data")),
             (_, Some(_)) => return Err(ReadError::TwoSources { input: label_text() }),
@@ -211,12 +228,20 @@ impl TensorReader {
         };
         let name = name.ok_or_else(|| missing(".name"))?;
         let parameters = input_parameters;
-        let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested: false };
-        tensor.shape = tensor.resolve_shape(&shape)?;
+        let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested: false, as_sent: None };
+        if let Some(doubles) = doubles {
+            tensor.as_sent_mut().doubles = Some(doubles);
+        }
         match self.rule {
-            TensorRule::Strict => tensor.check()?,
-            TensorRule::MissingText => check_texts(&tensor)?,
-            TensorRule::AsSent => keep_form(&mut tensor, text, &levels)?,
+            TensorRule::Strict => {
+                tensor.shape = tensor.resolve_shape(&shape)?;
+                tensor.check()?;
+            }
+            TensorRule::MissingText => {
+                tensor.shape = tensor.resolve_shape(&shape)?;
+                check_texts(&tensor)?;
+            }
+            TensorRule::AsSent => keep_form(&mut tensor, &shape, text, &levels)?,
         }
         Ok(tensor)
     }
@@ -230,11 +255,22 @@ impl TensorReader {
         shape: Option<&[i64]>,
         label: &impl Fn() -> String,
         levels: &mut Levels,
-    ) -> Result<TensorData, ReadError> {
+    ) -> Result<ElementData, ReadError> {
         let start = cursor.position;
         let capacity = capacity(shape, cursor);
+        if self.keeps_doubles && matches!(datatype, Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32) {
+            let read = read_data(cursor, Datatype::Fp64, capacity, label, levels);
+            if let Ok(TensorData::Fixed(doubles)) = read
+                && let Some(narrowed) = narrowed(&doubles, datatype)
+            {
+                return Ok(narrowed);
+            }
+            // It fails again below, with the message for its own datatype.
+            cursor.position = start;
+            *levels = Levels::NONE;
+        }
         let error = match read_data(cursor, datatype, capacity, label, levels) {
-            Ok(data) => return Ok(data),
+            Ok(data) => return Ok(data.into()),
             Err(error) => error,
         };
         let may_be_irregular = match error {
@@ -248,18 +284,62 @@ impl TensorReader {
             return Err(error);
         }
         cursor.position = start;
-        irregular(cursor, error.to_string()).map(|data| data.ok_or(error))?
+        irregular(cursor, error.to_string()).map(|data| data.map(ElementData::from).ok_or(error))?
     }
+}
+
+/// Rounds doubles to the elements of a shorter float, to the nearest. Returns `None` if one of them is beyond its range.
+fn narrowed(doubles: &Bytes, datatype: Datatype) -> Option<ElementData> {
+    fn convert<const N: usize>(doubles: &[u8], narrow: impl Fn(f64) -> ([u8; N], f64)) -> Option<(Bytes, bool)> {
+        let mut buffer = Vec::with_capacity(doubles.len() / size_of::<f64>() * N);
+        let mut is_exact = true;
+        for double in doubles.chunks_exact(size_of::<f64>()).map(bytemuck::pod_read_unaligned::<f64>) {
+            let (element, read) = narrow(double);
+            if read.is_infinite() && double.is_finite() {
+                return None;
+            }
+            is_exact &= read.to_bits() == double.to_bits() || double.is_nan();
+            buffer.extend_from_slice(&element);
+        }
+        Some((buffer.into(), is_exact))
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "to round it")]
+    let single = |double: f64| double as f32;
+    let (buffer, is_exact) = match datatype {
+        Datatype::Fp16 => convert(doubles, |double| {
+            let element = f16::from_f64(double);
+            (element.to_le_bytes(), element.to_f64())
+        }),
+        Datatype::Bf16 => convert(doubles, |double| {
+            let element = bf16::from_f64(double);
+            (element.to_le_bytes(), element.to_f64())
+        }),
+        _ => convert(doubles, |double| (single(double).to_le_bytes(), f64::from(single(double)))),
+    }?;
+    Some(ElementData { data: TensorData::Fixed(buffer), doubles: (!is_exact).then(|| doubles.clone()) })
 }
 
 /// Sets what models in Python see of the form of regular data, or makes the data irregular if its form would be lost.
 ///
-/// `text` is before the data, unless that was binary.
-fn keep_form(tensor: &mut Tensor, text: Option<Cursor<'_>>, levels: &Levels) -> Result<(), ReadError> {
+/// `sent` is the shape in the request. `text` is before the data, unless that was binary.
+fn keep_form(tensor: &mut Tensor, sent: &[i64], text: Option<Cursor<'_>>, levels: &Levels) -> Result<(), ReadError> {
+    if sent.iter().any(|&dimension| dimension < 0) {
+        tensor.as_sent_mut().shape = Some(sent.to_vec());
+    }
+    let checked = match tensor.resolve_shape(sent) {
+        Ok(shape) => {
+            tensor.shape = shape;
+            tensor.check()
+        }
+        Err(error @ TensorError::Inference { .. }) if text.is_some() => {
+            tensor.shape = vec![tensor.len()];
+            Err(error)
+        }
+        Err(error) => return Err(error.into()),
+    };
     if matches!(tensor.data, TensorData::Irregular(_)) {
         return Ok(());
     }
-    let checked = tensor.check();
     let Some(mut text) = text else {
         return match checked {
             // Each element is whole, whatever the shape is.
@@ -269,11 +349,19 @@ fn keep_form(tensor: &mut Tensor, text: Option<Cursor<'_>>, levels: &Levels) -> 
     };
     let depth = levels.depth();
     tensor.nested = depth > 1 && checked.is_ok() && levels.have(&tensor.shape);
+    let is_open = matches!(checked, Err(TensorError::Inference { .. }));
     // A flat list of elements needs no shape, but one value without a list, and lists in lists, do.
-    if depth == 0 || (depth > 1 && checked.is_err()) {
+    if depth == 0 || is_open || (depth > 1 && checked.is_err()) {
         let reason = checked.err().map_or_else(|| one_value(&tensor.name), |error| error.to_string());
         if let Some(data) = irregular(&mut text, reason)? {
             tensor.data = data;
+            tensor.as_sent_mut().doubles = None;
+        }
+    } else if (depth > 1 && !tensor.nested) || levels.is_converted {
+        let json = Bytes::copy_from_slice(text.span()?);
+        // Not if Python could not read it.
+        if IrregularData::new(json.clone(), "").is_some() {
+            tensor.as_sent_mut().data = Some(json);
         }
     }
     Ok(())
@@ -395,8 +483,10 @@ pub(super) fn read_fixed<T: JsonElement>(
 ) -> Result<TensorData, ReadError> {
     let width = datatype.width().expect("only BYTES has no width, and it is read elsewhere");
     let buffer = Vec::with_capacity(capacity * width);
-    let mut sink = FixedSink::<T, _> { buffer, datatype, label, element: std::marker::PhantomData };
+    let element = std::marker::PhantomData;
+    let mut sink = FixedSink::<T, _> { buffer, datatype, label, is_converted: false, element };
     walk(cursor, &mut sink, levels)?;
+    levels.is_converted |= sink.is_converted;
     // `Bytes` would keep what is reserved beyond the elements.
     sink.buffer.shrink_to_fit();
     Ok(TensorData::Fixed(Bytes::from(sink.buffer)))
@@ -439,6 +529,8 @@ struct FixedSink<'l, T, L> {
     buffer: Vec<u8>,
     datatype: Datatype,
     label: &'l L,
+    /// See [`Levels::is_converted`].
+    is_converted: bool,
     element: std::marker::PhantomData<T>,
 }
 
@@ -472,12 +564,13 @@ impl<T: JsonElement, L: Fn() -> String> FixedSink<'_, T, L> {
 impl<T: JsonElement, L: Fn() -> String> Sink for FixedSink<'_, T, L> {
     #[inline]
     fn element(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ReadError> {
-        let element = match number::scan(&cursor.text[cursor.position..]) {
-            Some((number, length)) => {
-                cursor.position += length;
-                T::from_number(number)
-            }
-            None => Self::other(cursor)?,
+        let element = if let Some((number, length)) = number::scan(&cursor.text[cursor.position..]) {
+            cursor.position += length;
+            self.is_converted |= self.datatype == Datatype::Bool;
+            T::from_number(number)
+        } else {
+            self.is_converted |= self.datatype != Datatype::Bool || cursor.byte() == Some(b'"');
+            Self::other(cursor)?
         };
         element.ok_or_else(|| self.wrong())?.push(&mut self.buffer);
         Ok(())
@@ -554,10 +647,12 @@ pub(super) struct Levels {
     lengths: [Option<usize>; MAX_DEPTH],
     /// The level whose arrays hold elements.
     leaf: Option<usize>,
+    /// Whether an element has another JSON type than its datatype: `null` or text among numbers, a number in BOOL.
+    is_converted: bool,
 }
 
 impl Levels {
-    pub(super) const NONE: Self = Self { lengths: [None; MAX_DEPTH], leaf: None };
+    pub(super) const NONE: Self = Self { lengths: [None; MAX_DEPTH], leaf: None, is_converted: false };
 
     /// Returns how many arrays are around each element.
     fn depth(&self) -> usize {
@@ -653,7 +748,7 @@ pub(super) fn parameters(
     let offset = cursor.position;
     let span = cursor.span()?;
     if span.len() == 2 {
-        return Ok(Parameters::new());
+        return Ok(Parameters::given());
     }
     limits.add_parameters(span.len())?;
     // The span is valid JSON, but it may still be too deep, or contain a number out of the range of a double.
@@ -671,6 +766,7 @@ pub(super) fn parameters(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::AsSent;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -846,9 +942,38 @@ mod tests {
             assert_eq!(serde_json::to_string(&tensor.shape).unwrap(), shape);
         }
         let message = |fields: &str| read_as_sent(fields).unwrap_err().to_string();
-        assert!(message(r#""shape":[-1,3],"datatype":"INT8","data":[1,2]"#).contains("cannot be inferred"));
+        let open = read_as_sent(r#""shape":[-1,3],"datatype":"INT8","data":[1,2]"#).unwrap();
+        assert!(open.check().unwrap_err().to_string().contains("cannot be inferred"));
+        assert_eq!(open.as_sent.unwrap().shape, Some(vec![-1, 3]));
         let huge = message(r#""shape":[9223372036854775807,3],"datatype":"INT8","data":[1,2]"#);
         assert!(huge.contains("more elements than memory can address"), "{huge}");
+    }
+
+    #[test]
+    fn the_form_that_regular_data_loses_is_kept() {
+        let as_sent = |datatype: &str, shape: &str, data: &str| {
+            let tensor = read_as_sent(&format!(r#""shape":{shape},"datatype":"{datatype}","data":{data}"#)).unwrap();
+            tensor.check().unwrap();
+            tensor.as_sent.map(|as_sent| *as_sent)
+        };
+        let json =
+            |text: &'static str| Some(AsSent { data: Some(Bytes::from_static(text.as_bytes())), ..AsSent::default() });
+        assert_eq!(as_sent("INT8", "[4]", "[[1,2],[3,4]]"), json("[[1,2],[3,4]]"));
+        assert_eq!(as_sent("FP64", "[2]", r#"[null,"NaN"]"#), json(r#"[null,"NaN"]"#));
+        assert_eq!(as_sent("BOOL", "[2]", "[true,0]"), json("[true,0]"));
+        let shape = Some(AsSent { shape: Some(vec![-1, 2]), ..AsSent::default() });
+        assert_eq!(as_sent("INT8", "[-1,2]", "[[1,2],[3,4]]"), shape);
+        let doubles = [1.1_f64, 2.0].iter().flat_map(|double| double.to_le_bytes()).collect::<Vec<_>>();
+        for datatype in ["FP32", "FP16", "BF16"] {
+            let found = as_sent(datatype, "[2]", "[1.1,2]").unwrap();
+            assert_eq!(found, AsSent { doubles: Some(doubles.clone().into()), ..AsSent::default() }, "{datatype}");
+            assert_eq!(as_sent(datatype, "[2]", "[1.5,2]"), None, "{datatype}: nothing is rounded");
+        }
+        for (datatype, data) in
+            [("FP64", "[1.1,2]"), ("BOOL", "[true,false]"), ("BYTES", r#"["a","b"]"#), ("INT8", "[1,2]")]
+        {
+            assert_eq!(as_sent(datatype, "[2]", data), None, "{datatype}");
+        }
     }
 
     #[test]
@@ -1129,7 +1254,7 @@ mod tests {
                     prop_assert!(tensor.check().is_err());
                 }
                 _ if tensor.check().is_ok() => {
-                    prop_assert_eq!(Tensor { nested: false, ..tensor }, strict.unwrap());
+                    prop_assert_eq!(Tensor { nested: false, as_sent: None, ..tensor }, strict.unwrap());
                 }
                 _ => {
                     let is_count = matches!(strict, Err(ReadError::Tensor(TensorError::Count { .. })));

@@ -58,6 +58,7 @@ mod tests {
             parameters: Parameters::with_content_type("str"),
             data: texts,
             nested: false,
+            as_sent: None,
         };
         InferenceResponse {
             model_name: "m".to_owned(),

@@ -323,6 +323,7 @@ impl Blobs {
             parameters: Parameters::new(),
             data: TensorData::Variable(elements),
             nested: false,
+            as_sent: None,
         }
     }
 }
@@ -431,12 +432,20 @@ fn read_values(
             let count = data.texts().ok_or(error)?.len();
             let (name, shape) = (name.to_owned(), vec![count]);
             let (parameters, data) = (Parameters::with_content_type(TEXT), TensorData::Irregular(data));
-            return Ok(Tensor { name, datatype, shape, parameters, data, nested: false });
+            return Ok(Tensor { name, datatype, shape, parameters, data, nested: false, as_sent: None });
         }
         Err(error) => return Err(error.into()),
     };
     let parameters = if datatype == Datatype::Bytes { Parameters::with_content_type(TEXT) } else { Parameters::new() };
-    Ok(Tensor { name: name.to_owned(), datatype, shape: levels.shape(), parameters, data, nested: false })
+    Ok(Tensor {
+        name: name.to_owned(),
+        datatype,
+        shape: levels.shape(),
+        parameters,
+        data,
+        nested: false,
+        as_sent: None,
+    })
 }
 
 /// Returns the datatype of the first value of a list.

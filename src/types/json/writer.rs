@@ -1,5 +1,7 @@
 //! Writes responses and requests as JSON, with binary data after it.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -114,7 +116,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
     let mut parts = Vec::new();
     text.extend_from_slice(b"{\"id\":");
     write_value(&mut text, &request.id);
-    if binary || !request.parameters.is_empty() {
+    if binary || !request.parameters.is_absent() {
         text.extend_from_slice(b",\"parameters\":");
         write_parameters(&mut text, &request.parameters, None);
         if binary {
@@ -143,12 +145,12 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
         text.push(b'}');
     }
     text.push(b']');
-    if !request.outputs.is_empty() {
+    if request.has_outputs || !request.outputs.is_empty() {
         text.extend_from_slice(b",\"outputs\":[");
         separated(&mut text, &request.outputs, |text, output| {
             text.extend_from_slice(b"{\"name\":");
             write_value(text, &output.name);
-            if !output.parameters.is_empty() {
+            if !output.parameters.is_absent() {
                 text.extend_from_slice(b",\"parameters\":");
                 write_parameters(text, &output.parameters, None);
             }
@@ -162,6 +164,9 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
 
 /// Estimates the length of the text so that a second allocation is rare.
 fn text_size(tensor: &Tensor) -> usize {
+    if let Some(data) = sent_data(tensor) {
+        return data.len();
+    }
     match &tensor.data {
         // These are written as FP32 are.
         TensorData::Fixed(bytes) if matches!(tensor.datatype, Datatype::Fp16 | Datatype::Bf16) => bytes.len() * 6,
@@ -169,6 +174,11 @@ fn text_size(tensor: &Tensor) -> usize {
         TensorData::Variable(elements) => elements.iter().map(|element| element.len() + 4).sum(),
         TensorData::Irregular(data) => data.json().len(),
     }
+}
+
+/// Returns the data of a tensor as the model or the client gave it, if its regular form differs.
+fn sent_data(tensor: &Tensor) -> Option<&Bytes> {
+    tensor.as_sent.as_ref()?.data.as_ref()
 }
 
 /// Reports whether the data of a tensor has no other form than JSON.
@@ -182,29 +192,69 @@ fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<us
     write_value(text, &tensor.name);
     text.extend_from_slice(b",\"shape\":[");
     let mut digits = itoa::Buffer::new();
-    separated(text, &tensor.shape, |text, &dimension| text.extend_from_slice(digits.format(dimension).as_bytes()));
+    if let Some(shape) =
+        tensor.as_sent.as_ref().and_then(|as_sent| as_sent.shape.as_ref()).filter(|_| binary_size.is_none())
+    {
+        separated(text, shape, |text, &dimension| text.extend_from_slice(digits.format(dimension).as_bytes()));
+    } else {
+        separated(text, &tensor.shape, |text, &dimension| text.extend_from_slice(digits.format(dimension).as_bytes()));
+    }
     text.extend_from_slice(b"],\"datatype\":\"");
     text.extend_from_slice(tensor.datatype.name().as_bytes());
     text.push(b'"');
-    if !tensor.parameters.is_empty() || binary_size.is_some() {
+    if !tensor.parameters.is_absent() || binary_size.is_some() {
         text.extend_from_slice(b",\"parameters\":");
         write_parameters(text, &tensor.parameters, binary_size);
     }
 }
 
 fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Result<(), WriteError> {
-    text.extend_from_slice(b",\"data\":[");
-    match &tensor.data {
-        TensorData::Variable(elements) => write_bytes(text, elements, &tensor.name)?,
+    text.extend_from_slice(b",\"data\":");
+    if let Some(data) = sent_data(tensor) {
+        text.extend_from_slice(data);
+        return Ok(());
+    }
+    if let TensorData::Irregular(data) = &tensor.data {
+        text.extend_from_slice(data.json());
+        return Ok(());
+    }
+    // Rows without elements would not be bounded by the data.
+    let shape = if tensor.nested && !tensor.is_empty() { &tensor.shape[..] } else { &[tensor.len()] };
+    write_rows(text, shape, 0, &mut |text, elements| match &tensor.data {
+        TensorData::Variable(all) => write_bytes(text, all, elements, &tensor.name),
         TensorData::Fixed(bytes) => {
-            write_numbers(text, bytes, tensor.datatype, non_finite)
-                .map_err(|(index, found)| WriteError::NonFinite { output: tensor.name.clone(), index, found })?;
+            let width = tensor.datatype.width().unwrap_or(1);
+            let first = elements.start;
+            write_numbers(text, &bytes[elements.start * width..elements.end * width], tensor.datatype, non_finite)
+                .map_err(|(index, found)| WriteError::NonFinite {
+                    output: tensor.name.clone(),
+                    index: first + index,
+                    found,
+                })
         }
-        TensorData::Irregular(data) => {
-            // The text has brackets of its own, or is no array.
-            text.pop();
-            text.extend_from_slice(data.json());
-            return Ok(());
+        TensorData::Irregular(_) => Ok(()),
+    })
+}
+
+/// Writes arrays that are nested as in a shape. `first` is the index of their first element, and `write` writes those of one row.
+fn write_rows(
+    text: &mut Vec<u8>,
+    shape: &[usize],
+    first: usize,
+    write: &mut impl FnMut(&mut Vec<u8>, Range<usize>) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
+    text.push(b'[');
+    match shape {
+        [] => {}
+        [count] => write(text, first..first + count)?,
+        [count, inner @ ..] => {
+            let step: usize = inner.iter().product();
+            for row in 0..*count {
+                if row > 0 {
+                    text.push(b',');
+                }
+                write_rows(text, inner, first + row * step, write)?;
+            }
         }
     }
     text.push(b']');
@@ -314,9 +364,15 @@ fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
 
-fn write_bytes(text: &mut Vec<u8>, elements: &BytesElements, output: &str) -> Result<(), WriteError> {
-    for (index, element) in elements.iter().enumerate() {
-        if index > 0 {
+fn write_bytes(
+    text: &mut Vec<u8>,
+    all: &BytesElements,
+    elements: Range<usize>,
+    output: &str,
+) -> Result<(), WriteError> {
+    let first = elements.start;
+    for (index, element) in elements.clone().zip(all.range(elements)) {
+        if index > first {
             text.push(b',');
         }
         let element =
@@ -421,6 +477,7 @@ mod tests {
             parameters: Parameters::new(),
             data: TensorData::Variable(elements.iter().collect()),
             nested: false,
+            as_sent: None,
         };
         assert!(text(&response(vec![tensor(&[b"a\"", "é".as_bytes()])])).contains(r#""data":["a\"","é"]"#));
         let error = write_response(&response(vec![tensor(&[b"a", b"\xff"])]), &WriteOptions::default()).unwrap_err();
@@ -503,6 +560,7 @@ mod tests {
             parameters: Parameters::with_content_type("str"),
             data: texts,
             nested: false,
+            as_sent: None,
         };
         let floats = Tensor::from_elements("f", vec![1, 3], &[0.1_f32, f32::NEG_INFINITY, -0.0]).unwrap();
         for parameters in ["{}", r#"{"gone":null}"#, r#"{"content_type":"pd","k":[1]}"#] {
@@ -566,6 +624,7 @@ mod tests {
                 parameters: Parameters::new(),
                 data: TensorData::Variable(elements),
                 nested: false,
+                as_sent: None,
             };
             prop_assert_eq!(reread(&tensor), tensor);
         }

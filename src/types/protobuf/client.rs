@@ -111,7 +111,11 @@ mod tests {
         numbers.parameters = Parameters::with_content_type("np");
         // Long enough to be a separate chunk.
         let long = Tensor::from_elements("l", vec![2, 1000], &[0.5_f64; 2000]).unwrap();
-        vec![numbers, Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts, nested: false }, long]
+        vec![
+            numbers,
+            Tensor { name, datatype, shape, parameters: Parameters::new(), data: texts, nested: false, as_sent: None },
+            long,
+        ]
     }
 
     #[test]

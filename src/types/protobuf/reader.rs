@@ -227,7 +227,8 @@ impl<'a> Input<'a> {
             None => TensorData::Fixed(Bytes::new()),
         };
         let parameters = Parameters::from(self.parameters);
-        let mut tensor = Tensor { name: label, datatype, shape: Vec::new(), parameters, data, nested: false };
+        let mut tensor =
+            Tensor { name: label, datatype, shape: Vec::new(), parameters, data, nested: false, as_sent: None };
         tensor.shape = tensor.resolve_shape(&self.shape)?;
         match tensor.check() {
             Err(TensorError::Count { .. }) if rule == TensorRule::AsSent => {}

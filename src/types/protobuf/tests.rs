@@ -99,6 +99,7 @@ fn special() -> Vec<(Tensor, InferTensorContents)> {
         parameters: Parameters::new(),
         data: TensorData::Variable(elements),
         nested: false,
+        as_sent: None,
     };
     vec![
         (bools, InferTensorContents { bool_contents: vec![true, false], ..contents() }),
@@ -416,7 +417,7 @@ fn fields_other_than_tensors_are_read() {
 #[test]
 fn parameters_without_a_form_on_the_wire_are_omitted() {
     let others = json!({"b": false, "i": -1, "s": "", "f": 1.5, "u": u64::MAX, "l": [1], "o": {}, "n": null});
-    let parameters = Parameters { content_type: Some("np".into()), others: others.as_object().unwrap().clone() };
+    let parameters = Parameters { others: others.as_object().unwrap().clone(), ..Parameters::with_content_type("np") };
     let tensor = Tensor { parameters: parameters.clone(), ..Tensor::from_elements("x", vec![1], &[1_u8]).unwrap() };
     let response = InferenceResponse {
         model_name: "m".to_owned(),
@@ -470,6 +471,7 @@ fn data_without_another_form_than_json_is_an_error() {
         parameters: Parameters::new(),
         data: TensorData::Irregular(IrregularData::new(Bytes::from_static(json.as_bytes()), "because").unwrap()),
         nested: false,
+        as_sent: None,
     };
     for raw in [false, true] {
         let outputs = vec![irregular(Datatype::Bytes, r#"["a",null]"#)];

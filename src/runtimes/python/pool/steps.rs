@@ -79,7 +79,7 @@ async fn answer(steps: Arc<dyn Steps>, request: StepRequest) -> OutgoingFrame {
     let too_long =
         |error| failed(&RuntimeError::exception(format!("the answer is too long for a Python model: {error}")));
     match payload {
-        StepPayload::Tensors(request) => match Arc::clone(&steps).infer(&model, request).await {
+        StepPayload::Tensors(request) => match Arc::clone(&steps).infer(&model, *request).await {
             Ok(response) => message::step_response_frame(number, &response).unwrap_or_else(too_long),
             Err(error) => failed(&error),
         },
