@@ -4,9 +4,10 @@ import importlib
 import os
 import re
 import sys
+import weakref
 from contextlib import contextmanager
 from importlib import metadata
-from typing import Any, Callable, Dict, Iterator, List, Set, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type, TypeVar
 
 from ._interpreter import how_to_install, interpreter
 from .codecs import NumpyCodec, NumpyRequestCodec
@@ -20,10 +21,13 @@ from .utils import get_model_uri
 
 __all__ = [
     "REQUEST_ERRORS",
+    "arranged",
     "artifact",
     "encode_array",
+    "has_named_columns",
     "import_framework",
     "inference_errors",
+    "lightgbm_features",
     "loading",
     "predict_only",
     "runtime_settings",
@@ -174,14 +178,82 @@ def encode_array(model: MLModel, output: RequestOutput, value: Any) -> ResponseO
         raise InferenceError(message) from error
 
 
+#: The models whose requests had columns with other names than their features.
+_warned_of_columns: "weakref.WeakSet[MLModel]" = weakref.WeakSet()
+
+
+def has_named_columns(payload: InferenceRequest) -> bool:
+    """Returns whether the client has named the columns of a request: a table over the V1 protocol, or of `mlserver infer`."""
+    extra = payload.parameters.model_extra if payload.parameters is not None else None
+    return (extra or {}).get("named_columns") is True
+
+
+def arranged(model: MLModel, data: Any, features: Optional[Sequence[str]], named: bool) -> Any:
+    """Returns a data frame whose columns have the order of a LightGBM model's features.
+
+    LightGBM itself takes columns by position, so another order would silently be a wrong prediction. If no column has the name
+    of a feature, they are taken by position, with a warning, unless the client has named them. Raises `InferenceError` if only
+    some have.
+    """
+    pandas = sys.modules.get("pandas")
+    if not features or pandas is None or not isinstance(data, pandas.DataFrame):
+        return data
+    names = [name.replace(" ", "_") if isinstance(name, str) else None for name in data.columns]
+    wanted = [name.replace(" ", "_") for name in features]
+    generated = [f"Column_{index}" for index in range(len(wanted))]
+    if len(names) != len(wanted) or None in names or wanted in (names, generated):
+        return data
+    if set(names) == set(wanted):
+        return data.iloc[:, [names.index(name) for name in wanted]]
+    if not named and not set(names) & set(wanted):
+        if model not in _warned_of_columns:
+            _warned_of_columns.add(model)
+            logger.warning(
+                "The columns of a request have other names than the features of model '%s', such as '%s', and are taken in "
+                "their order. Name them as the features, and their order does not matter. This is logged once.",
+                model.name,
+                features[0],
+            )
+        return data
+    index = next(index for index, name in enumerate(names) if name not in wanted)
+    missing = next(name for name in features if name.replace(" ", "_") not in names)
+    raise InferenceError(
+        f"column {index} is `{data.columns[index]}`, which this model does not have: expected its features by name, of which "
+        f"`{missing}` is missing"
+    )
+
+
+def lightgbm_features(estimator: Any) -> Optional[List[str]]:
+    """Returns the names of the features of a LightGBM model, or `None` for models of other libraries, which compare names.
+
+    The model may also be the first step of scikit-learn's pipelines, or the result of its searches.
+    """
+    for _ in range(8):
+        module = type(estimator).__module__.partition(".")[0]
+        if module == "lightgbm":
+            found = estimator.feature_name() if hasattr(estimator, "feature_name") else estimator.feature_name_
+            return list(found)
+        if module != "sklearn":
+            return None
+        steps = getattr(estimator, "steps", None)
+        inner = [step for _, step in steps if step not in (None, "passthrough")] if isinstance(steps, list) else []
+        estimator = inner[0] if inner else getattr(estimator, "best_estimator_", None)
+    return None
+
+
 def predict_only(
-    model: MLModel, payload: InferenceRequest, predict: Callable[[Any], Any], *errors: Type[Exception]
+    model: MLModel,
+    payload: InferenceRequest,
+    predict: Callable[[Any], Any],
+    *errors: Type[Exception],
+    features: Optional[Sequence[str]] = None,
 ) -> InferenceResponse:
     """Answers with only the output `predict`, regardless of the requested outputs.
 
-    `errors` are exceptions of the framework for invalid data.
+    `errors` are exceptions of the framework for invalid data, and `features` those of a model that takes columns by position.
     """
     with inference_errors(*errors):
         data = model.decode_request(payload, default_codec=NumpyRequestCodec)
+        data = arranged(model, data, features, has_named_columns(payload))
         output = encode_array(model, RequestOutput(name="predict"), predict(data))
     return InferenceResponse(model_name=model.name, model_version=model.version, outputs=[output])

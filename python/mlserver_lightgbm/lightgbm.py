@@ -24,8 +24,9 @@ class LightGBMModel(MLModel):
         self._errors = (lightgbm.basic.LightGBMError,)
         with loading(path):
             self._model = lightgbm.Booster(model_file=path)
+        self._features = self._model.feature_name()
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns the output `predict`."""
-        return predict_only(self, payload, self._model.predict, *self._errors)
+        return predict_only(self, payload, self._model.predict, *self._errors, features=self._features)

@@ -6,12 +6,19 @@ MLflow's own code handles its protocol, so that the answers are those of the ins
 import json
 import os
 import threading
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, Callable, Dict, List, Optional
 
 from mlserver import MLModel
 from mlserver._blocking import blocking
-from mlserver._frameworks import import_framework, inference_errors, loading
+from mlserver._frameworks import (
+    arranged,
+    has_named_columns,
+    import_framework,
+    inference_errors,
+    lightgbm_features,
+    loading,
+)
 from mlserver.codecs import PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.handlers import custom_handler
@@ -28,6 +35,25 @@ __all__ = ["MLflowRuntime"]
 
 #: The variable with the timeout of `/invocations`, in seconds. Unlike in MLflow's server, there is no default timeout.
 _TIMEOUT = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
+
+
+#: Whether the client of the current request has named its columns.
+_columns_are_named: "ContextVar[bool]" = ContextVar("columns_are_named", default=False)
+
+
+class _ByName:
+    """A model of LightGBM whose columns are found by name."""
+
+    def __init__(self, model: MLModel, found: Any, features: List[str]) -> None:
+        self._runtime, self._found, self._features = model, found, features
+
+    def predict(self, data: Any, *arguments: Any, **options: Any) -> Any:
+        """Returns the model's prediction. Raises `InferenceError` if the data has other columns."""
+        data = arranged(self._runtime, data, self._features, _columns_are_named.get())
+        return self._found.predict(data, *arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
 
 
 class MLflowRuntime(MLModel):
@@ -49,7 +75,19 @@ class MLflowRuntime(MLModel):
             read = getattr(self._scoring, "load_model_with_mlflow_config", None) or self._mlflow.pyfunc.load_model
             self._model = read(uri)
         self._apply_signature()
+        self._arrange_columns()
         return True
+
+    def _arrange_columns(self) -> None:
+        """Has columns found by name if neither a signature nor the library does that."""
+        if self._model.metadata.get_input_schema() is not None:
+            return
+        implementation = getattr(self._model, "_model_impl", None)
+        for name in ("lgb_model", "sklearn_model"):
+            found = getattr(implementation, name, None)
+            features = None if found is None else lightgbm_features(found)
+            if features is not None:
+                setattr(implementation, name, _ByName(self, found, features))
 
     def _apply_signature(self) -> None:
         signature = self._model.metadata.signature
@@ -71,6 +109,7 @@ class MLflowRuntime(MLModel):
         try:
             with inference_errors():
                 data = self._decoded(payload)
+                _columns_are_named.set(has_named_columns(payload))
                 returned = self._model.predict(data, _params(payload))
         except self._mlflow_error as error:
             if error.get_http_status_code() >= 500:
@@ -108,6 +147,7 @@ class MLflowRuntime(MLModel):
     async def invocations(self, request: Request) -> Response:
         """Answers a request in MLflow's protocol."""
         body, content_type = await request.body(), request.headers.get("content-type", "")
+        _columns_are_named.set(True)
         schema = self._model.metadata.get_input_schema()
         try:
             found = _run_for(_timeout(), lambda: self._scoring.invocations(body, content_type, self._model, schema))
@@ -141,7 +181,8 @@ def _params(payload: InferenceRequest) -> Optional[Dict[str, Any]]:
     """Returns the parameters of a request that are not part of the protocol, or `None` if there are none."""
     if payload.parameters is None:
         return None
-    return payload.parameters.model_extra or None
+    values = {name: value for name, value in (payload.parameters.model_extra or {}).items() if name != "named_columns"}
+    return values or None
 
 
 def _run_for(seconds: Optional[float], function: Callable[[], Any]) -> Any:

@@ -5,7 +5,16 @@ import typing
 from typing import Any, List
 
 from mlserver import MLModel
-from mlserver._frameworks import artifact, encode_array, import_framework, inference_errors, loading
+from mlserver._frameworks import (
+    arranged,
+    artifact,
+    encode_array,
+    has_named_columns,
+    import_framework,
+    inference_errors,
+    lightgbm_features,
+    loading,
+)
 from mlserver.codecs import NumpyRequestCodec, PandasCodec
 from mlserver.errors import InferenceError, MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, RequestOutput, ResponseOutput
@@ -46,6 +55,7 @@ class SKLearnModel(MLModel):
                 f"which {type(self._model)} of `{path}` does not have",
                 500,
             )
+        self._features = lightgbm_features(self._model)
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -53,6 +63,7 @@ class SKLearnModel(MLModel):
         requested = self._requested_outputs(payload)
         with inference_errors():
             data = self.decode_request(payload, default_codec=NumpyRequestCodec)
+            data = arranged(self, data, self._features, has_named_columns(payload))
             outputs = self._predict_outputs(data, requested)
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
 

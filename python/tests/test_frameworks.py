@@ -9,7 +9,7 @@ from typing import Iterator, List
 
 import pytest
 from mlserver import _frameworks, _interpreter
-from mlserver._frameworks import inference_errors
+from mlserver._frameworks import arranged, inference_errors
 from mlserver.errors import InferenceError
 from mlserver.logging import logger
 
@@ -82,3 +82,30 @@ def test_python_of_debian_is_recognized():
     ran = subprocess.run([DEBIAN, "-c", code], cwd=Path(_interpreter.__file__).parents[1], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "the system manages it" in ran.stdout
+
+
+@pytest.mark.needs("pandas")
+def test_columns_are_arranged_by_name(records: List[logging.LogRecord]):
+    import pandas
+
+    class Model:
+        name = "m"
+
+    def values(columns: List[object], named: bool, features: List[str]) -> List[int]:
+        frame = pandas.DataFrame([list(range(len(columns)))], columns=columns)
+        return arranged(model, frame, features, named).iloc[0].tolist()
+
+    model = Model()
+    for named in (False, True):
+        assert values(["a", "b c"], named, ["a", "b_c"]) == [0, 1]
+        assert values(["b c", "a"], named, ["a", "b_c"]) == [1, 0]
+        assert values(["x", "y"], named, ["Column_0", "Column_1"]) == [0, 1]
+        assert values([0, 1], named, ["a", "b"]) == [0, 1], "without names"
+        assert values(["a"], named, ["a", "b"]) == [0], "the library rejects it"
+        with pytest.raises(InferenceError, match="column 1 is `x`, which this model does not have: .* `a` is missing"):
+            values(["b", "x"], named, ["a", "b"])
+    with pytest.raises(InferenceError, match="column 0 is `x`"):
+        values(["x", "y"], True, ["a", "b"])
+    for _ in range(2):
+        assert values(["x", "y"], False, ["a", "b"]) == [0, 1]
+    assert len([record for record in records if "are taken in their order" in record.getMessage()]) == 1

@@ -3,8 +3,10 @@
 //! The content type is that of the request, or else of the model's settings, or else `np`. `np` reads one tensor as an
 //! array, `pd` reads one column from each input. As in the original, an unknown content type is treated like none.
 
+mod columns;
 mod matrix;
 
+pub use columns::ColumnOrder;
 pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
 use crate::types::{Datatype, InferenceRequest, Tensor, TensorData, TensorError, short};
@@ -42,6 +44,8 @@ pub enum CodecError {
     Columns { found: usize, features: usize },
     #[error("column {index} is `{short_found}`, but this model was trained with `{short_wanted}` in that position", short_found = short(.found), short_wanted = short(.wanted))]
     ColumnName { index: usize, found: String, wanted: String },
+    #[error("column {index} is `{short_found}`, which this model does not have: expected its features by name, of which `{short_missing}` is missing", short_found = short(.found), short_missing = short(.missing))]
+    UnknownColumn { index: usize, found: String, missing: String },
 }
 
 /// Content types whose values are not numbers.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 const CONTENT_TYPE: &str = "content_type";
+/// See [`Parameters::has_named_columns`].
+const NAMED_COLUMNS: &str = "named_columns";
 
 /// An open map of JSON values: the content type, which most of them have, and the rest in the order of the source.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +36,20 @@ impl Parameters {
     /// Returns a map that holds only a content type.
     pub fn with_content_type(content_type: impl Into<Cow<'static, str>>) -> Self {
         Self { content_type: Some(content_type.into()), ..Self::default() }
+    }
+
+    /// Returns the parameters of a request whose inputs are columns that the client has named: a table over the V1 protocol or of
+    /// `mlserver infer`.
+    pub fn of_columns() -> Self {
+        let mut parameters = Self::with_content_type("pd");
+        parameters.others.insert(NAMED_COLUMNS.to_owned(), true.into());
+        parameters
+    }
+
+    /// Returns whether the client has named the columns. A model that knows none of the names then rejects the request, instead of
+    /// taking the columns by position.
+    pub fn has_named_columns(&self) -> bool {
+        self.others.get(NAMED_COLUMNS).is_some_and(|value| value == true)
     }
 
     /// Returns an empty map that is written as an object without members.

@@ -1,5 +1,6 @@
 //! Models that the server evaluates itself, against the answers of the real libraries.
 
+pub(crate) mod columns;
 mod graph_manifests;
 mod graphs;
 mod graphs_remote;

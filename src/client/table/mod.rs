@@ -312,8 +312,7 @@ impl<'s> TableBuilder<'s> {
             }
         });
         let inputs = inputs.collect();
-        let request =
-            InferenceRequest { parameters: Parameters::with_content_type("pd"), inputs, ..InferenceRequest::default() };
+        let request = InferenceRequest { parameters: Parameters::of_columns(), inputs, ..InferenceRequest::default() };
         TableRequest { request, positions: self.positions, invalid: self.invalid }
     }
 }
@@ -321,7 +320,7 @@ impl<'s> TableBuilder<'s> {
 impl TableRequest {
     /// Creates the request for inputs that have `rows` rows; `frame` if they are the columns of a data frame.
     pub(super) fn of_tensors(inputs: Vec<Tensor>, rows: usize, frame: bool) -> Self {
-        let parameters = if frame { Parameters::with_content_type("pd") } else { Parameters::new() };
+        let parameters = if frame { Parameters::of_columns() } else { Parameters::new() };
         let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
         Self { request, positions: (0..rows).collect(), invalid: Vec::new() }
     }

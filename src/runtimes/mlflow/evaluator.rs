@@ -118,6 +118,14 @@ impl Evaluator {
         }
     }
 
+    /// Returns the names of the features, if the library takes the columns of a frame by position.
+    pub(super) fn features_by_position(&self) -> Option<&[String]> {
+        match self {
+            Self::Trees { model, flavor } if !matches!(flavor, Flavor::Xgboost(_)) => model.feature_names(),
+            Self::Trees { .. } | Self::Sklearn { .. } => None,
+        }
+    }
+
     /// Predicts all rows, and stops soon after `stop` is set.
     pub(super) fn predict(&self, data: &TableData<'_>, stop: &AtomicBool) -> Result<Prediction, InputError> {
         match self {

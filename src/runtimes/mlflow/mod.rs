@@ -17,14 +17,16 @@ mod signature;
 mod tests;
 mod values;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use tracing::warn;
 
 use self::description::ModelDescription;
 use self::enforce::InputError;
@@ -37,7 +39,7 @@ use super::describe;
 use super::row_sizes::RowSizes;
 use super::sklearn::{elements, tensor};
 use super::{BoxFuture, Description as RuntimeDescription, FileDescription, Predictor, Progress, RuntimeError};
-use crate::codecs::{self, DecodedInputs};
+use crate::codecs::{self, ColumnOrder, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
 use crate::settings::ModelSettings;
@@ -115,6 +117,8 @@ struct NativeModel {
     version: String,
     signature: Signature,
     evaluator: Evaluator,
+    /// Whether a request whose columns have other names than the features has been logged.
+    has_warned: AtomicBool,
 }
 
 impl NativeModel {
@@ -126,9 +130,37 @@ impl NativeModel {
         &self.signature
     }
 
-    fn predict(&self, input: &ModelInput, stop: &AtomicBool) -> Result<Prediction, InputError> {
-        let data = enforce::enforce(input, &self.signature.input)?;
+    /// Predicts all rows. `are_named` says that the names of columns were given on purpose.
+    fn predict(&self, input: &ModelInput, are_named: bool, stop: &AtomicBool) -> Result<Prediction, InputError> {
+        let input = self.arranged(input, are_named)?;
+        let data = enforce::enforce(&input, &self.signature.input)?;
         self.evaluator.predict(&data, stop)
+    }
+
+    /// Puts the columns of a frame into the order of the features, if neither a signature nor the library does that.
+    fn arranged<'i>(&self, input: &'i ModelInput, are_named: bool) -> Result<Cow<'i, ModelInput>, InputError> {
+        let (ModelInput::Frame(frame), InputSchema::Any, Some(features)) =
+            (input, &self.signature.input, self.evaluator.features_by_position())
+        else {
+            return Ok(Cow::Borrowed(input));
+        };
+        let names: Option<Vec<&str>> = frame.labels.iter().map(ColumnLabel::name).collect();
+        let Some(names) = names.filter(|names| names.len() == features.len()) else {
+            return Ok(Cow::Borrowed(input));
+        };
+        let order = ColumnOrder::of(names.into_iter(), features, are_named);
+        match order.map_err(|error| InputError::Model(error.to_string()))? {
+            ColumnOrder::ByName(order) => Ok(Cow::Owned(ModelInput::Frame(DataFrame {
+                labels: order.iter().map(|&index| frame.labels[index].clone()).collect(),
+                columns: order.iter().map(|&index| frame.columns[index].clone()).collect(),
+                rows: frame.rows,
+            }))),
+            ColumnOrder::ByPosition if !self.has_warned.swap(true, Ordering::Relaxed) => {
+                warn!(model = self.name, "{}", super::trees::positions_warning(features));
+                Ok(Cow::Borrowed(input))
+            }
+            ColumnOrder::Sent | ColumnOrder::ByPosition => Ok(Cow::Borrowed(input)),
+        }
     }
 }
 
@@ -225,7 +257,13 @@ impl MlflowModel {
             v1: None,
             ..RuntimeDescription::native()
         };
-        let model = NativeModel { name: settings.name.clone(), version, signature, evaluator };
+        let model = NativeModel {
+            name: settings.name.clone(),
+            version,
+            signature,
+            evaluator,
+            has_warned: AtomicBool::new(false),
+        };
         Ok(Self {
             model: Arc::new(model),
             content_type,
@@ -278,7 +316,8 @@ impl MlflowModel {
 
     fn answer(&self, request: &InferenceRequest, stop: &AtomicBool) -> Result<InferenceResponse, RuntimeError> {
         let input = self.model_input(request)?;
-        let prediction = self.model.predict(&input, stop).map_err(|error| {
+        let are_named = request.parameters.has_named_columns();
+        let prediction = self.model.predict(&input, are_named, stop).map_err(|error| {
             let message = match error {
                 InputError::Schema(reason) => {
                     let schema = &self.model.signature.input;

@@ -110,7 +110,7 @@ fn predictions(
             invalid(format_args!("The server evaluates this model natively, and {reason}."))
         }
     };
-    let prediction = model.predict(&input, stop).map_err(failed)?;
+    let prediction = model.predict(&input, true, stop).map_err(failed)?;
     let mut text = "{\"predictions\": ".to_owned();
     write_prediction(&mut text, &prediction);
     text.push('}');

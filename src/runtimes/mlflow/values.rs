@@ -82,6 +82,14 @@ impl fmt::Display for ColumnLabel {
 }
 
 impl ColumnLabel {
+    /// Returns the name, or `None` if the column has none.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Index(_) => None,
+        }
+    }
+
     /// Formats the label as `str` does.
     pub(super) fn text(&self) -> String {
         match self {

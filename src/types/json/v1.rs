@@ -28,9 +28,6 @@ const INPUT: &str = "input-0";
 /// How many bytes of text a number is expected to take, with its comma.
 const TEXT_PER_NUMBER: usize = 8;
 
-/// The content type of requests whose inputs are columns.
-const FRAME: &str = "pd";
-
 /// The content type of texts.
 const TEXT: &str = "str";
 
@@ -134,7 +131,7 @@ pub fn read_v1_request(
         return Err(cursor.syntax("the end of the request").into());
     }
     let (_, Instances { inputs, is_frame }) = inputs.ok_or(V1Error::Missing)?;
-    let parameters = if is_frame { Parameters::with_content_type(FRAME) } else { Parameters::new() };
+    let parameters = if is_frame { Parameters::of_columns() } else { Parameters::new() };
     Ok(InferenceRequest { parameters, inputs, ..InferenceRequest::default() })
 }
 

@@ -102,7 +102,10 @@ fn infer_tables_columns_have_types_and_missing_values() {
         name,
         code
     ]);
-    assert_eq!((&sent["inputs"], &sent["parameters"]), (&expected, &json!({"content_type": "pd"})));
+    assert_eq!(
+        (&sent["inputs"], &sent["parameters"]),
+        (&expected, &json!({"content_type": "pd", "named_columns": true}))
+    );
 }
 
 #[test]
@@ -335,4 +338,32 @@ fn parquet(rows: usize, compression: ::parquet::basic::Compression) -> Vec<u8> {
         group.close().unwrap();
     }
     writer.into_inner().unwrap()
+}
+
+#[test]
+fn infer_csv_finds_columns_of_lightgbm_by_name() {
+    let server = TestServer::start(crate::models::columns::folder());
+    let predict = |content: &str| {
+        let infer = InferCommand::new("").flags(&[
+            "-u",
+            &server.http.to_string(),
+            "-m",
+            "lightgbm",
+            "-i",
+            "in.csv",
+            "-o",
+            "out.jsonl",
+        ]);
+        fs::write(infer.path("in.csv"), content).unwrap();
+        infer.run()
+    };
+    for content in ["a,b b,c,d\n5.1,3.5,1.4,0.2\n", "d,c,b_b,a\n0.2,1.4,3.5,5.1\n"] {
+        let value = predict(content).lines(0)[0]["outputs"][0]["data"][0].as_f64().unwrap();
+        assert!((value - 16.329_559_2).abs() < 1e-5, "{content}: {value}");
+    }
+    for content in ["w,x,y,z\n5.1,3.5,1.4,0.2\n", "a,b_b,c,x\n5.1,3.5,1.4,0.2\n"] {
+        let lines = predict(content).lines(4);
+        let error = lines[0]["error"]["msg"].as_str().unwrap();
+        assert!(error.contains("which this model does not have"), "{content}: {error}");
+    }
 }
