@@ -63,8 +63,8 @@ impl FromStr for PythonRelease {
 
 impl PythonRelease {
     /// Returns whether models can run in this version.
-    fn is_usable(&self) -> bool {
-        self.0 == 3 && (self.0, self.1) >= OLDEST
+    const fn is_usable(self) -> bool {
+        self.0 == OLDEST.0 && self.1 >= OLDEST.1
     }
 }
 
@@ -85,7 +85,7 @@ impl ProjectPython {
         let venv = variables.get("VIRTUAL_ENV").filter(|folder| !folder.is_empty());
         let venv = venv.map(|folder| Path::new(folder).join(VENV_FILE));
         let files = FILES.iter().map(|name| folder.join(name)).chain(venv);
-        let mut found = files.filter_map(|path| Some((named_in(&path).filter(PythonRelease::is_usable)?, path)));
+        let mut found = files.filter_map(|path| Some((named_in(&path).filter(|release| release.is_usable())?, path)));
         Ok(match found.next() {
             Some((release, path)) => Self { release, origin: PythonOrigin::File(path) },
             None => Self { release: PythonRelease(DEFAULT.0, DEFAULT.1), origin: PythonOrigin::Default },
