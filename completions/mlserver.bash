@@ -58,6 +58,9 @@ _mlserver() {
             mlserver,manifest)
                 cmd="mlserver__subcmd__manifest"
                 ;;
+            mlserver,serve)
+                cmd="mlserver__subcmd__start"
+                ;;
             mlserver,start)
                 cmd="mlserver__subcmd__start"
                 ;;
@@ -194,7 +197,7 @@ _mlserver() {
 
     case "${cmd}" in
         mlserver)
-            opts="-h -V --color --help --version start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help"
+            opts="-h -V --color --help --version start serve infer compare init dockerfile build manifest doctor config inspect keys graph completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -212,7 +215,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__build)
-            opts="-t -q -h --tag --base --server --platform --base-images --requirements --no-cache --build-arg --network --classic --check --push --quiet --format --color --help"
+            opts="-t -q -h --tag --base --python --server --platform --base-images --requirements --no-cache --build-arg --network --classic --check --push --quiet --format --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -227,6 +230,10 @@ _mlserver() {
                     return 0
                     ;;
                 --base)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --python)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -588,7 +595,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__dockerfile)
-            opts="-o -i -h --output --include-dockerignore --force --base --server --color --help"
+            opts="-o -i -h --output --include-dockerignore --force --base --python --server --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -603,6 +610,10 @@ _mlserver() {
                     return 0
                     ;;
                 --base)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --python)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1230,7 +1241,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__init)
-            opts="-t -h --template --from --name --list --format --force --color --help"
+            opts="-t -h --template --from --name --list --format --dockerfile --force --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -30,6 +30,7 @@ never\t''"
 complete -c mlserver -n "__fish_mlserver_needs_command" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_needs_command" -s V -l version -d 'Print version'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "start" -d 'Serve the models of a folder or a KServe script, or a model file'
+complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "serve" -d 'Serve the models of a folder or a KServe script, or a model file'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "infer" -d 'Run batch inference over a file or a Kafka topic'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "compare" -d 'Send the same requests to two servers, and report the rows whose answers differ'
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "init" -d 'Create a project that is ready to serve, test and build'
@@ -64,6 +65,26 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l allow-empty 
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l debug -d 'Log at debug level, including an access log'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -s h -l help -d 'Print help'
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l port-file -d 'Write the server\'s addresses to FILE as JSON, once the models are loaded' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l model-name -d 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l http-port -d 'Port of the REST server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l grpc-port -d 'Port of the gRPC server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l metrics-port -d 'Port of the metrics server; 0 means any free port' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l log-level -d 'Lowest severity of log lines to write' -r -f -a "debug\t''
+info\t''
+warning\t''
+error\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l parallel-workers -d 'Worker processes per pool of Python models; 0 means one worker that runs plain functions inline' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l strict -d 'Reject unknown keys in settings files'
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l allow-empty -d 'Start even if the folder has no models'
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l debug -d 'Log at debug level, including an access log'
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l no-debug -d 'Do not log at debug level, even if the settings do'
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s i -l input-data-path -d 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests]' -r -f -a "requests\t''
 rows\t''
@@ -77,7 +98,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-group 
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-config -d 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER, or a model file, in this process instead of using a server' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; with --embedded, only needed if FOLDER has several models [env: MLSERVER_INFER_MODEL_NAME]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; only needed if the server, or FOLDER of --embedded, has several models [env: MLSERVER_INFER_MODEL_NAME]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-version -d 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
 grpc\t''"
@@ -108,7 +129,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l insecure -d 
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-insecure -d 'Verify TLS certificates'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l http2 -d 'Use HTTP/2 for REST even without TLS; the server must support it [env: MLSERVER_INFER_HTTP2]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-http2 -d 'Use HTTP/2 for REST only over TLS'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log each request (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log retries and split requests (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l extra-verbose -d 'Log full traffic, like -vv'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -d 'Do not log requests'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
@@ -155,19 +176,22 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l color -d 'Whe
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l list -d 'List the templates'
+complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l dockerfile -d 'Also write a Dockerfile and a `.dockerignore` file, as `mlserver dockerfile --include-dockerignore` does'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -l force -d 'Overwrite existing files'
 complete -c mlserver -n "__fish_mlserver_using_subcommand init" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s o -l output -d 'File to write, or `-` for standard output [default: `Dockerfile` in the folder]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l python -d 'Version of Python of the default base image, such as 3.10 [default: that of the project, otherwise 3.12]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l server -d 'Image to copy the server from' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s i -l include-dockerignore -d 'Also write a `.dockerignore` file for this Dockerfile'
+complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s i -l include-dockerignore -d 'Also write a `.dockerignore` file: in the folder, or with --output next to FILE as `FILE.dockerignore`'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -l force -d 'Replace files that were not generated by this command'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -s t -l tag -d 'Name of the image; for base images, their name without a version' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base -d 'Base image [default: none for native models, otherwise one with Python]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l python -d 'Version of Python of the default base image, such as 3.10 [default: that of the project, otherwise 3.12]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l server -d 'Image to copy the server from [default: this executable]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l platform -d 'Platform of the image, such as `linux/arm64` [default: that of the engine]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l base-images -d 'Build the images that Dockerfiles and manifests start from: `all`, only the `slim` one, which has no Python, or that and the `python` one, which has no frameworks' -r -f -a "all\t''

@@ -1,7 +1,7 @@
 # The server with Python and the frameworks of docker/requirements.txt, PyTorch without CUDA.
 # `docker build --file docker/all.Dockerfile --tag mlserver:VERSION .`, after docker/slim.Dockerfile; or
 # `mlserver build --base-images` for both.
-ARG SERVER=mlserver:2.0.0-slim
+ARG SERVER=mlserver:1.8.0-slim
 ARG BASE=python:3.12-slim
 FROM ${SERVER} AS server
 

@@ -46,7 +46,7 @@ fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
     match &cli.command {
         Command::Start(args) => commands::start::run(args, &SystemEnvironment),
         Command::Init(args) => commands::init::run(args, &SystemEnvironment, ui),
-        Command::Dockerfile(args) => commands::dockerfile::run(args, ui),
+        Command::Dockerfile(args) => commands::dockerfile::run(args, &SystemEnvironment, ui),
         #[cfg(feature = "image")]
         Command::Build(args) => commands::build::run(args, &SystemEnvironment, ui),
         #[cfg(not(feature = "image"))]

@@ -1,3 +1,3 @@
 """The version of the server."""
 
-__version__ = "2.0.0"
+__version__ = "1.8.0"

@@ -123,20 +123,23 @@ def test_requirements_are_compared_with_what_is_installed(tmp_path: pathlib.Path
     assert len(texts) == 3
 
 
-@pytest.mark.parametrize(("version", "count"), [("1.7.1", 1), ("2.0.0", 0)])
+@pytest.mark.parametrize(
+    ("version", "author", "count"), [("1.7.1", "", 1), ("1.8.0", "", 0), ("1.8.0", "Seldon Technologies Ltd.", 1)]
+)
 def test_the_original_package_is_reported(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, version: str, count: int
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, version: str, author: str, count: int
 ) -> None:
     write(tmp_path, models=OWN)
     installed = tmp_path / "installed" / f"mlserver-{version}.dist-info"
     installed.mkdir(parents=True)
-    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: mlserver\nVersion: {version}\n")
+    metadata = f"Metadata-Version: 2.1\nName: mlserver\nVersion: {version}\n"
+    (installed / "METADATA").write_text(metadata + (f"Author: {author}\n" if author else ""))
     monkeypatch.setenv("PYTHONPATH", str(installed.parent))
     findings = run(tmp_path)
     assert len(findings) == count
     if count:
         assert findings[0]["level"] == "warning"
-        assert "has Seldon's `mlserver` 1.7.1" in findings[0]["text"]
+        assert f"has Seldon's `mlserver` {version}" in findings[0]["text"]
 
 
 def test_findings_are_limited(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::{MAX_PATTERN, MAX_PATTERNS};
 use super::{KeyHash, RateLimit, Scope};
+use crate::types::text::{self, TextError};
 
 /// The most bytes of a file of keys.
 pub const MAX_KEY_FILE: u64 = 64 << 20;
@@ -44,6 +45,8 @@ pub struct KeyEntry {
 /// Why a file of keys is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
+    #[error(transparent)]
+    Text(#[from] TextError),
     #[error("it is not a JSON list of keys: {0}")]
     Syntax(#[from] serde_json::Error),
     #[error("it has more than {MAX_KEYS} keys")]
@@ -63,7 +66,7 @@ impl KeyFile {
     ///
     /// Fails if it is not a list of valid keys with unique names.
     pub fn parse(text: &[u8]) -> Result<Self, KeyFileError> {
-        let file: Self = serde_json::from_slice(text)?;
+        let file: Self = serde_json::from_slice(text::without_mark(text)?)?;
         file.check()?;
         Ok(file)
     }

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Scope, ScopeSet};
+use crate::types::text;
 
 /// The most keys of an issuer.
 const MAX_KEYS: usize = 100;
@@ -124,6 +125,7 @@ impl TokenKeySet {
     ///
     /// Fails if the text is not a set of keys, or has none that can be used.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let text = text::without_mark(text).map_err(|error| error.to_string())?;
         let set: JwkSet<'_> =
             serde_json::from_slice(text).map_err(|error| format!("it is not a JSON Web Key Set: {error}"))?;
         if set.keys.len() > MAX_KEYS {

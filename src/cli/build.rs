@@ -25,6 +25,10 @@ pub struct BuildArgs {
     #[arg(long, value_name = "IMAGE", help_heading = "Contents")]
     pub base: Option<String>,
 
+    /// Version of Python of the default base image, such as 3.10 [default: that of the project, otherwise 3.12]
+    #[arg(long, value_name = "VERSION", conflicts_with = "base", help_heading = "Contents")]
+    pub python: Option<String>,
+
     /// Image to copy the server from [default: this executable]
     #[arg(long, value_name = "IMAGE", help_heading = "Contents")]
     pub server: Option<String>,
@@ -41,7 +45,7 @@ pub struct BuildArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "all",
-        conflicts_with_all = ["folder", "server", "classic", "check"],
+        conflicts_with_all = ["folder", "server", "classic", "check", "python"],
         help_heading = "Contents"
     )]
     pub base_images: Option<BaseImages>,

@@ -17,7 +17,7 @@ pub struct DockerfileArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Also write a `.dockerignore` file for this Dockerfile
+    /// Also write a `.dockerignore` file: in the folder, or with --output next to FILE as `FILE.dockerignore`
     #[arg(short, long)]
     pub include_dockerignore: bool,
 
@@ -28,6 +28,10 @@ pub struct DockerfileArgs {
     /// Base image [default: none for native models, otherwise one with Python]
     #[arg(long, value_name = "IMAGE")]
     pub base: Option<String>,
+
+    /// Version of Python of the default base image, such as 3.10 [default: that of the project, otherwise 3.12]
+    #[arg(long, value_name = "VERSION", conflicts_with = "base")]
+    pub python: Option<String>,
 
     /// Image to copy the server from
     #[arg(long, value_name = "IMAGE", default_value = DEFAULT_SERVER)]

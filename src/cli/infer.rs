@@ -141,7 +141,7 @@ pub struct InferArgs {
     #[arg(long, value_name = "FOLDER", help_heading = SERVER)]
     pub embedded: Option<PathBuf>,
 
-    /// Model name; with --embedded, only needed if FOLDER has several models
+    /// Model name; only needed if the server, or FOLDER of --embedded, has several models
     #[arg(short, long, value_name = "NAME", help_heading = SERVER)]
     pub model_name: Option<String>,
 
@@ -237,7 +237,7 @@ pub struct InferArgs {
     #[arg(long, value_name = "ROWS", help_heading = CONCURRENCY)]
     pub rate: Option<f64>,
 
-    /// Log each request (-v) or full traffic (-vv)
+    /// Log retries and split requests (-v) or full traffic (-vv)
     #[arg(short, long, action = ArgAction::Count, overrides_with = "no_verbose", help_heading = REPORTING)]
     pub verbose: u8,
 

@@ -32,6 +32,10 @@ pub struct InitArgs {
     #[arg(long, value_enum, default_value_t)]
     pub format: OutputFormat,
 
+    /// Also write a Dockerfile and a `.dockerignore` file, as `mlserver dockerfile --include-dockerignore` does
+    #[arg(long)]
+    pub dockerfile: bool,
+
     /// Overwrite existing files
     #[arg(long)]
     pub force: bool,

@@ -38,6 +38,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[command(visible_alias = "serve")]
     Start(start::StartArgs),
     Infer(Box<infer::InferArgs>),
     Compare(Box<compare::CompareArgs>),

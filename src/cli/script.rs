@@ -27,7 +27,7 @@ fn first_of_script(arguments: &[OsString], program: &clap::Command) -> Option<us
             Some(length) => length,
             None if !seen_start => {
                 seen_start = true;
-                (argument == "start").then_some(1)?
+                start.get_name_and_visible_aliases().iter().any(|name| argument == *name).then_some(1)?
             }
             None if argument == "--" => return None,
             None if seen_script => return Some(index),
@@ -92,6 +92,7 @@ mod tests {
             ("mlserver --color never start model.py x", "mlserver --color never start model.py -- x"),
             ("mlserver start model.py --color never x", "mlserver start model.py --color never -- x"),
             ("mlserver start a/b.py -", "mlserver start a/b.py -- -"),
+            ("mlserver serve model.py --x", "mlserver serve model.py -- --x"),
         ];
         for (line, expected) in cases {
             assert_eq!(separated(line), expected);

@@ -1,5 +1,6 @@
 //! The client of the gRPC protocol, on the same HTTP client as REST.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::rest::TransportOptions;
 use super::status::{fatal_message, kind_of_status};
 use super::{FailureKind, InferenceTarget, Observer, RequestFailure, ResponseStatus, Verbosity};
 use crate::http_client::{HttpClient, HttpResponse, Url};
-use crate::types::protobuf::messages::ModelReadyRequest;
+use crate::types::protobuf::messages::{ModelReadyRequest, RepositoryIndexRequest, RepositoryIndexResponse};
 use crate::types::protobuf::{read_response, write_request};
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -36,6 +37,7 @@ pub struct GrpcClient {
     client: HttpClient,
     infer: Url,
     ready: Url,
+    index: Url,
     headers: HeaderMap,
     model: String,
     version: Option<String>,
@@ -52,8 +54,22 @@ impl GrpcClient {
         let TransportOptions { endpoint, model, version, binary, timeout, .. } = options;
         let method = |name: &str| endpoint.url(&format!("{SERVICE}{name}"));
         set_headers(&mut headers, timeout);
-        let (infer, ready) = (method("ModelInfer"), method("ModelReady"));
-        Ok(Self { client, infer, ready, headers, model, version, binary, observer })
+        let (infer, ready, index) = (method("ModelInfer"), method("ModelReady"), method("RepositoryIndex"));
+        Ok(Self { client, infer, ready, index, headers, model, version, binary, observer })
+    }
+
+    /// Returns the names of the models that the server has ready.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server does not list them.
+    pub async fn ready_models(&self) -> Result<BTreeSet<String>, RequestFailure> {
+        let request =
+            RepositoryIndexRequest { ready: true, ..RepositoryIndexRequest::default() }.encode_to_vec().into();
+        let answer = self.call(&self.index, self.headers.clone(), "", vec![request]).await?;
+        let index = RepositoryIndexResponse::decode(answer);
+        let index = index.map_err(|error| RequestFailure::unreadable(&error.to_string()))?;
+        Ok(index.models.into_iter().map(|model| model.name).collect())
     }
 
     /// Calls a method with a message in chunks.

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::types::text::{self, TextError};
+
 /// The limit on the length of a line, in bytes without its line ending.
 pub const MAX_LINE: usize = 32 << 20;
 
 /// How much is read at a time.
 const READ_BLOCK: usize = 256 << 10;
-
-/// What some editors write in front of UTF-8.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The bytes of an input, which may be a pipe whose writer is slow.
 pub(super) trait InputBytes: Read + Send {
@@ -29,6 +28,11 @@ impl InputBytes for File {
         // A file that cannot be polled can be read, or its reader reports why not.
         !matches!(poll(&mut fds, Some(&limit)), Ok(0))
     }
+}
+
+/// Returns the error for an input in another encoding.
+pub(super) fn invalid(error: TextError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 #[cfg(test)]
@@ -80,8 +84,9 @@ impl LineReader {
         if taken == 0 {
             return Ok(None);
         }
-        if std::mem::take(&mut self.at_start) && text.starts_with(BYTE_ORDER_MARK) {
-            text.drain(..BYTE_ORDER_MARK.len());
+        if std::mem::take(&mut self.at_start) {
+            let kept = text::without_mark(&text).map_err(invalid)?.len();
+            text.drain(..text.len() - kept);
         }
         if text.last() == Some(&b'\n') {
             text.pop();
@@ -119,6 +124,12 @@ mod tests {
     fn line_reader_ignores_a_byte_order_mark() {
         let text = |text: &str, taken| (InputLine::Text(text.as_bytes().to_vec()), taken);
         assert_eq!(lines(b"\xef\xbb\xbf1\n\xef\xbb\xbf"), [text("1", 5), text("\u{feff}", 3)]);
+    }
+
+    #[test]
+    fn line_reader_names_another_encoding() {
+        let mut lines = LineReader::new(Box::new(&b"\xff\xfe{\0}\0\n\0"[..]));
+        assert_eq!(lines.next().unwrap_err().to_string(), "it is UTF-16 text: save it as UTF-8");
     }
 
     #[test]

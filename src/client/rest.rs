@@ -1,5 +1,6 @@
 //! The client of the REST protocol.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::printable::{server_bytes, server_text};
@@ -30,6 +32,7 @@ pub struct RestClient {
     client: HttpClient,
     infer: Url,
     ready: Url,
+    index: Url,
     headers: HeaderMap,
     binary: bool,
     observer: Arc<dyn Observer>,
@@ -95,7 +98,30 @@ impl RestClient {
         let path = model_path(&model, version.as_deref());
         headers.entry(CONTENT_TYPE).or_insert(if binary { BINARY } else { JSON });
         let (infer, ready) = (endpoint.url(&format!("{path}/infer")), endpoint.url(&format!("{path}/ready")));
-        Ok(Self { client, infer, ready, headers, binary, observer })
+        let index = endpoint.url("/v2/repository/index");
+        Ok(Self { client, infer, ready, index, headers, binary, observer })
+    }
+
+    /// Returns the names of the models that the server has ready.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server does not list them.
+    pub async fn ready_models(&self) -> Result<BTreeSet<String>, RequestFailure> {
+        #[derive(Deserialize)]
+        struct IndexLine {
+            name: String,
+        }
+        let mut headers = self.headers.clone();
+        headers.insert(CONTENT_TYPE, JSON);
+        let body = std::iter::once(Bytes::from_static(br#"{"ready":true}"#)).collect();
+        let answer = self.client.send(Method::POST, &self.index, headers, body).await?;
+        if answer.status != StatusCode::OK {
+            return Err(failure(&answer, &self.index));
+        }
+        let lines = serde_json::from_slice::<Vec<IndexLine>>(&answer.body);
+        let lines = lines.map_err(|error| RequestFailure::unreadable(&error.to_string()))?;
+        Ok(lines.into_iter().map(|line| line.name).collect())
     }
 
     async fn send(&self, request: &InferenceRequest) -> Result<InferenceResponse, RequestFailure> {

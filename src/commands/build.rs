@@ -1,7 +1,7 @@
 //! `mlserver build`: builds an image of a model folder with a Docker engine.
 
 use std::collections::HashMap;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::OutputFormat;
 use crate::cli::build::{BaseImages, BuildArgs};
 use crate::image::docker::{
-    self, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine, ImageCheck,
+    self, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine, EngineError,
+    ImageCheck,
 };
-use crate::image::{self, BaseImage, DockerfileOptions, IgnoreRules, ImagePlan};
+use crate::image::{self, BaseImage, DockerfileOptions, IgnoreRules, ImagePlan, ProjectPython};
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Environment, Settings, SettingsSources};
@@ -34,6 +35,8 @@ struct ImageBuild {
     context: BuildContext,
     /// What the image contains, and why.
     why: String,
+    /// The version of Python, if the project decides it.
+    python: Option<ProjectPython>,
     check: Option<ImageCheck>,
 }
 
@@ -60,7 +63,7 @@ impl BuildReport<'_> {
 pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let builds = match (args.base_images, &args.folder, &args.tag) {
         (Some(images), ..) => base_images(args, images, ui)?,
-        (None, Some(folder), Some(tag)) => vec![folder_image(args, folder, tag, ui)?],
+        (None, Some(folder), Some(tag)) => vec![folder_image(args, folder, tag, environment, ui)?],
         (None, ..) => {
             return Err(CommandError { error: anyhow!("missing FOLDER and `--tag`, or `--base-images`"), code: USAGE });
         }
@@ -128,7 +131,8 @@ async fn build_all(
         let mut report = BuildReport { ui, quiet: args.quiet };
         report.note(format_args!("Building `{tag}`: {}", build.why));
         let building = engine.build(&build.request, build.context, |line| report.note(line));
-        stop.run_until_cancelled(building).await.ok_or_else(interrupted)??;
+        let outcome = stop.run_until_cancelled(building).await.ok_or_else(interrupted)?;
+        outcome.map_err(|error| with_python_hint(error, build.python.as_ref()))?;
         let built = stop.run_until_cancelled(engine.inspect(&tag)).await.ok_or_else(interrupted)??;
         #[expect(clippy::cast_precision_loss, reason = "a size for people")]
         let size = built.size as f64 / 1e6;
@@ -150,6 +154,21 @@ async fn build_all(
     Ok(())
 }
 
+/// Adds how to choose another Python if pip has failed: pinned packages may have no distribution for this one.
+fn with_python_hint(error: EngineError, python: Option<&ProjectPython>) -> anyhow::Error {
+    let step = match &error {
+        EngineError::Build(failure) => failure.step.as_deref(),
+        _ => None,
+    };
+    match python.filter(|_| step.is_some_and(|step| step.contains("pip install"))) {
+        Some(python) => {
+            let hint = "if a package has no distribution for it, choose another with `--python VERSION`, or an image with `--base IMAGE`";
+            anyhow!("{error}\nhint: the packages were installed for {python}; {hint}")
+        }
+        None => error.into(),
+    }
+}
+
 fn print(format: OutputFormat, tag: &str, built: &BuiltImage, ui: &mut Ui) -> Result<(), CommandError> {
     match format {
         OutputFormat::Text => ui.line(tag)?,
@@ -159,11 +178,21 @@ fn print(format: OutputFormat, tag: &str, built: &BuiltImage, ui: &mut Ui) -> Re
 }
 
 /// Plans the image of a folder.
-fn folder_image(args: &BuildArgs, folder: &Path, tag: &str, ui: &mut Ui) -> Result<ImageBuild, CommandError> {
+fn folder_image(
+    args: &BuildArgs,
+    folder: &Path,
+    tag: &str,
+    environment: &dyn Environment,
+    ui: &mut Ui,
+) -> Result<ImageBuild, CommandError> {
     let plan = ImagePlan::of(folder)?;
     let ignore = IgnoreRules::of_folder(folder)?;
+    let variables = environment.variables().into_iter().collect();
+    let python = ProjectPython::of(folder, args.python.as_deref(), &variables);
+    let python = python.map_err(|error| CommandError { error: error.into(), code: USAGE })?;
     let options = DockerfileOptions {
         base: args.base.clone(),
+        python,
         server: args.server.clone(),
         classic: args.classic,
         in_parts: true,
@@ -180,7 +209,12 @@ fn folder_image(args: &BuildArgs, folder: &Path, tag: &str, ui: &mut Ui) -> Resu
     let context = BuildContext { dockerfile, folder: Some(folder.to_owned()), ignore, files: Vec::new(), server };
     let arguments = args.build_args.iter().cloned().collect();
     let check = args.check.then(|| image_check(args, folder, tag)).transpose()?;
-    Ok(ImageBuild { request: request(args, tag, arguments), context, why: plan.to_string(), check })
+    let python = plan.follows_project(&options).then_some(options.python);
+    let mut why = plan.to_string();
+    if let Some(python) = &python {
+        let _ = write!(why, ", in {python}");
+    }
+    Ok(ImageBuild { request: request(args, tag, arguments), context, why, python, check })
 }
 
 /// Plans the base images, in the order in which they are built.
@@ -223,7 +257,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
             BaseImage::Full => "the server, Python and its packages",
         };
         let request = request(args, &image.tag(repository), arguments);
-        Ok(ImageBuild { request, context, why: why.to_owned(), check: None })
+        Ok(ImageBuild { request, context, why: why.to_owned(), python: None, check: None })
     });
     builds.collect()
 }
@@ -279,4 +313,29 @@ fn without_security(settings: &Settings) -> Vec<String> {
     ];
     let is_on = off.into_iter().filter(|(is_on, _)| *is_on);
     is_on.flat_map(|(_, argument)| ["--set".to_owned(), argument.to_owned()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::docker::BuildFailure;
+
+    #[test]
+    fn build_hint_names_the_flags_only_after_a_failed_pip_step() {
+        let failure = |step: Option<&str>| {
+            let output = vec!["ERROR: No matching distribution found for numpy==1.22.4".to_owned()];
+            EngineError::from(BuildFailure { step: step.map(str::to_owned), reason: "exit code 1".to_owned(), output })
+        };
+        let python = ProjectPython::of(Path::new("/nonexistent"), None, &HashMap::new()).unwrap();
+        let pip = "RUN /opt/environment/bin/python -m pip install --requirement requirements.txt";
+        let text = with_python_hint(failure(Some(pip)), Some(&python)).to_string();
+        assert!(
+            text.contains("numpy==1.22.4\nhint: the packages were installed for Python 3.12 (the default); "),
+            "{text}"
+        );
+        assert!(text.contains("`--python VERSION`") && text.contains("`--base IMAGE`"), "{text}");
+        for (step, python) in [(Some(pip), None), (Some("COPY . ."), Some(&python)), (None, Some(&python))] {
+            assert!(!with_python_hint(failure(step), python).to_string().contains("hint:"), "{step:?}");
+        }
+    }
 }

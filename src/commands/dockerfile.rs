@@ -7,20 +7,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 
 use crate::cli::dockerfile::{DEFAULT_SERVER, DockerfileArgs};
-use crate::image::{self, DockerfileOptions, IgnoreRules, ImagePlan};
+use crate::image::{self, DockerfileOptions, IgnoreRules, ImagePlan, ProjectPython};
+use crate::settings::Environment;
 use crate::ui::Ui;
 
 use super::{CommandError, USAGE};
 
 /// The value of `--output` for standard output.
 const STANDARD_OUTPUT: &str = "-";
+/// The file with the patterns of what is not copied into the image.
+const IGNORE_FILE: &str = ".dockerignore";
 
 /// Runs `mlserver dockerfile`, and prints the paths of the files it wrote, or the Dockerfile itself.
 ///
 /// # Errors
 ///
 /// Fails without writing anything if the folder cannot be read, or a file that was not generated would be replaced.
-pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
+pub fn run(args: &DockerfileArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let prints = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
     if prints && args.include_dockerignore {
         let error = anyhow!("`--include-dockerignore` needs a file: `--output -` prints only the Dockerfile");
@@ -32,18 +35,28 @@ pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
     } else {
         IgnoreRules::of_folder(&args.folder)?
     };
+    let variables = environment.variables().into_iter().collect();
+    let python = ProjectPython::of(&args.folder, args.python.as_deref(), &variables);
+    let python = python.map_err(|error| CommandError { error: error.into(), code: USAGE })?;
     let options = DockerfileOptions {
         base: args.base.clone(),
+        python,
         server: Some(args.server.clone()),
         settings: image::contains_settings(&args.folder, &ignore),
-        ..DockerfileOptions::default()
+        in_parts: false,
+        classic: false,
     };
     let dockerfile = image::dockerfile(&plan, &options)?;
     let path = args.output.clone().unwrap_or_else(|| args.folder.join("Dockerfile"));
-    // Docker and Podman look for the patterns next to the Dockerfile.
-    let mut ignore_path = OsString::from(&path);
-    ignore_path.push(".dockerignore");
-    let ignore_path = PathBuf::from(ignore_path);
+    let ignore_path = match &args.output {
+        None => args.folder.join(IGNORE_FILE),
+        // Docker and Podman look for the patterns of such a file next to it.
+        Some(path) => {
+            let mut ignore_path = OsString::from(path);
+            ignore_path.push(IGNORE_FILE);
+            PathBuf::from(ignore_path)
+        }
+    };
     if !prints && !args.force {
         refuse_to_replace(&path)?;
         if args.include_dockerignore {
@@ -61,6 +74,9 @@ pub fn run(args: &DockerfileArgs, ui: &mut Ui) -> Result<(), CommandError> {
             write(&ignore_path, &image::default_ignore(), ui)?;
         }
         ui.note(format_args!("Wrote a Dockerfile: {plan}"));
+        if plan.follows_project(&options) {
+            ui.note(format_args!("The base image has {}; choose another with `--python` or `--base`", options.python));
+        }
     }
     if args.server == DEFAULT_SERVER {
         ui.note(format_args!(

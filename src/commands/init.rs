@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 
 use crate::cli::OutputFormat;
+use crate::cli::dockerfile::{DEFAULT_SERVER, DockerfileArgs};
 use crate::cli::init::InitArgs;
 use crate::registry::chain;
 use crate::runtimes::FileDescription;
@@ -55,6 +56,18 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     };
     for path in project.paths() {
         ui.line(folder.join(path).display())?;
+    }
+    if args.dockerfile {
+        let dockerfile = DockerfileArgs {
+            folder: folder.clone(),
+            output: None,
+            include_dockerignore: true,
+            force: args.force,
+            base: None,
+            python: None,
+            server: DEFAULT_SERVER.to_owned(),
+        };
+        super::dockerfile::run(&dockerfile, environment, ui)?;
     }
     ui.note(format_args!(
         "Created `{name}`. Serve it with `mlserver start {}`; see its README.md for more",

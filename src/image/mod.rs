@@ -5,6 +5,7 @@ mod base;
 pub mod docker;
 mod ignore;
 mod plan;
+mod project_python;
 
 use std::fs;
 use std::io;
@@ -15,12 +16,13 @@ use serde::Serialize;
 use crate::settings::SETTINGS_FILE;
 
 use crate::templates::{self, TemplateError};
+use crate::types::text;
 pub use base::BaseImage;
 pub use ignore::{IgnoreError, IgnoreRules};
 pub use plan::{ImagePlan, PlanError, PythonImage, PythonReason};
+pub use project_python::{ProjectPython, PythonOrigin, PythonRelease, PythonVersionError};
 
-/// The base images for models in Python, and for those of conda, whose environment brings its own Python.
-const PYTHON_BASE: &str = "python:3.12-slim";
+/// The base image for models of conda, whose environment brings its own Python.
 const CONDA_BASE: &str = "debian:bookworm-slim";
 /// The image that creates conda environments.
 const CONDA: &str = "condaforge/miniforge3:24.11.3-2";
@@ -49,10 +51,12 @@ impl IgnoreRules {
     pub fn of_folder(folder: &Path) -> Result<Self, IgnoreFileError> {
         let own = IGNORE_FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
         let (text, path) = match own {
-            Some(path) => match fs::read_to_string(&path) {
-                Ok(text) => (text, path),
-                Err(error) => return Err(IgnoreFileError { path, source: error.into() }),
-            },
+            Some(path) => {
+                match fs::read(&path).map_err(Into::into).and_then(|bytes| Ok(text::utf8(&bytes)?.to_owned())) {
+                    Ok(text) => (text, path),
+                    Err(source) => return Err(IgnoreFileError { path, source }),
+                }
+            }
             None => (default_ignore(), PathBuf::from(IGNORE_FILES[0])),
         };
         Self::parse(&text).map_err(|error| IgnoreFileError { path, source: error.into() })
@@ -88,10 +92,12 @@ pub fn default_ignore() -> String {
 }
 
 /// The options of a Dockerfile, besides what the folder needs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct DockerfileOptions {
     /// The base image, if not the default.
     pub base: Option<String>,
+    /// The version of the default base image with Python.
+    pub python: ProjectPython,
     /// The image to copy the executable from. If `None`, the executable is part of the context, in `server/`.
     pub server: Option<String>,
     /// Whether the context is a [`BuildContext`], with the folder in `project/`, instead of the folder itself.
@@ -133,6 +139,13 @@ pub struct Dockerfile {
     pub images: Vec<String>,
 }
 
+impl ImagePlan {
+    /// Reports whether the image's Python is that of the base image with these options, which the version of the project decides.
+    pub fn follows_project(&self, options: &DockerfileOptions) -> bool {
+        matches!(self, Self::Python(python) if python.conda.is_none()) && options.base.is_none()
+    }
+}
+
 /// Returns the Dockerfile for a folder.
 ///
 /// # Errors
@@ -145,9 +158,10 @@ pub fn dockerfile(plan: &ImagePlan, options: &DockerfileOptions) -> Result<Docke
     };
     let conda = python.and_then(|python| python.conda.as_deref());
     let server_image = options.server.as_deref();
+    let python_base = options.python.image();
     let default_base = match (python, conda) {
         (None, _) => server_image.unwrap_or(SCRATCH),
-        (Some(_), None) => PYTHON_BASE,
+        (Some(_), None) => &python_base,
         (Some(_), Some(_)) => CONDA_BASE,
     };
     let base = options.base.as_deref().unwrap_or(default_base);

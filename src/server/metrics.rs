@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::panic_boundary::{self, RequestPanicked};
-use super::{HttpService, access_control, respond};
+use super::{HttpService, access_control, head, respond};
 use crate::access::{Access, Scope};
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
@@ -33,6 +33,9 @@ pub fn service<B: Send + 'static>(
         let (path, metrics, access) = (Arc::clone(&path), Arc::clone(&metrics), access.clone());
         async move {
             let (parts, _) = request.into_parts();
+            if let Err(error) = head::check(&parts.uri, &parts.headers) {
+                return Ok(respond::error(error.status(), &error.to_string()));
+            }
             let grant = match &access {
                 None => Ok(None),
                 Some(access) => {

@@ -5,6 +5,7 @@ mod cloud_events;
 mod connection;
 mod deadline;
 pub mod grpc;
+mod head;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 mod listener;
@@ -239,7 +240,7 @@ where
 fn builder(limits: &ConnectionLimits, keep_alive: bool, connection: Arc<Connection>) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(StreamExecutor(connection));
     // The table of connections limits the time for the head.
-    builder.http1().header_read_timeout(None).keep_alive(keep_alive);
+    builder.http1().header_read_timeout(None).keep_alive(keep_alive).max_headers(head::READ_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -247,6 +248,7 @@ fn builder(limits: &ConnectionLimits, keep_alive: bool, connection: Arc<Connecti
         .initial_stream_window_size(http2::STREAM_WINDOW)
         .initial_connection_window_size(http2::CONNECTION_WINDOW)
         .max_send_buf_size(http2::SEND_BUFFER)
+        .max_header_list_size(head::READ_BYTES)
         .max_concurrent_streams(limits.max_streams)
         .keep_alive_interval(http2::PING_INTERVAL)
         .keep_alive_timeout(http2::PING_TIMEOUT);

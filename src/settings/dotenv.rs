@@ -4,7 +4,7 @@
 //! `MLSERVER_EXTENSIONS=["a", "b"]` is JSON; a comment after an unquoted value needs white space before its `#`; `${NAME}`
 //! is replaced by an earlier variable of the file or of the environment.
 
-/// The variables of a file in its order, and the numbers of the lines that are invalid.
+/// The variables of a file in its order, and the numbers of the lines that are invalid or whose names no environment variable can have.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Dotenv {
     pub(super) variables: Vec<(String, String)>,
@@ -18,6 +18,9 @@ pub(super) fn parse(text: &str, outer: impl Fn(&str) -> Option<String>) -> Doten
     while !rest.is_empty() {
         if let Some((found, after)) = binding(rest) {
             if let Some((name, value)) = found {
+                if !is_variable(&name) {
+                    parsed.bad_lines.push(line_of(text, rest));
+                }
                 let value = interpolate(&value, |wanted| {
                     let inner = parsed.variables.iter().rev().find(|(name, _)| name == wanted);
                     inner.map(|(_, value)| value.clone()).or_else(|| outer(wanted))
@@ -32,6 +35,12 @@ pub(super) fn parse(text: &str, outer: impl Fn(&str) -> Option<String>) -> Doten
         rest = rest.trim_start();
     }
     parsed
+}
+
+/// Returns whether an environment variable can have a name. Others can be set, but only later lines of the file can read them.
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
 /// Returns the number of the line on which `rest`, the end of `text`, starts.

@@ -20,6 +20,7 @@ use super::resolve::Layer;
 use super::source::SettingSource;
 use super::table::{GROUPS, MODEL_PREFIX, SERVER_PREFIX};
 use super::{dotenv, field::SettingGroup};
+use crate::types::text;
 
 /// The folder of the models, in the start command of a container.
 pub const MODELS_DIR: &str = "MLSERVER_MODELS_DIR";
@@ -320,8 +321,8 @@ fn misspelling(name: &str, known: &[String]) -> Option<String> {
 
 fn read_dotenv(path: &Path, outer: &[(String, String)]) -> Result<dotenv::Dotenv, FileError> {
     let bytes = file::read(path)?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    Ok(dotenv::parse(&text, |wanted| outer.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())))
+    let text = text::utf8(&bytes).map_err(|error| FileError::Text { path: path.to_owned(), error })?;
+    Ok(dotenv::parse(text, |wanted| outer.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())))
 }
 
 /// Indexes variables by their lower-case name. Of several spellings, the upper-case one wins, or else the last.

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::problem::FileError;
+use crate::types::text;
 
 /// The maximum size of a settings file in bytes; a larger file is probably not one.
 const LIMIT: u64 = 16 << 20;
@@ -16,7 +17,8 @@ pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, Fil
     let Some(bytes) = read(path)? else {
         return Ok(None);
     };
-    let value = serde_json::from_slice(&bytes).map_err(|error| FileError::Syntax { path: path.to_owned(), error })?;
+    let text = text::without_mark(&bytes).map_err(|error| FileError::Text { path: path.to_owned(), error })?;
+    let value = serde_json::from_slice(text).map_err(|error| FileError::Syntax { path: path.to_owned(), error })?;
     match value {
         Value::Object(object) => Ok(Some(object)),
         other => {

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::source::SettingSource;
 use crate::types::HIDDEN;
+use crate::types::text::TextError;
 
 /// The error for invalid settings, with all their problems.
 #[derive(Debug, Error)]
@@ -37,6 +38,8 @@ pub enum SettingsProblem {
 pub enum FileError {
     #[error("cannot read `{}`: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
+    #[error("cannot read `{}`: {error}", path.display())]
+    Text { path: PathBuf, error: TextError },
     #[error("`{}` is larger than {limit} bytes", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     #[error("`{}` is not valid JSON: {error}", path.display())]

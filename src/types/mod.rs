@@ -21,6 +21,7 @@ mod secret;
 mod shape;
 mod shedding;
 mod tensor;
+pub mod text;
 mod trace;
 
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};

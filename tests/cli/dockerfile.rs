@@ -26,7 +26,7 @@ fn dockerfile_replaces_only_generated_files() {
     written(&folder, &[]);
     // A generated file is replaced.
     written(&folder, &["--base", "gcr.io/distroless/static"]);
-    for (path, flags) in [("Dockerfile", &[][..]), ("Dockerfile.dockerignore", &["-i"])] {
+    for (path, flags) in [("Dockerfile", &[][..]), (".dockerignore", &["-i"])] {
         let folder = Folder::iris().file(path, "# Mine\nFROM scratch\n");
         let output = dockerfile(&folder, flags);
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -166,7 +166,8 @@ fn dockerfile_writes_dockerignore_on_request() {
     written(&folder, &[]);
     assert!(!folder.path("Dockerfile.dockerignore").exists());
     written(&folder, &["-i"]);
-    insta::assert_snapshot!(fs::read_to_string(folder.path("Dockerfile.dockerignore")).unwrap());
+    insta::assert_snapshot!(fs::read_to_string(folder.path(".dockerignore")).unwrap());
+    assert!(!folder.path("Dockerfile.dockerignore").exists());
 }
 
 #[test]
@@ -207,4 +208,50 @@ fn build_without_the_feature_names_it() {
         stderr.starts_with("error: cannot build an image: this executable was built without the feature `image`; "),
         "{stderr}"
     );
+}
+
+#[test]
+fn dockerfile_base_has_the_python_of_the_project() {
+    let base = |folder: &Folder, flags: &[&str]| {
+        let text = written(folder, flags);
+        text.lines().rfind(|line| line.starts_with("FROM ")).unwrap().to_owned()
+    };
+    let folder = custom().file("requirements.txt", "numpy==1.22.4\n");
+    assert_eq!(base(&folder, &[]), "FROM python:3.12-slim");
+    assert_eq!(base(&folder, &["--python", "3.10"]), "FROM python:3.10-slim");
+    let folder = folder.file("runtime.txt", "python-3.9.16\n");
+    assert_eq!(base(&folder, &[]), "FROM python:3.9-slim");
+    let folder = folder.file(".python-version", "3.11.4\n");
+    assert_eq!(base(&folder, &[]), "FROM python:3.11-slim");
+    assert_eq!(base(&folder, &["--python", "3.10"]), "FROM python:3.10-slim");
+    assert_eq!(base(&folder, &["--base", "own:1"]), "FROM own:1");
+    let output = dockerfile(&folder, &["--python", "3.10", "--server", "r.io/mlserver:1"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("The base image has Python 3.10 (--python)"), "{stderr}");
+    for flags in [["--python", "2.7"], ["--python", "latest"]] {
+        assert_eq!(dockerfile(&folder, &flags).status.code(), Some(2), "{flags:?}");
+    }
+    assert_eq!(dockerfile(&folder, &["--python", "3.10", "--base", "own:1"]).status.code(), Some(2));
+    // Native models need no Python, and conda brings its own.
+    assert_eq!(base(&Folder::iris().file(".python-version", "3.10"), &[]), "FROM mlserver:[VERSION]-slim");
+    let conda = custom().file("environment.yml", "").file(".python-version", "3.10");
+    assert_eq!(base(&conda, &[]), "FROM debian:bookworm-slim");
+}
+
+#[test]
+fn init_makes_a_dockerfile_on_request() {
+    let folder = Folder::new();
+    let project = folder.path("own");
+    let init = |flags: &[&str]| run_mlserver(".", &[&["init", project.to_str().unwrap()], flags].concat());
+    assert!(init(&[]).status.success());
+    assert!(!project.join("Dockerfile").exists());
+    let output = init(&["--dockerfile", "--force"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for name in ["Dockerfile", ".dockerignore"] {
+        assert!(
+            project.join(name).is_file() && printed.lines().any(|line| line == project.join(name).to_str().unwrap())
+        );
+    }
+    assert!(fs::read_to_string(project.join("Dockerfile")).unwrap().contains("FROM python:3.12-slim"));
 }

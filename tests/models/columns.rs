@@ -44,7 +44,7 @@ const BY_LIGHTGBM: f64 = 16.329_559_2;
 const REVERSED: f64 = 10.959_462_93;
 
 /// The columns of a request, and what a model that finds them by name does: predict, predict by position, or reject them.
-fn cases() -> Vec<(&'static str, Vec<(&'static str, f64)>, Outcome)> {
+fn cases() -> Vec<(&'static str, Columns, Outcome)> {
     let renamed =
         |names: [&'static str; 4]| names.into_iter().zip(ROW).map(|(name, (_, value))| (name, value)).collect();
     vec![
@@ -58,6 +58,9 @@ fn cases() -> Vec<(&'static str, Vec<(&'static str, f64)>, Outcome)> {
         ("one too many", [ROW.as_slice(), &[("e", 1.0)]].concat(), Outcome::Rejected),
     ]
 }
+
+/// Names and values.
+type Columns = Vec<(&'static str, f64)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
@@ -90,7 +93,7 @@ fn ask(server: &TestServer, door: &str, model: &str, columns: &[(&str, f64)]) ->
     let body: Value = answer.ok();
     let data = body.get("outputs").map_or_else(|| &body["predictions"], |outputs| &outputs[0]["data"]);
     let first = if data[0].is_array() { &data[0][0] } else { &data[0] };
-    Some(first.as_f64().unwrap_or_else(|| panic!("{body}")))
+    Some(first.as_f64().unwrap_or_else(|| unreachable!("{body}")))
 }
 
 #[test]

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::support::goldens::{GoldenArchive, golden_archives};
+use crate::support::{BREAST_CANCER, repository_path};
 
 /// The allowed relative difference of a score.
 const TOLERANCE: f64 = 1e-6;
@@ -238,4 +239,19 @@ fn compare(found: &PredictedValues, shape: [usize; 2], expected: &Tensor, wanted
         Some(at) => Err(format!("value {at} is {} instead of {}", numbers[at], wanted[at])),
         None => Ok(()),
     }
+}
+
+/// The library treats its files as bytes: names and parameters are in the encoding of the program that wrote them.
+#[test]
+fn lightgbm_model_in_another_encoding_loads() {
+    let model =
+        std::fs::read_to_string(repository_path("examples/quickstart").join(BREAST_CANCER).join("model.bst")).unwrap();
+    let plain = load("lightgbm", model.as_bytes()).unwrap();
+    let first = plain.feature_names().unwrap()[0].clone();
+    let (before, after) = model.split_once(&first).unwrap();
+    let odd =
+        [before.as_bytes(), b"na\xefve", after.as_bytes(), b"\n[data: C:\\\xce\xe1\xf3\xf7\\train.csv]\n"].concat();
+    let odd = load("lightgbm", &odd).unwrap();
+    assert_eq!(odd.feature_names().unwrap()[0], "na\u{fffd}ve");
+    assert_eq!(odd.feature_names().unwrap()[1..], plain.feature_names().unwrap()[1..]);
 }

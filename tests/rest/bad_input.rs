@@ -577,3 +577,20 @@ fn good_clients_are_served_among_broken_ones() {
     });
     assert_still_serves(&server);
 }
+
+#[test]
+fn body_may_begin_with_a_byte_order_mark_and_other_encodings_are_named() {
+    let server = TestServer::start(Folder::new().with_identity("m"));
+    let v2 = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+    let v1 = r#"{"instances":[1]}"#;
+    for (path, body) in [("/v2/models/m/infer", v2), ("/v1/models/m:predict", v1), ("/v2/repository/index", "{}")] {
+        server.post(path, format!("\u{feff}{body}")).ok();
+        let wide: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let answer = server.post(path, wide);
+        let error = answer.error(answer.status);
+        assert!(
+            [400, 422].contains(&answer.status) && error.ends_with("it is UTF-16 text: save it as UTF-8"),
+            "{path}: {error}"
+        );
+    }
+}

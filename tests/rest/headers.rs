@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::grpc::{Http2, framed, infer_request, ints};
 use crate::support::python::with_python;
-use crate::support::{Connection, EmbeddedServer, Folder};
+use crate::support::{Connection, EmbeddedServer, Folder, TestServer};
 
 const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
@@ -126,4 +126,75 @@ class Mirror(MLModel):
     let Some(server) = with_python(folder) else { return };
     let server = server.start();
     check_two_requests(server.connect());
+}
+
+/// A status, and the message of the error; empty if there is none.
+type End = (u16, String);
+
+fn message_of(body: &[u8]) -> String {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    body["error"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Sends the same head over HTTP/1.1 and HTTP/2 to the REST listener, and over gRPC.
+async fn heads(server: &TestServer, query: &str, headers: &[(&'static str, &str)]) -> (End, End, (i32, String)) {
+    let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let lines = lines.concat();
+    let head = format!(
+        "POST /v2/models/m/infer?{query} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{lines}\r\n{BODY}",
+        BODY.len()
+    );
+    let address = server.http;
+    let first = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(address);
+        connection.write(head);
+        connection.answer()
+    });
+    let first = first.await.unwrap();
+    let json = [&[("content-type", "application/json")], headers].concat();
+    let second =
+        Http2::connect(server.http).await.call(&format!("/v2/models/m/infer?{query}"), &json, BODY.as_bytes()).await;
+    let message = framed(0, &infer_request("m", "INT32", &[2], ints(&[1, 2])).encode_to_vec());
+    let method = "/inference.GRPCInferenceService/ModelInfer";
+    let method = if query.is_empty() { method.to_owned() } else { format!("{method}?{query}") };
+    let third = Http2::connect(server.grpc).await.call(&method, headers, &message).await;
+    assert_eq!(third.status, 200);
+    ((first.status, message_of(&first.body)), (second.status, message_of(&second.body)), third.end())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_limits_are_the_same_for_every_protocol() {
+    let server = TestServer::start(Folder::new().with_identity("m"));
+    // A token of a directory with many groups.
+    let token = format!("Bearer {}", "a".repeat(48 << 10));
+    let (http1, http2, grpc) = heads(&server, "", &[("authorization", &token)]).await;
+    assert_eq!((http1, http2, grpc), ((200, String::new()), (200, String::new()), (0, String::new())));
+
+    let token = "a".repeat(80 << 10);
+    let (http1, http2, grpc) = heads(&server, "", &[("authorization", &token)]).await;
+    for (status, message) in [http1, http2] {
+        assert!(
+            status == 431
+                && message.starts_with("the headers of this message have 8")
+                && message.ends_with("more than the limit of 65536"),
+            "{status} {message}"
+        );
+    }
+    assert!(grpc.0 == 8 && grpc.1.ends_with("more than the limit of 65536"), "{grpc:?}");
+
+    let names: Vec<&'static str> = (0..150).map(|index| &*format!("x-{index}").leak()).collect();
+    let headers: Vec<(&'static str, &str)> = names.into_iter().map(|name| (name, "1")).collect();
+    let (http1, http2, grpc) = heads(&server, "", &headers[..110]).await;
+    assert_eq!((http1.0, http2.0, grpc.0), (200, 200, 0));
+    let (http1, http2, grpc) = heads(&server, "", &headers).await;
+    for (status, message) in [http1, http2] {
+        assert!(status == 431 && message.ends_with("headers, more than the limit of 128"), "{status} {message}");
+    }
+    assert!(grpc.0 == 8 && grpc.1.ends_with("headers, more than the limit of 128"), "{grpc:?}");
+
+    let (http1, http2, grpc) = heads(&server, &"q".repeat(40 << 10), &[]).await;
+    for (status, message) in [http1, http2] {
+        assert!(status == 414 && message.ends_with("more than the limit of 32768"), "{status} {message}");
+    }
+    assert!(grpc.0 == 8 && grpc.1.starts_with("the path has "), "{grpc:?}");
 }

@@ -20,6 +20,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
@@ -30,6 +31,12 @@ MAX_MODULES = 200
 MAX_FINDINGS = 20
 #: The largest file that is parsed, in bytes.
 MAX_SOURCE = 4 << 20
+
+
+def is_older(version: str) -> bool:
+    """Returns whether a version of `mlserver` is older than the first one of this server."""
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2] or 0)) < (1, 8)
 
 
 class Checks:
@@ -165,10 +172,12 @@ class Checks:
     def shadow(self) -> None:
         """Warns if the `mlserver` that Seldon wrote is installed."""
         try:
-            version = importlib.metadata.version("mlserver")
+            found = importlib.metadata.metadata("mlserver")
         except importlib.metadata.PackageNotFoundError:
             return
-        if version and version.split(".")[0] in ("0", "1"):
+        version = found["Version"] or ""
+        # Seldon's own versions may reach this one.
+        if is_older(version) or "seldon" in f"{found['Author']} {found['Author-email']}".lower():
             text = (
                 f"`{sys.executable}` has Seldon's `mlserver` {version}, whose command may run instead of this one: "
                 f"`{sys.executable} -m pip uninstall mlserver`"

@@ -10,8 +10,8 @@ use super::{
     ColumnTypeGuess, SAMPLE_PAUSE, SAMPLE_ROWS, SAMPLE_TEXT, TableBuilder, TableCell, TableColumn, TableRequest,
     apply_column_types, are_typed, check_unique,
 };
-use crate::client::lines::{InputBytes, MAX_LINE};
-use crate::types::Datatype;
+use crate::client::lines::{InputBytes, MAX_LINE, invalid};
+use crate::types::{Datatype, text};
 
 /// A table of such rows.
 pub(in crate::client) struct CsvTable {
@@ -39,7 +39,17 @@ impl Read for RowSizeGuard {
             let message = format!("a row has more than {MAX_LINE} bytes: is a closing quote missing?");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        let read = self.inner.read(buffer)?;
+        let mut read = self.inner.read(buffer)?;
+        if self.total == 0 {
+            // The bytes that show the encoding.
+            while read > 0 && read < 4.min(buffer.len()) {
+                match self.inner.read(&mut buffer[read..])? {
+                    0 => break,
+                    more => read += more,
+                }
+            }
+            text::without_mark(&buffer[..read]).map_err(invalid)?;
+        }
         self.since += read;
         self.total += read as u64;
         Ok(read)

@@ -30,6 +30,9 @@ use report::{RunObserver, RunReport};
 /// The file that marks the folder of a model.
 const SETTINGS: &str = "model-settings.json";
 
+/// The most models that an error lists.
+const LISTED_MODELS: usize = 20;
+
 /// Runs `mlserver infer`.
 pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     run_resolved(args, resolve(args, environment), environment, ui)
@@ -53,13 +56,18 @@ fn run_resolved(
     let output = resolved.as_ref().ok().map(|resolved| resolved.output.clone());
     let is_comparison = resolved.as_ref().is_ok_and(|resolved| matches!(resolved.target, RunTarget::Servers(..)));
     let mut report = RunReport::new(Arc::clone(&stats), output.as_ref(), is_comparison);
-    let outcome = resolved.and_then(|resolved| {
+    let outcome = resolved.and_then(|mut resolved| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.context("cannot start threads")?;
+        if let RunTarget::OnlyModel(transport, mut options) = resolved.target {
+            let observer = Arc::new(RunObserver::new(Arc::clone(&progress), resolved.verbosity));
+            options.model = runtime.block_on(only_model(transport, &options, observer))?;
+            resolved.target = RunTarget::Server(transport, options);
+        }
         progress.say(format_args!("target: {}", resolved.target));
         for warning in &resolved.warnings {
             progress.warn(format_args!("{warning}"));
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let runtime = runtime.context("cannot start threads")?;
         let session = InferSession { args, resolved, progress: &progress, stats, report: &mut report };
         let outcome = runtime.block_on(session.infer(environment));
         // The reader thread may be blocked on input that never comes.
@@ -99,7 +107,7 @@ impl InferSession<'_> {
         let progress = Arc::clone(self.progress);
         let observer: Arc<dyn Observer> = Arc::new(RunObserver::new(progress, self.resolved.verbosity));
         match &self.resolved.target {
-            RunTarget::Server(transport, options) => {
+            RunTarget::Server(transport, options) | RunTarget::OnlyModel(transport, options) => {
                 let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
                 let model = options.model.clone();
                 let target = connect(*transport, options, listener)?;
@@ -219,6 +227,36 @@ fn connect(
         Transport::Rest => Arc::new(RestClient::new(options, observer)?),
         Transport::Grpc => Arc::new(GrpcClient::new(options, observer)?),
     })
+}
+
+/// Returns the name of the only model that a server has ready.
+async fn only_model(
+    transport: Transport,
+    options: &TransportOptions,
+    observer: Arc<dyn Observer>,
+) -> Result<String, CommandError> {
+    let listed = match transport {
+        Transport::Rest => RestClient::new(options.clone(), observer)?.ready_models().await,
+        Transport::Grpc => GrpcClient::new(options.clone(), observer)?.ready_models().await,
+    };
+    let server = options.endpoint.shown();
+    let models = listed.map_err(|failure| {
+        let problem =
+            format!("cannot list the models of the server at {server} (--model-name chooses one without the list)");
+        anyhow::Error::new(failure).context(problem)
+    })?;
+    let listed: Vec<_> = models.iter().take(LISTED_MODELS).map(|name| name.escape_debug().to_string()).collect();
+    match models.len() {
+        0 => Err(anyhow!("the server at {server} has no model that is ready").into()),
+        1 => Ok(models.into_iter().next().unwrap_or_default()),
+        count => {
+            let others = count.saturating_sub(LISTED_MODELS);
+            let others = if others > 0 { format!(", and {others} others") } else { String::new() };
+            let listed = listed.join(", ");
+            Err(anyhow!("the server at {server} has several models: choose one with --model-name ({listed}{others})")
+                .into())
+        }
+    }
 }
 
 /// Opens the output. To resume a run, checks and skips the rows that have been answered.

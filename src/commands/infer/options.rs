@@ -55,10 +55,15 @@ pub(super) struct ResolvedArgs {
     pub(super) warnings: Vec<String>,
 }
 
+/// The problem of a comparison without a model.
+const MODEL_REQUIRED: &str = "--model-name (or MLSERVER_INFER_MODEL_NAME) is required";
+
 /// Where requests go.
 #[derive(Debug)]
 pub(super) enum RunTarget {
     Server(Transport, Box<TransportOptions>),
+    /// The options lack the name of the model, which the server tells.
+    OnlyModel(Transport, Box<TransportOptions>),
     /// Both servers, to compare their answers.
     Servers(Transport, Box<[TransportOptions; 2]>, Tolerance),
     /// The model of a folder, with a name if the folder has several.
@@ -144,7 +149,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
     let (start, most) = match target {
-        RunTarget::Server(..) | RunTarget::Servers(..) => (WORKERS, MAX_WORKERS),
+        RunTarget::Server(..) | RunTarget::OnlyModel(..) | RunTarget::Servers(..) => (WORKERS, MAX_WORKERS),
         RunTarget::Embedded { .. } => {
             // The next batch is prepared while all cores compute.
             let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
@@ -208,6 +213,7 @@ pub(super) fn resolve_comparison(
         (RunTarget::Server(transport, first), RunTarget::Server(_, second)) => {
             RunTarget::Servers(transport, Box::new([*first, *second]), tolerance)
         }
+        (RunTarget::OnlyModel(..), _) => return Err(usage(MODEL_REQUIRED.to_owned())),
         (target, _) => target,
     };
     resolved.run.only_failures = true;
@@ -280,7 +286,6 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
         Transport::Grpc => GRPC_URL.to_owned(),
     });
     let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
-    let model = reader.required(model, "--model-name", &InferVariable::MODEL_NAME);
     let (mut headers, warnings) = reader.headers(&args.request_headers);
     if let Some(authorization) = reader.token(args.token.as_deref()) {
         // A header that is given overrides it, as it overrides the credentials of the address.
@@ -299,11 +304,12 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     if key.is_some() && certificate.is_none() {
         reader.problems.push("--key: the certificate of the key is missing: set --cert".to_owned());
     }
-    let target = match (endpoint, model) {
-        (Some(endpoint), Some(model)) => {
+    let target = match endpoint {
+        Some(endpoint) => {
+            let is_named = model.is_some();
             let options = TransportOptions {
                 endpoint,
-                model,
+                model: model.unwrap_or_default(),
                 version,
                 headers,
                 binary,
@@ -314,9 +320,14 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
                 key,
                 http2,
             };
-            Some(RunTarget::Server(transport, Box::new(options)))
+            let options = Box::new(options);
+            Some(if is_named {
+                RunTarget::Server(transport, options)
+            } else {
+                RunTarget::OnlyModel(transport, options)
+            })
         }
-        _ => None,
+        None => None,
     };
     (target, warnings)
 }
@@ -342,6 +353,9 @@ impl fmt::Display for RunTarget {
                 let transport = protocol(transport);
                 let model = named(&options.model, &options.version);
                 write!(f, "{model} of the server at {} ({transport})", options.endpoint.shown())
+            }
+            Self::OnlyModel(transport, options) => {
+                write!(f, "the only model of the server at {} ({})", options.endpoint.shown(), protocol(transport))
             }
             Self::Embedded { folder, model, version } => {
                 let model = model.as_ref().map_or_else(|| "the model".to_owned(), |model| named(model, version));
@@ -623,7 +637,6 @@ mod tests {
         let expected = [
             "MLSERVER_INFER_USE_SSL: `maybe`: expected true or false",
             "--url: unsupported scheme `ftp` in `ftp://h`: expected `http`, `https`, or none",
-            "--model-name (or MLSERVER_INFER_MODEL_NAME) is required",
             "--timeout: invalid duration `-1`: expected seconds, 0 or more",
             "--key: the certificate of the key is missing: set --cert",
             "--input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required",

@@ -18,6 +18,7 @@ use serde_saphyr::options::{AliasLimits, DuplicateKeyPolicy};
 
 use self::report::Report;
 use super::graph::Graph;
+use crate::types::text;
 
 /// The maximum size of a manifest, in bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -114,9 +115,12 @@ fn document(bytes: &[u8], report: &mut Report) -> Option<Value> {
         report.problem("", format!("the file has {} bytes, more than the limit of {MAX_BYTES}", bytes.len()));
         return None;
     }
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        report.problem("", "the file is not UTF-8");
-        return None;
+    let text = match text::utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            report.problem("", error.to_string());
+            return None;
+        }
     };
     let mut aliases = AliasLimits::default();
     aliases.max_total_replayed_events = MAX_VALUES;

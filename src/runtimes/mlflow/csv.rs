@@ -33,7 +33,6 @@ pub(super) fn read(text: &str, schema: &InputSchema) -> Result<ModelInput, CsvEr
     if let InputSchema::Tensor { .. } = schema {
         return Err(pandas("TensorSpec only supports numpy types, use numpy_types() instead".to_owned()));
     }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut table = CsvTable::read(text)?;
     if table.rows.is_empty() {
         return Err(pandas("No columns to parse from file".to_owned()));

@@ -15,7 +15,7 @@ use super::python::{self, Json, JsonError, echo, echo_bytes, echo_name, write_fl
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer};
 use crate::evaluators::sklearn::{Elements, IntType};
-use crate::types::CustomReply;
+use crate::types::{CustomReply, text};
 
 /// The fields of a body, of which exactly one must be present.
 const INPUT_FIELDS: [&str; 4] = ["dataframe_records", "dataframe_split", "inputs", "instances"];
@@ -135,7 +135,7 @@ pub(super) fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -
         )));
     }
     let unreadable = |reason: &str| ScoringError::Unreadable(format!("Invalid input. It cannot be read: {reason}"));
-    let text = || std::str::from_utf8(body).map_err(|error| unreadable(&error.to_string()));
+    let text = || text::utf8(body).map_err(|error| unreadable(&error.to_string()));
     match mime {
         "text/csv" => csv::read(text()?, schema).map_err(|reason| match reason {
             csv::CsvError::Pandas(reason) => ScoringError::BadRequest(format!(
@@ -146,8 +146,7 @@ pub(super) fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -
             }
         }),
         "application/json" => {
-            let text = text()?;
-            match python::read(text.strip_prefix('\u{feff}').unwrap_or(text)) {
+            match python::read(text()?) {
                 Ok(json) => read_json(json, schema),
                 Err(JsonError::Depth) => Err(unreadable("maximum recursion depth exceeded")),
                 Err(JsonError::Syntax(reason)) => {

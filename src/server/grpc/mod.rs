@@ -38,7 +38,7 @@ pub use instrument::GrpcMetrics;
 
 use super::cloud_events::CloudEvents;
 use super::{
-    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control,
+    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control, head,
     panic_boundary, respond,
 };
 use crate::access::{Access, Grant, Scope};
@@ -142,6 +142,9 @@ impl App {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let rejection = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
             return rejection.map(|chunks| GrpcBody::Buffered(BufferedBody { chunks, trailers: None }));
+        }
+        if let Err(error) = head::check(request.uri(), request.headers()) {
+            return Status::new(Code::ResourceExhausted, error.to_string()).response();
         }
         let method = Method::find(request.uri().path());
         let mut grant = match &self.access {

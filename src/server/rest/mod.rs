@@ -37,7 +37,7 @@ pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
 use super::{
-    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control,
+    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control, head,
     panic_boundary, respond,
 };
 use crate::access::{Access, Grant, Scope};
@@ -161,6 +161,11 @@ pub fn service<B: PacedRequestBody + 'static>(
 impl App {
     async fn answer<B: PacedRequestBody>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody> {
         let (parts, mut body) = request.into_parts();
+        if let Err(error) = head::check(&parts.uri, &parts.headers) {
+            let mut response = respond::error(error.status(), &error.to_string()).map(ResponseBody::from);
+            release(body, parts.version, &mut response).await;
+            return response;
+        }
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let route = Route::find(path, &parts.uri).filter(|route| !self.is_shadowed(route, &parts, path));
         let authorized = match &self.access {
@@ -175,12 +180,7 @@ impl App {
             }
             Err(refusal) => access_control::refuse(&refusal).map(ResponseBody::from),
         };
-        body.set_pace(BodyPace::Within { limit: RELEASE_TIMEOUT });
-        // A stream of HTTP/2 can end without closing its connection. Its rest is discarded, too: some clients (curl 7.88) miss a
-        // response that comes before they have sent a short body.
-        if !body::release(body).await && parts.version < Version::HTTP_2 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
+        release(body, parts.version, &mut response).await;
         response
     }
 
@@ -287,6 +287,16 @@ impl App {
             observation.end(self.metrics.as_ref(), &parts.uri, response.status());
         }
         response.map(|body| ResponseBody::from(body.with_admission(admission)))
+    }
+}
+
+/// Reads the rest of a request's body, or has the response close the connection.
+async fn release<B: PacedRequestBody>(mut body: B, version: Version, response: &mut http::Response<ResponseBody>) {
+    body.set_pace(BodyPace::Within { limit: RELEASE_TIMEOUT });
+    // A stream of HTTP/2 can end without closing its connection. Its rest is discarded, too: some clients (curl 7.88) miss a
+    // response that comes before they have sent a short body.
+    if !body::release(body).await && version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 

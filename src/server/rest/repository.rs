@@ -14,12 +14,15 @@ use crate::access::Grant;
 use crate::admin::{AdminError, IndexEntry};
 use crate::inference::Admission;
 use crate::settings;
+use crate::types::text::{self, TextError};
 
 /// The reasons why the body of an index request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IndexError {
     #[error("the body is not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("the body is not valid JSON: {0}")]
+    Encoding(TextError),
     #[error("the body must be a JSON object, such as {{}} or {{\"ready\": true}}")]
     NoObject,
     #[error("`ready`: expected true or false, found `{found}`")]
@@ -73,6 +76,7 @@ struct IndexRequest<'a> {
 
 /// Reads `{"ready": …}`. An empty body, as Triton's client sends it, requests all models.
 fn only_ready(text: &[u8]) -> Result<bool, IndexError> {
+    let text = text::without_mark(text).map_err(IndexError::Encoding)?;
     match text.trim_ascii_start().first() {
         None => return Ok(false),
         Some(b'{') => {}

@@ -8,6 +8,7 @@ use serde_json::de::SliceRead;
 
 use super::ReadError;
 use crate::types::shape::MAX_DIMENSIONS;
+use crate::types::text;
 
 /// The maximum nesting of arrays of tensor data; few enough levels for the stack.
 pub(super) const MAX_DEPTH: usize = MAX_DIMENSIONS;
@@ -22,6 +23,12 @@ pub(super) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     pub(super) const fn new(text: &'a [u8]) -> Self {
         Self { text, position: 0 }
+    }
+
+    /// Returns the position at which a document starts, after a byte-order mark.
+    pub(super) fn of_document(text: &'a [u8]) -> Result<Self, ReadError> {
+        let position = text.len() - text::without_mark(text).map_err(ReadError::Encoding)?.len();
+        Ok(Self { text, position })
     }
 
     pub(super) const fn syntax(&self, expected: &'static str) -> ReadError {

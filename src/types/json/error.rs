@@ -1,5 +1,6 @@
 //! Errors in the JSON of requests and responses.
 
+use crate::types::text::TextError;
 use crate::types::{Datatype, TensorError, short};
 
 /// Why a request could not be read.
@@ -8,6 +9,9 @@ pub enum ReadError {
     /// The text is not JSON.
     #[error("invalid JSON at byte {offset}: expected {expected}")]
     Syntax { offset: usize, expected: &'static str },
+    /// The text is in another encoding.
+    #[error("invalid JSON: {0}")]
+    Encoding(TextError),
     /// The JSON nests deeper than any tensor.
     #[error("invalid JSON at byte {offset}: nested deeper than {limit} levels")]
     TooDeep { offset: usize, limit: usize },
@@ -65,6 +69,7 @@ impl ReadError {
             | Self::TooDeep { .. }
             | Self::Type { .. }
             | Self::Missing { .. }
+            | Self::Encoding(_)
             | Self::Datatype { .. } => false,
         }
     }

@@ -56,7 +56,7 @@ pub enum EventError {
 ///
 /// Fails if the text is not JSON, or if something that events require is missing.
 pub fn read_event(text: &[u8]) -> Result<Option<StructuredEvent>, EventError> {
-    let mut cursor = Cursor::new(text);
+    let mut cursor = Cursor::of_document(text)?;
     if cursor.peek() != Some(b'{') {
         return Ok(None);
     }

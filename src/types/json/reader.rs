@@ -52,7 +52,7 @@ pub fn read_request(text: &[u8], binary: Option<Bytes>) -> Result<JsonRequest, R
 ///
 /// See [`read_request`].
 pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: TensorRule) -> Result<JsonRequest, ReadError> {
-    let mut cursor = Cursor::new(text);
+    let mut cursor = Cursor::of_document(text)?;
     let mut tensors = TensorReader::new(binary, JsonLimits::of_requests(), rule);
     tensors.keeps_doubles = rule == TensorRule::AsSent;
     let mut parsed = JsonRequest::default();

@@ -16,7 +16,7 @@ use crate::types::{InferenceResponse, TensorRule};
 ///
 /// Fails with the position and the reason.
 pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResponse, ReadError> {
-    let mut cursor = Cursor::new(text);
+    let mut cursor = Cursor::of_document(text)?;
     let mut tensors = TensorReader::new(binary, JsonLimits::of_responses(), TensorRule::AsSent);
     let mut response = InferenceResponse::default();
     let mut outputs = None;

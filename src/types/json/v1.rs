@@ -96,7 +96,7 @@ pub fn read_v1_request(
     declared: &[TensorMetadata],
     rule: TensorRule,
 ) -> Result<InferenceRequest, V1Error> {
-    let mut cursor = Cursor::new(text);
+    let mut cursor = Cursor::of_document(text)?;
     let mut reader = InstancesReader { key: V1Key::Instances, declared, rule, limits: JsonLimits::of_requests() };
     let mut inputs: Option<(V1Key, Instances)> = None;
     // The reader's own errors, which the cursor's do not include.

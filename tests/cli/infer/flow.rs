@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{InferCommand, number, numbers, values};
 use crate::support::scripted::{Received, Reply, ScriptedServer};
 
-use crate::support::pause;
+use crate::support::{Folder, ServerBuilder, TestServer, pause};
 
 #[test]
 fn infer_requests_carry_headers_and_fields() {
@@ -131,4 +131,38 @@ fn infer_closed_stdout_ends_the_run() {
     let ran = infer.ended(child);
     assert_eq!(ran.code, Some(141), "{}", ran.stderr);
     assert!(ran.stderr.starts_with("error: the reader of the answers has closed the pipe"), "{}", ran.stderr);
+}
+
+#[test]
+fn infer_without_a_name_uses_the_only_model_of_the_server() {
+    let server = TestServer::start(Folder::new().with_identity("echo"));
+    let input = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[7]}]}"#;
+    for (address, transport) in [(server.http, "rest"), (server.grpc, "grpc")] {
+        let flags = ["-u", &address.to_string(), "-t", transport, "-i", "in.jsonl", "-o", "out.jsonl"];
+        let ran = InferCommand::new(input).flags(&flags).run();
+        assert_eq!(ran.lines(0)[0]["model_name"], "echo");
+        assert!(ran.stderr.contains("target: model `echo` of the server at "), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn infer_without_a_name_lists_the_models_of_the_server() {
+    let server = TestServer::start(Folder::new().with_identity("b").with_identity("a"));
+    let run = |address: std::net::SocketAddr, transport: &str| {
+        let flags = ["-u", &address.to_string(), "-t", transport, "-i", "in.jsonl", "-o", "out.jsonl"];
+        let ran = InferCommand::new("").flags(&flags).run();
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        ran.stderr
+    };
+    for (address, transport) in [(server.http, "rest"), (server.grpc, "grpc")] {
+        let expected = "has several models: choose one with --model-name (a, b)";
+        let found = run(address, transport);
+        assert!(found.contains(expected), "{found}");
+    }
+    let none = ServerBuilder::new(Folder::new()).flag("--allow-empty").start();
+    let found = run(none.http, "rest");
+    assert!(found.contains("has no model that is ready"), "{found}");
+    let other = ScriptedServer::serve(|_| Reply::error(404, "no index"));
+    let found = run(other.address, "rest");
+    assert!(found.contains("cannot list the models of the server") && found.contains("--model-name"), "{found}");
 }

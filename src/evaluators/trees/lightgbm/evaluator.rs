@@ -25,7 +25,10 @@ pub(in crate::evaluators::trees) fn load(
     bytes: &[u8],
     rounds: Option<usize>,
 ) -> Result<(Evaluator, Vec<String>), LoadError> {
-    let Document { header, mut trees } = Document::parse(bytes)?;
+    // The library treats the file as bytes. Names of features and parameters, such as paths, are in the encoding of the program that wrote
+    // them; what the trees consist of is ASCII.
+    let text = String::from_utf8_lossy(bytes);
+    let Document { header, mut trees } = Document::parse(&text)?;
     let features = number_of_features(&header)?;
     let outputs: usize = header.number("num_tree_per_iteration")?;
     // A file without trees may have several outputs; with trees, there is at least one tree for each output.

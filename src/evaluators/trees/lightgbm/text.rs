@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-use crate::evaluators::trees::error::{LoadError, TreeFault, quote, quote_bytes};
+use crate::evaluators::trees::error::{LoadError, TreeFault, quote};
 
 /// A model file, split into lines.
 #[derive(Debug)]
@@ -20,11 +20,7 @@ pub(super) struct Section<'a> {
 
 impl<'a> Document<'a> {
     /// Splits a file into sections. What follows the trees is ignored.
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, LoadError> {
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let offset = error.valid_up_to();
-            LoadError::Syntax { offset, wanted: "UTF-8 text", found: quote_bytes(&bytes[offset..]) }
-        })?;
+    pub(super) fn parse(text: &'a str) -> Result<Self, LoadError> {
         let mut lines = text.lines().map(str::trim_end);
         if lines.next() != Some("tree") {
             let wanted = "a LightGBM text model, which begins with the line `tree`";
@@ -42,7 +38,7 @@ impl<'a> Document<'a> {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             section.values.insert(key, value);
         }
-        Err(LoadError::Truncated { offset: bytes.len(), reading: "the trees" })
+        Err(LoadError::Truncated { offset: text.len(), reading: "the trees" })
     }
 }
 

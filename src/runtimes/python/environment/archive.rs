@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use bzip2::bufread::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
+use lzma_rust2::XzReader;
 use ruzstd::decoding::StreamingDecoder;
 use zip::ZipArchive;
 
@@ -18,6 +20,8 @@ use super::tar;
 /// The offset and the bytes that identify a tar file.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 const MAGIC_BYTES: usize = 262;
+/// The most memory of an xz dictionary, in KiB: above that of the highest preset, 9.
+const XZ_MEMORY: u32 = 128 << 10;
 /// The longest target of a link.
 const MAX_TARGET: u64 = 4096;
 
@@ -83,8 +87,10 @@ pub(super) fn read(
             tar::read(decoder, &meter, visit)
         }
         [b'P', b'K', 3 | 5, 4 | 6, ..] => read_zip(buffered, &meter, visit),
-        [b'B', b'Z', b'h', ..] => Err(UnpackError::Compression("bzip2")),
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Err(UnpackError::Compression("xz")),
+        [b'B', b'Z', b'h', ..] => tar::read(MultiBzDecoder::new(buffered), &meter, visit),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+            tar::read(XzReader::new_mem_limit(buffered, true, XZ_MEMORY), &meter, visit)
+        }
         _ if start.get(TAR_MAGIC.0..) == Some(TAR_MAGIC.1) => tar::read(buffered, &meter, visit),
         _ => Err(UnpackError::NotAnArchive),
     }

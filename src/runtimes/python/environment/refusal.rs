@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 /// Why an archive is not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    #[error("it is not an archive: expected tar.gz, tar.zst, tar or zip")]
+    #[error("it is not an archive: expected tar.gz, tar.bz2, tar.xz, tar.zst, tar or zip")]
     NotAnArchive,
-    #[error("it is compressed with {0}: expected tar.gz, tar.zst, tar or zip")]
-    Compression(&'static str),
     #[error("it cannot be read")]
     Read(#[from] io::Error),
     #[error("it is damaged")]

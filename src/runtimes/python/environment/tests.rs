@@ -50,6 +50,18 @@ fn tar(entries: &[PackedEntry<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut writer = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).unwrap();
+    writer.write_all(bytes).unwrap();
+    writer.finish().unwrap()
+}
+
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
@@ -121,7 +133,7 @@ fn unpack_refuses_hostile_entries() {
     ];
     for (entries, entry, reason) in cases {
         let bytes = tar(entries);
-        for bytes in [gzip(&bytes), bytes] {
+        for bytes in [gzip(&bytes), bzip2(&bytes), xz(&bytes), bytes] {
             let (refused, why) = refusal(&bytes, LIMITS);
             assert_eq!((refused.as_str(), &why), (*entry, reason), "{entries:?}");
         }
@@ -178,7 +190,7 @@ fn unpack_restores_files_links_and_permissions() {
     builder.append(&of_pax, data.as_slice()).unwrap();
     let bytes = builder.into_inner().unwrap();
     let zstd = ruzstd::encoding::compress_to_vec(bytes.as_slice(), ruzstd::encoding::CompressionLevel::Fastest);
-    for bytes in [gzip(&bytes), zstd, bytes] {
+    for bytes in [gzip(&bytes), bzip2(&bytes), xz(&bytes), zstd, bytes] {
         let (folder, filled) = unpack(&bytes, LIMITS);
         let root = folder.path().join("root");
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
@@ -230,10 +242,10 @@ fn unpack_rejects_other_formats_and_damaged_archives() {
     let checksum = changed.len() - 6;
     changed[checksum] ^= 1;
     let cases: [(&[u8], &str); 7] = [
-        (b"", "it is not an archive: expected tar.gz, tar.zst, tar or zip"),
-        (b"hello", "it is not an archive: expected tar.gz, tar.zst, tar or zip"),
-        (b"BZh91AY", "it is compressed with bzip2: expected tar.gz, tar.zst, tar or zip"),
-        (b"\xfd7zXZ\0", "it is compressed with xz: expected tar.gz, tar.zst, tar or zip"),
+        (b"", "it is not an archive: expected tar.gz, tar.bz2, tar.xz, tar.zst, tar or zip"),
+        (b"hello", "it is not an archive: expected tar.gz, tar.bz2, tar.xz, tar.zst, tar or zip"),
+        (b"BZh91AY", "it is damaged"),
+        (b"\xfd7zXZ\0", "it is damaged"),
         (&whole[..whole.len() / 2], "it is damaged"),
         (&changed, "it is damaged"),
         (b"PK\x03\x04", "it is damaged"),

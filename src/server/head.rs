@@ -1,0 +1,75 @@
+//! The limits on the head of a request, which are the same for HTTP/1.1, HTTP/2 and gRPC.
+//!
+//! The libraries' own limits are higher, because they reject a request without a body that says why.
+
+use http::{HeaderMap, StatusCode, Uri};
+
+/// The most bytes of all headers: names and values.
+const HEADER_BYTES: usize = 64 << 10;
+/// The most headers.
+const HEADERS: usize = 128;
+/// The most bytes of a path with its query.
+const PATH_BYTES: usize = 32 << 10;
+
+/// The most headers that HTTP/1.1 reads.
+pub(super) const READ_HEADERS: usize = 2 * HEADERS;
+/// The most bytes of headers that HTTP/2 reads, with its overhead of 32 bytes for each. Close to the read buffer of HTTP/1.1.
+pub(super) const READ_BYTES: u32 = 400 << 10;
+
+/// Why the head of a request is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum HeadError {
+    #[error("the headers of this message have {found} bytes, more than the limit of {HEADER_BYTES}")]
+    HeaderBytes { found: usize },
+    #[error("this message has {found} headers, more than the limit of {HEADERS}")]
+    Headers { found: usize },
+    #[error("the path has {found} bytes, more than the limit of {PATH_BYTES}")]
+    Path { found: usize },
+}
+
+impl HeadError {
+    pub(super) const fn status(self) -> StatusCode {
+        match self {
+            Self::HeaderBytes { .. } | Self::Headers { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Path { .. } => StatusCode::URI_TOO_LONG,
+        }
+    }
+}
+
+/// Checks the head of a request.
+pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> Result<(), HeadError> {
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    if path > PATH_BYTES {
+        return Err(HeadError::Path { found: path });
+    }
+    if headers.len() > HEADERS {
+        return Err(HeadError::Headers { found: headers.len() });
+    }
+    let found = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if found > HEADER_BYTES { Err(HeadError::HeaderBytes { found }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn head_is_accepted_up_to_each_limit() {
+        let uri = |length: usize| format!("/{}?q", "a".repeat(length - 3)).parse::<Uri>().unwrap();
+        let headers = |count: usize, bytes: usize| {
+            let value = HeaderValue::from_str(&"v".repeat(bytes)).unwrap();
+            (0..count).map(|_| (http::header::ACCEPT, value.clone())).collect::<HeaderMap>()
+        };
+        assert_eq!(check(&uri(PATH_BYTES), &headers(HEADERS, HEADER_BYTES / HEADERS - 6)), Ok(()));
+        assert_eq!(
+            check(&uri(10), &headers(1, HEADER_BYTES - 5)),
+            Err(HeadError::HeaderBytes { found: HEADER_BYTES + 1 })
+        );
+        let many = check(&uri(10), &headers(HEADERS + 1, 1)).unwrap_err();
+        assert_eq!((many, many.status().as_u16()), (HeadError::Headers { found: HEADERS + 1 }, 431));
+        let path = check(&uri(PATH_BYTES + 1), &HeaderMap::new()).unwrap_err();
+        assert_eq!((path, path.status().as_u16()), (HeadError::Path { found: PATH_BYTES + 1 }, 414));
+    }
+}
