@@ -6,12 +6,14 @@ import importlib.machinery
 import importlib.util
 import sys
 from types import ModuleType
-from typing import Any, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 __all__ = ["install"]
 
 _NAME = "kserve"
 _OURS = "mlserver._kserve"
+#: The version of the package whose names and signatures `mlserver._kserve` has.
+VERSION = "0.21.0"
 
 
 class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -63,6 +65,11 @@ class _Package(_Modules):
     ) -> Optional[importlib.machinery.ModuleSpec]:
         return self._spec(fullname) if fullname == _NAME else None
 
+    def find_distributions(self, context: Any = None) -> "Iterator[Any]":
+        """Finds the version that this module stands for: `importlib.metadata` asks all finders."""
+        if str(getattr(context, "name", None)).lower() == _NAME:
+            yield _distribution()
+
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
         if _modules not in sys.meta_path:
@@ -70,6 +77,21 @@ class _Package(_Modules):
         # `kserve.utils` and others are attributes that a later import of the modules must not replace.
         for name in [name for name in sys.modules if name.startswith(f"{_OURS}.")]:
             sys.modules.setdefault(_NAME + name[len(_OURS) :], sys.modules[name])
+
+
+def _distribution() -> Any:
+    from importlib import metadata  # takes long to import, and few models ask
+
+    class Distribution(metadata.Distribution):
+        """The metadata of KServe's package, without files."""
+
+        def read_text(self, filename: str) -> Optional[str]:
+            return f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {VERSION}\n" if filename == "METADATA" else None
+
+        def locate_file(self, path: Any) -> Any:
+            return path
+
+    return Distribution()
 
 
 def _ours(name: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from . import _kserve_imports
 from ._kserve_adapter import wrap
+from ._kserve_adapter.app import handlers_of, settings_of
 from .errors import MLServerError
 from .model import MLModel
 from .settings import ModelSettings
@@ -80,15 +81,15 @@ def _models_of(server: Any, models: Any) -> Dict[str, Any]:
     if isinstance(models, dict):
         found.update(models)
     else:
-        for model in [models] if hasattr(models, "predict") else list(models or ()):
+        for model in [models] if hasattr(models, "predict") or callable(models) else list(models or ()):
             found[getattr(model, "name", None)] = model  # type: ignore[index]  # checked below
     if not found:
         raise ScriptError("`ModelServer.start` got no models")
     for name, model in found.items():
         if not isinstance(name, str) or not name:
             raise ScriptError(f"`ModelServer.start` got a model without a name: {type(model).__name__}, named {name!r}")
-        if not callable(getattr(model, "predict", None)):
-            raise ScriptError(f"`ModelServer.start` got `{name}`, a {type(model).__name__} without `predict`")
+        if not callable(getattr(model, "predict", None)) and not callable(model):
+            raise ScriptError(f"`ModelServer.start` got `{name}`, a {type(model).__name__} without `predict` or `__call__`")
     return found
 
 
@@ -131,7 +132,14 @@ def _options_of(server: Any) -> Dict[str, Any]:
         default = _DEFAULTS.get(name, parser.get_default(name))
         if value is not None and value != default and isinstance(value, (bool, int, float, str)):
             options[name] = value
-    return options
+    if getattr(server, "_custom_exception_handler", None) is not None:
+        options["exception_handler"] = True
+    return {**options, **settings_of(_app())}
+
+
+def _app() -> Any:
+    """Returns the application of FastAPI to which a script may have added routes, if there is one."""
+    return vars(_model_server()).get("app")
 
 
 # ---------------------------------------------------------------------------------------------------- describe
@@ -291,8 +299,8 @@ def _started(server: Any, models: Any) -> None:
     _current.started(server, models)
 
 
-def take(script: str, arguments: List[str], name: str) -> Tuple[Any, Any, Callable[[], None]]:
-    """Returns the model of a script, its predictor if it has one, and a function to call once it is unloaded.
+def take(script: str, arguments: List[str], name: str) -> Tuple[str, Any, Any, Callable[[], None]]:
+    """Returns the name of a script's first model, the model, its predictor if any, and a function to call once it is unloaded.
 
     A process runs a script once for all of its models, and again if one of them is reloaded.
     """
@@ -312,7 +320,7 @@ def take(script: str, arguments: List[str], name: str) -> Tuple[Any, Any, Callab
             _runs[key] = run
         run.taken[name] = 1
         taken = run
-    return taken.models[name], taken.predictor, lambda: _give_back(taken, name)
+    return next(iter(taken.models)), taken.models[name], taken.predictor, lambda: _give_back(taken, name)
 
 
 def _give_back(run: _Run, name: str) -> None:
@@ -332,9 +340,12 @@ class ScriptModel:
         """Runs the script, unless this process has done so for another of its models. Returns what calls the script's model."""
         parameters = settings.parameters
         extra: Dict[str, Any] = (parameters.extra if parameters is not None else None) or {}
-        instance, predictor, give_back = take(extra["script"], extra["arguments"], extra["name"])
+        first, instance, predictor, give_back = take(extra["script"], extra["arguments"], extra["name"])
         try:
             model = wrap(settings, instance, predictor)
+            # One model has the routes of the script.
+            if extra["name"] == first:
+                model.add_handlers(handlers_of(_app()))
         except BaseException:
             give_back()
             raise

@@ -4,11 +4,16 @@ The second run uses the interpreter that `KSERVE_PYTHON` names, whose environmen
 """
 
 import asyncio
+import dataclasses
+import datetime
+import enum
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
+import uuid
 import warnings
 from typing import Any, AsyncIterator, Dict, Iterator, List
 
@@ -795,3 +800,156 @@ if not IS_REAL:
         ]
         done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
         assert done.returncode == 0, done.stdout[-5000:]
+
+
+# What KServe does at shutdown, for readiness, in V1 answers, and over streams
+
+
+class Health(Loads):
+    is_healthy = True
+
+    async def healthy(self) -> bool:
+        return self.is_healthy
+
+
+def test_readiness_is_asked_again():
+    with serve(Health, name="m") as model:
+        assert model.ready
+        model.instance.model.is_healthy = False
+        assert not model.ready
+        model.instance.model.is_healthy = True
+        assert model.ready
+        model.instance.model.ready = False
+        assert not model.ready
+
+
+class Engine(Loads):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.engine = True
+
+    async def start_engine(self) -> None:
+        self.calls.append("start_engine")
+
+    def stop_engine(self) -> None:
+        self.calls.append("stop_engine")
+
+
+def test_engine_stops_after_its_model():
+    Loads.calls.clear()
+    with serve(Engine, name="m"):
+        pass
+    assert Loads.calls == ["load", "start", "start_engine", "stop", "stop_engine"]
+
+
+@pytest.mark.parametrize("content_type", [{"ce-content-type": "application/json"}, {"content-type": "application/json"}])
+@pytest.mark.parametrize("body", [b"{", b"\xff"])
+def test_event_that_is_not_json_is_refused(body, content_type):
+    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "x", "ce-type": "y", **content_type}
+    with serve(Steps, name="m") as model:
+        status, message = refused(model, body, headers=event)
+    assert status == 400
+    assert message.startswith("Failed to decode or parse binary json cloudevent: ")
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    color: Color
+    _hidden: int = 1
+
+
+class OrjsonTypes(Loads):
+    def predict(self, payload: Any, headers: Any = None) -> Any:
+        moment = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+        return {"predictions": [moment, moment.date(), moment.time(), uuid.UUID(int=1), Color.RED, Point(1, Color.RED)]}
+
+
+def test_v1_answers_have_the_types_of_orjson():
+    with serve(OrjsonTypes, name="m") as model:
+        assert v1(model, {"instances": []}) == {
+            "predictions": [
+                "2026-01-02T03:04:05+00:00",
+                "2026-01-02",
+                "03:04:05",
+                "00000000-0000-0000-0000-000000000001",
+                "red",
+                {"x": 1, "color": "red"},
+            ]
+        }
+
+
+class ReturnsIterator(Loads):
+    """Has no annotation."""
+
+    async def predict(self, payload: Any, headers: Any = None) -> Any:  # type: ignore[override]
+        async def items() -> AsyncIterator[InferResponse]:
+            for number in range(3):
+                yield InferResponse("1", "m", [InferOutput("y", [1], "INT64", [number])])
+
+        return items()
+
+
+def test_async_iterator_without_annotation_is_streamed():
+    with serve(ReturnsIterator, name="m") as model:
+        assert [list(answer.outputs[0].data) for answer in model.infer_stream([tensor([1])])] == [[0], [1], [2]]
+
+
+class CoroutineTypes(Loads):
+    async def get_input_types(self) -> Any:
+        return [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+
+
+def test_types_may_be_coroutines():
+    with serve(CoroutineTypes, name="m") as model:
+        assert [each.name for each in model.metadata.inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "instances", [[{"a": {"0": 1.5, "1": 2.5}, "b": {"0": 3, "1": 4}}], [[{"a": 1.5, "b": 3}, {"b": 4, "a": 2.5}]]]
+)
+def test_get_predict_input_reads_tables_by_row(instances):
+    pytest.importorskip("pandas")
+    from kserve.utils.utils import get_predict_input
+
+    frame = get_predict_input({"instances": instances})
+    assert frame.to_dict("list") == {"a": [1.5, 2.5], "b": [3, 4]}
+
+
+def test_times_of_numpy_are_bytes():
+    numpy = pytest.importorskip("numpy")
+    output = InferOutput("d", [1], "BYTES")
+    output.set_data_from_numpy(numpy.array(["2020-01-01"], dtype="datetime64[s]"), binary_data=False)
+    assert output.data == ["2020-01-01 00:00:00"]
+
+
+def test_requests_are_compared_without_their_version():
+    assert InferRequest("m", [], model_version="") == InferRequest("m", [])
+
+
+def test_configured_logger_stays_as_it_is():
+    logger, mine = logging.getLogger("kserve"), logging.NullHandler()
+    logger.addHandler(mine)
+    try:
+        kserve.logging.configure_logging(None)
+        assert mine in logger.handlers
+    finally:
+        logger.removeHandler(mine)
+
+
+def test_version_of_the_package_is_known():
+    import importlib.metadata
+
+    assert importlib.metadata.version("kserve") == "0.21.0"
+
+
+def test_request_of_the_data_models():
+    from kserve.protocol.rest.v2_datamodels import InferenceRequest
+
+    body = InferenceRequest(inputs=[{"name": "x", "shape": [2], "datatype": "INT32", "data": [1, 2]}], id="7")
+    request = InferRequest.from_inference_request(body, "m")
+    assert (request.id, request.model_name, request.inputs[0].data) == ("7", "m", [1, 2])

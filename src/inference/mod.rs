@@ -21,10 +21,11 @@ pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
+use bytes::Bytes;
 use futures_core::Stream;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{Level, debug, enabled, error};
 
 use crate::compute::{ComputeError, ComputePool};
@@ -44,6 +45,9 @@ use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
 /// The reason of requests that were dropped because of the byte budget.
 const MAX_REQUEST_BYTES: &str = "max_request_bytes_in_flight";
+
+/// How long the code of a model may take to answer whether it is ready.
+const READINESS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The header with the server's timing, which browsers and proxies understand.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -406,6 +410,52 @@ impl Inference {
     /// Reports whether a model can answer, and the server is not shutting down.
     pub fn is_model_ready(&self, model: &RegisteredModel) -> bool {
         !self.is_shutting_down() && model.state.is_ready()
+    }
+
+    /// Reports whether a model can answer, as [`Inference::is_model_ready`] does, and its own code agrees.
+    pub async fn is_model_ready_now(&self, model: &RegisteredModel) -> bool {
+        self.is_model_ready(model) && self.own_obstacle(model).await.is_none()
+    }
+
+    /// Reports whether the server can answer, as [`Inference::is_ready`] does, and the code of its models agrees.
+    pub async fn is_ready_now(&self) -> bool {
+        self.is_ready() && self.own_obstacles().await.is_empty()
+    }
+
+    /// Returns the models that the server was started with and whose own code reports that they are not ready, with the reason.
+    pub async fn own_obstacles(&self) -> Vec<(Arc<RegisteredModel>, String)> {
+        let models = self.registry.models();
+        let asked = models.iter().filter(|model| model.required && model.v1_handlers().is_some());
+        let ask = |model: &Arc<RegisteredModel>| {
+            let model = Arc::clone(model);
+            async move { Some((Arc::clone(&model), self.own_obstacle(&model).await?)) }
+        };
+        futures_util::future::join_all(asked.map(ask)).await.into_iter().flatten().collect()
+    }
+
+    /// Asks the code of a model whether it is ready, and returns the reason if it is not. `None` for models without such code.
+    pub async fn own_obstacle(&self, model: &RegisteredModel) -> Option<String> {
+        let route = model.v1_handlers()?.ready?;
+        let ModelState::Ready(runtime) = &model.state else { return None };
+        if !runtime.status().is_available() {
+            return None;
+        }
+        let call = CustomCall {
+            method: Method::GET,
+            path: format!("/v1/models/{}", model.name),
+            parameters: Vec::new(),
+            query: String::new(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        };
+        match timeout(READINESS_TIMEOUT, runtime.call(route, call, Arc::new(()))).await {
+            Ok(Ok(reply)) if reply.status == StatusCode::OK => None,
+            Ok(Ok(reply)) => Some(String::from_utf8_lossy(&reply.body).into_owned()),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => {
+                Some(format!("the model has not answered within {} s whether it is ready", READINESS_TIMEOUT.as_secs()))
+            }
+        }
     }
 
     /// Reports whether [`Inference::stop`] has been called.

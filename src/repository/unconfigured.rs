@@ -99,7 +99,7 @@ struct Search<'a> {
     entries: usize,
 }
 
-/// Returns the models of the first level of folders that has any, sorted by path.
+/// Returns the models in all folders without a model above them, those of upper folders first.
 fn candidates(folder: &Path, family: Option<&ModelFamily>) -> Result<Vec<UnconfiguredModel>, UnconfiguredError> {
     candidates_within(folder, family, MAX_ENTRIES)
 }
@@ -113,14 +113,19 @@ fn candidates_within(
     let mut level = vec![folder.to_owned()];
     // Links can lead to a folder that was searched already.
     let mut seen = HashSet::new();
+    let mut found = Vec::new();
     for _ in 0..MAX_DEPTH {
-        let mut found = Vec::new();
         let mut next = Vec::new();
         for folder in level {
             match folder.canonicalize() {
                 Ok(real) => {
                     if seen.insert(real) {
-                        search.folder(&folder, &mut found, &mut next)?;
+                        let (models, mut folders) = (found.len(), Vec::new());
+                        search.folder(&folder, &mut found, &mut folders)?;
+                        // Folders beside a model are its parts.
+                        if found.len() == models {
+                            next.append(&mut folders);
+                        }
                     }
                 }
                 Err(error) if folder == search.folder => {
@@ -129,12 +134,9 @@ fn candidates_within(
                 Err(_) => {}
             }
         }
-        if !found.is_empty() || next.is_empty() {
-            return Ok(found);
-        }
         level = next;
     }
-    Ok(Vec::new())
+    Ok(found)
 }
 
 impl Search<'_> {
@@ -218,6 +220,20 @@ mod tests {
         assert_eq!(candidates_within(folder.path(), None, 8).unwrap(), []);
         let error = candidates_within(folder.path(), None, 7).unwrap_err();
         assert!(matches!(&error, UnconfiguredError::TooMany { folder: found } if found == folder.path()), "{error}");
+    }
+
+    #[test]
+    fn every_folder_without_a_model_above_it_is_searched() {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, is_found) in [("a/model.ubj", true), ("a/parts/model.ubj", false), ("b/c/model.ubj", true)] {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            let found = candidates(folder.path(), None).unwrap();
+            assert_eq!(found.iter().any(|model| model.artifact == path), is_found, "{file}");
+        }
+        let error = UnconfiguredModel::find(folder.path(), None).unwrap_err().to_string();
+        assert!(error.contains("a/model.ubj") && error.contains("b/c/model.ubj"), "{error}");
     }
 
     #[test]

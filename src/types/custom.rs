@@ -18,6 +18,8 @@ pub struct CustomRoute {
 pub struct V1Handlers {
     pub predict: usize,
     pub explain: usize,
+    /// Answers whether the model is ready: 200, or another status and the reason.
+    pub ready: Option<usize>,
 }
 
 /// A request to a custom route.

@@ -147,7 +147,7 @@ async fn answers_over_grpc_are_regular() {
                 assert_eq!(status.code(), Code::Internal, "{given}: {status}");
                 assert!(status.message().starts_with(&format!("output `y`: {reason}")), "{given}: {status}");
             }
-            (answer, _) => panic!("{given}: {answer:?}"),
+            (answer, _) => unreachable!("{given}: {answer:?}"),
         }
     }
 }

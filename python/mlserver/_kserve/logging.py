@@ -43,7 +43,12 @@ trace_logger = logging.getLogger(KSERVE_TRACE_LOGGER_NAME)
 
 
 def configure_logging(log_config: Optional[Union[Dict[str, Any], str]] = None) -> None:
-    """Configures the loggers with a dictionary, or the path of a JSON, YAML or INI file."""
+    """Configures the loggers with a dictionary, or the path of a JSON, YAML or INI file.
+
+    Without either, a logger that has handlers stays as it is.
+    """
+    if log_config is None and logger.hasHandlers():
+        return  # the user has configured them
     if log_config is None:
         logging.config.dictConfig(KSERVE_LOG_CONFIG)
     elif isinstance(log_config, dict):

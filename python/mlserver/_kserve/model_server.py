@@ -87,6 +87,39 @@ parser = _parser()
 args = parser.parse_known_args()[0]
 
 
+class _UnusedApp:
+    """Stands for KServe's application of FastAPI where that is not installed: what a script adds to it has no effect."""
+
+    def __init__(self) -> None:
+        self.uses: List[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def use(*arguments: Any, **_options: Any) -> Any:
+            shown = getattr(arguments[0], "__name__", arguments[0]) if arguments else ""
+            self.uses.append(f"{name} {shown}".strip()[:100])
+            return lambda function: function
+
+        return use
+
+
+def __getattr__(name: str) -> Any:
+    # FastAPI is imported only for scripts that use the application.
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    app: Any
+    try:
+        from fastapi import FastAPI  # type: ignore[import-not-found,unused-ignore]
+
+        app = FastAPI(title="KServe ModelServer", docs_url=None, redoc_url=None)
+    except ImportError:
+        app = _UnusedApp()
+    globals()["app"] = app
+    return app
+
+
 class ModelServer:
     """Serves models. In this SDK, `start` registers them with the server that runs the script."""
 

@@ -7,7 +7,7 @@ import os
 import threading
 from time import perf_counter
 from types import CoroutineType
-from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Tuple, Type
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from .. import metrics
 from .._payload import inference_response, tensor_output, wire_parameters
@@ -18,7 +18,7 @@ from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, 
 from .failures import raise_translated, text_of
 from .package import Package, is_default, package_of, packages
 from .predictor import ServedPredictor, served_predictor
-from .steps import Pipeline, Step, arity_of, log_latency, returns_iterator, single_result, with_headers
+from .steps import Pipeline, Step, arity_of, log_latency, single_result, with_headers
 from .tensors import array_outputs, http_parameters, output_of, requested_output, sent_parameters
 from .v1 import (
     FRAMING,
@@ -50,8 +50,7 @@ def adapt(settings: ModelSettings, cls: Type[Any]) -> "KServeModel":
 
 def wrap(settings: ModelSettings, instance: Any, predictor: Any = None) -> "KServeModel":
     """Returns the model of the worker that runs an instance. `predictor` is its `PredictorConfig`, if it has one."""
-    streams = any(map(returns_iterator, (getattr(instance, "predict", None), type(instance).__dict__.get("__call__"))))
-    return (StreamingKServeModel if streams else KServeModel)(instance, settings, predictor)
+    return KServeModel(instance, settings, predictor)
 
 
 def _instance_of(cls: Type[Any], settings: ModelSettings) -> Any:
@@ -98,6 +97,7 @@ class KServeModel(MLModel):
             model.explainer_host = explainer
         self._run_plain: Callable[[Callable[[], Any]], Awaitable[Any]] = _call
         self._threads = threading.local()
+        self._has_loaded = True
         #: The event loops of the model's threads.
         self._loops: List[Any] = []
         self._histograms: List[Any] = []
@@ -127,17 +127,22 @@ class KServeModel(MLModel):
             self.predict = self._predict_plain  # type: ignore[method-assign,assignment]
         self._predict_is_async = predict_is_async
         respond = (self._respond_plain, self._respond_async)
-        self._handlers = [
+        self._handlers: List[Any] = [
             V1Handler(f"v1:{name}", f"/v1/models/{{model_name}}:{name}", name, respond[is_async], is_async)
             for name, is_async in (("predict", predict_is_async), ("explain", explain_is_async))
         ]
+        self._handlers.append(V1Handler("v1:ready", "/v1/models/{model_name}", "ready", self._respond_ready, True, "GET"))
+
+    def add_handlers(self, handlers: Sequence[Any]) -> None:
+        """Adds handlers of other routes."""
+        self._handlers.extend(handlers)
 
     def _steps(self) -> List[str]:
         """Returns the models that this one asks."""
         return [] if self._served_predictor is None else [self._served_predictor]
 
-    def _v1_handlers(self) -> List[V1Handler]:
-        """Returns what answers requests of V1."""
+    def _v1_handlers(self) -> List[Any]:
+        """Returns what answers requests of V1, and of other routes."""
         return self._handlers
 
     def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
@@ -155,6 +160,7 @@ class KServeModel(MLModel):
         # A model that its constructor has loaded is ready already.
         if not model.ready:
             loaded = await self._either(model.load)
+            self._has_loaded = loaded is not False
             if loaded is False:
                 model.ready = False
             elif loaded is True:
@@ -166,10 +172,25 @@ class KServeModel(MLModel):
                     model.ready = True
             if getattr(model, "engine", False):
                 await self._either(model.start_engine)
-        ready = bool(model.ready)
-        if ready and hasattr(model, "healthy") and not is_default(model, "healthy"):
-            ready = bool(await self._either(model.healthy))
-        return ready
+        # Whether the model is ready is asked again and again: see `_obstacle`.
+        return True
+
+    async def _obstacle(self) -> str:
+        """Returns why the model is not ready, or an empty text."""
+        model = self.model
+        if not model.ready:
+            return "its `ready` is false" if self._has_loaded else "its `load` returned false"
+        if not hasattr(model, "healthy") or is_default(model, "healthy"):
+            return ""
+        self._set_context()
+        try:
+            return "" if await self._either(model.healthy) else "its `healthy` returned false"
+        except Exception as error:
+            return f"its `healthy` raised {type(error).__name__}: {text_of(error)}"
+
+    async def _respond_ready(self, _call: Tuple[Dict[str, Any], Any]) -> Reply:
+        obstacle = await self._obstacle()
+        return (503 if obstacle else 200, [("content-type", "text/plain")], obstacle.encode("utf-8", "replace"))
 
     def _histogram(self, step: str) -> Any:
         """Returns what observes the seconds of a step: KServe's own histogram if its package is installed, else ours."""
@@ -233,9 +254,12 @@ class KServeModel(MLModel):
 
     async def unload(self) -> bool:
         model = self.model
-        if getattr(model, "engine", False):
-            await self._either(model.stop_engine)
-        await self._either(model.stop)
+        # In KServe's order.
+        try:
+            await self._either(model.stop)
+        finally:
+            if getattr(model, "engine", False):
+                await self._either(model.stop_engine)
         for loop in self._loops:
             loop.close()
         for name in ("_http_client_instance", "_grpc_client_stub", "_explainer_client"):
@@ -257,7 +281,7 @@ class KServeModel(MLModel):
         for name, method in (("inputs", "get_input_types"), ("outputs", "get_output_types")):
             types = getattr(self.model, method, None)
             if types is not None and not getattr(found, name):
-                setattr(found, name, [MetadataTensor(**each) for each in types()])
+                setattr(found, name, [MetadataTensor(**each) for each in await self._either(types) or ()])
         return found
 
     # V2
@@ -307,6 +331,7 @@ class KServeModel(MLModel):
         if isinstance(result, InferenceResponse):
             return result
         infer_type = self._package.infer_type
+        version: Optional[str] = None
         if type(result).__name__ == "ModelInferResponse":
             result = infer_type.InferResponse.from_grpc(result)
         if isinstance(result, infer_type.InferResponse):
@@ -316,6 +341,7 @@ class KServeModel(MLModel):
                 tensors = [requested_output(result, output.name) for output in requested]
             outputs = [output_of(tensor) for tensor in tensors]
             parameters = http_parameters(result.parameters)
+            version = result.model_version
         elif isinstance(result, dict):
             if not isinstance(result.get("outputs"), list):
                 keys = ", ".join(f"`{key}`" for key in list(result)[:5])
@@ -333,9 +359,10 @@ class KServeModel(MLModel):
                 for each in result["outputs"]
             ]
             parameters = http_parameters(result.get("parameters"))
+            version = result.get("model_version")
         else:
             outputs, parameters = array_outputs(result), {}
-        response = inference_response(self.name, self.version, outputs)
+        response = inference_response(self.name, version or self.version, outputs)
         if response_headers:
             sent = dict(sent_headers(response_headers, ("content-type", *FRAMING)))
             parameters = {**parameters, "headers": sent}
@@ -469,11 +496,14 @@ class KServeModel(MLModel):
         if loop is None:
             loop = self._threads.loop = asyncio.new_event_loop()
             self._loops.append(loop)
-        return loop.run_until_complete(coroutine)
+
+        async def result() -> Any:
+            return await coroutine
+
+        return loop.run_until_complete(result())
 
 
-class StreamingKServeModel(KServeModel):
-    """A model whose `predict` returns a generator."""
+    # Streams of V2: `predict` may return any iterator, or one answer.
 
     async def predict_stream(self, payloads: AsyncIterator[InferenceRequest]) -> AsyncIterator[InferenceResponse]:
         async for payload in payloads:

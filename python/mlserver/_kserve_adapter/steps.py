@@ -54,20 +54,6 @@ def arity_of(function: Callable[..., Any], most: int) -> int:
     return min(max(count, 1), most)
 
 
-def returns_iterator(function: Any) -> bool:
-    """Returns whether a function is a generator, or is annotated with an iterator."""
-    if function is None:
-        return False
-    original = inspect.unwrap(function)
-    if inspect.isgeneratorfunction(original) or inspect.isasyncgenfunction(original):
-        return True
-    returned = getattr(original, "__annotations__", {}).get("return")
-    module = getattr(inspect.getmodule(original), "__name__", "")
-    if module in ("kserve.model", "mlserver._kserve.model"):
-        return False
-    return "Iterator" in str(returned) or "Generator" in str(returned)
-
-
 def single_result(result: Any) -> Any:
     if inspect.isgenerator(result) or hasattr(result, "__aiter__"):
         message = "the model answers with a stream: send the request to `infer_stream` or `generate_stream`"

@@ -1,7 +1,11 @@
 """Bodies of V1: reads requests, and writes replies."""
 
+import dataclasses
+import datetime
+import enum
 import json
 import re
+import uuid
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from .._model import jsonable
@@ -27,7 +31,8 @@ _JSON_TYPES = ("application/octet-stream", "application/x-www-form-urlencoded")
 #: Half of a character, which JSON can escape and UTF-8 cannot encode.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
-#: The attributes that make a request of V1 a CloudEvent in binary mode.
+#: The attributes that make a request of V1 a CloudEvent in binary mode, and the media types of its data that must be JSON.
+_EVENT_JSON_TYPES = ("application/json", "application/cloudevents+json")
 _EVENT = ("ce-specversion", "ce-id", "ce-source", "ce-type")
 
 
@@ -53,7 +58,7 @@ class V1Handler(NamedTuple):
 
     name: str
     path: str
-    #: "predict" or "explain".
+    #: "predict", "explain", or "ready" for the question whether the model is ready.
     v1: str
     #: Called with the head of the `call` frame and its body.
     respond: Callable[[Tuple[Dict[str, Any], Any]], Any]
@@ -75,6 +80,9 @@ def read_body(head: Dict[str, Any], content: Any) -> Tuple[Any, Dict[str, str], 
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         if is_event and isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+            declared = headers.get("ce-content-type") or headers.get("content-type", "")
+            if declared.partition(";")[0].strip().lower() in _EVENT_JSON_TYPES:
+                raise MLServerError(f"Failed to decode or parse binary json cloudevent: {error}", 400) from None
             # Events may have data of any kind.
             return bytes(content), headers, verb
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
@@ -100,7 +108,16 @@ _encoder = json.JSONEncoder(
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that JSON has for one of NumPy or pandas, or for a response of V2."""
+    """Returns a value that JSON has for one of NumPy or pandas, for a response of V2, or for what orjson writes, too."""
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: getattr(value, name) for name in names if not name.startswith("_")}
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     if hasattr(value, "to_rest"):

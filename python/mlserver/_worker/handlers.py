@@ -48,15 +48,13 @@ async def invoke(handler: Handler, head: Dict[str, Any], body: Buffer, run: Run)
 
     Raises `MLServerError` for a request with invalid arguments, and any exception that the handler raises.
     """
-    request = Request(
-        head["method"], head["path"], head["query"], [*map(tuple, head["headers"])], bytes(body), head["path_params"]
-    )
+    request = request_of(head, body)
     try:
         result = await run(handler.signature.function, await handler.signature.read(request, run))
         if isinstance(result, Response):
             return _from_response(result)
         if is_response_class(type(result)):
-            return await _from_starlette(result, request)
+            return await answer_asgi(result, request)
         return Reply(200, [("content-type", "application/json")], _to_json(handler, result))
     except Exception as error:
         reply = _http_exception_reply(error)
@@ -82,8 +80,14 @@ def _from_response(response: Response) -> Reply:
     return Reply(response.status_code, headers, response.body)
 
 
-async def _from_starlette(response: Any, request: Request) -> Reply:
-    """Converts any response of Starlette by sending it over ASGI."""
+def request_of(head: Dict[str, Any], body: Buffer) -> Request:
+    """Returns the request of a call."""
+    pairs: Any = [*map(tuple, head["headers"])]
+    return Request(head["method"], head["path"], head["query"], pairs, bytes(body), head["path_params"])
+
+
+async def answer_asgi(response: Any, request: Request) -> Reply:
+    """Returns what an application of ASGI, such as any response of Starlette, sends."""
     status, headers = 500, []
     parts: List[bytes] = []
 
@@ -110,4 +114,4 @@ def _http_exception_reply(error: Exception) -> Optional[Reply]:
     return Reply(error.status_code, headers, to_json({"error": text}).encode())  # type: ignore[attr-defined]
 
 
-__all__ = ["Handler", "Reply", "invoke"]
+__all__ = ["Handler", "Reply", "answer_asgi", "invoke", "request_of"]

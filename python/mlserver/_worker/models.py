@@ -81,7 +81,7 @@ async def load(
         instance = _instance(parsed)
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(instance, loop, threads, is_inline)
-        if type(instance).__module__.startswith("mlserver._kserve_adapter."):
+        if is_of_kserve(instance):
             instance.bind(model.run_plain)
         try:
             for handler in _handlers(instance):
@@ -115,6 +115,11 @@ async def load(
         "metadata": metadata.model_dump(mode="json", exclude_unset=False),
         **({"steps": steps} if steps else {}),
     }
+
+
+def is_of_kserve(instance: Any) -> bool:
+    """Returns whether an instance runs a model of KServe."""
+    return type(instance).__module__.startswith("mlserver._kserve_adapter.")
 
 
 async def unload(model: LoadedModel) -> None:

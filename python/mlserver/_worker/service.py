@@ -3,13 +3,13 @@
 import asyncio
 import struct
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from .. import metrics
 from .calls import Call, HandlerCall, LoadCall, PredictCall, StreamCall, UnloadCall, V1Call
 from .connection import Connection
 from .frames import SLOTS, Buffer, FrameError, FrameKind, Header
-from .models import LoadedModel
+from .models import LoadedModel, is_of_kserve, unload
 from .observations import Observations
 from .threads import CallLoop, OwnLoop
 
@@ -41,6 +41,7 @@ class Service:
         self._page = page
         self._stopped = stopped
         self._stopping = False
+        self._stopper: Optional[asyncio.Task[None]] = None
         #: The calls whose final frames have not been sent.
         self._calls: Dict[int, Call] = {}
         self._handlers: Dict[int, Callable[[Header, Dict[str, Any], Buffer], None]] = {
@@ -76,7 +77,7 @@ class Service:
         """Removes a call that has ended. Safe to call from any thread."""
         del self._calls[call.id]
         if self._stopping and not self._calls:
-            self.loop.loop.call_soon_threadsafe(self._stopped)
+            self.loop.loop.call_soon_threadsafe(self._stop_models)
 
     def loop_for_new_model(self, name: Any) -> CallLoop:
         """Returns the worker's own loop for its first model.
@@ -168,4 +169,17 @@ class Service:
     def _stop(self, _header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         self._stopping = True
         if not self._calls:
-            self._stopped()
+            self._stop_models()
+
+    def _stop_models(self) -> None:
+        """Ends the worker once the models of KServe are stopped, as its own server does. Called when no call is open."""
+        if self._stopper is None:
+            self._stopper = self.loop.loop.create_task(self._stop_each())
+
+    async def _stop_each(self) -> None:
+        for model in [model for model in self.models.values() if is_of_kserve(model.instance)]:
+            try:
+                await model.loop.run(lambda model=model: unload(model))  # type: ignore[misc]
+            except BaseException:
+                traceback.print_exc()
+        self._stopped()

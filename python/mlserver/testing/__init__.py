@@ -107,6 +107,10 @@ def _resolve(values: Dict[str, Any], source: Optional[str]) -> ModelSettings:
     return settings
 
 
+#: The handler with which a model of KServe answers whether it is ready.
+_READY = "v1:ready"
+
+
 class ServedModel:
     """A loaded model. Its methods may be called from any thread, and at the same time."""
 
@@ -129,8 +133,7 @@ class ServedModel:
         self.name = settings.name
         #: The version of the model, if it has one.
         self.version = settings.version
-        #: Whether the model answers requests: the result of its `load`.
-        self.ready: bool = loaded["ready"]
+        self._has_loaded: bool = loaded["ready"]
 
     def __enter__(self) -> "ServedModel":
         return self
@@ -141,6 +144,14 @@ class ServedModel:
         except UnloadFailed:
             if kind is None:
                 raise
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model answers requests: the result of its `load`, and the answer of a model of KServe."""
+        if not any(route.name == _READY for route in self._routes) or not self._has_loaded:
+            return self._has_loaded
+        head = {"model": _MODEL, "handler": _READY, "method": "GET", "path": "", "path_params": {}, "query": "", "headers": []}
+        return read_reply(self._call(FrameKind.CALL, head).final(InferenceFailed)).status == 200
 
     @property
     def instance(self) -> Any:
@@ -274,7 +285,7 @@ class ServedModel:
     def _check_ready(self) -> None:
         if self._is_closed:
             raise ValueError(f"model {self.name} has been closed")
-        if not self.ready:
+        if not self._has_loaded:
             version = f" with version {self.version}" if self.version is not None else ""
             raise InferenceFailed(400, f"Model {self.name}{version} is not ready yet.")
 

@@ -12,16 +12,21 @@ use crate::repository::{CustomError, CustomRepository, Listed};
 use crate::runtimes::python::{Python, SCRIPT_IMPLEMENTATION, ScriptDescription};
 
 /// The options of KServe's `ModelServer` that are settings here.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("http_port", "http_port"),
     ("grpc_port", "grpc_port"),
     ("workers", "parallel_workers"),
     ("grace_period", "shutdown_grace_period"),
     ("timeout_keep_alive", "http_keep_alive_timeout"),
+    // Of `CORSMiddleware`.
+    ("cors_settings", "cors_settings"),
 ];
 
+/// How options begin that name what a script does with KServe's `app`.
+const APP: &str = "app: ";
+
 /// What replaces the other options.
-const REPLACEMENTS: [(&str, &str); 9] = [
+const REPLACEMENTS: [(&str, &str); 10] = [
     ("max_threads", "a model's parameter `threads` sets how many calls of a plain `predict` run at a time"),
     ("max_asyncio_workers", "a model's parameter `threads` sets how many calls of a plain `predict` run at a time"),
     ("enable_grpc", "gRPC is always served, on `--grpc-port`"),
@@ -29,6 +34,7 @@ const REPLACEMENTS: [(&str, &str); 9] = [
     ("enable_latency_logging", "the metrics contain the latencies, and `--debug` logs every request"),
     ("access_log_format", "`--debug` logs every request"),
     ("event_loop", "each worker has an event loop for its models"),
+    ("exception_handler", "exceptions that no task handles are logged"),
     ("ssl_certfile", "set `tls_certificate` and `tls_key`"),
     ("ssl_keyfile", "set `tls_certificate` and `tls_key`"),
 ];
@@ -84,6 +90,9 @@ fn settings_of(options: Map<String, Value>) -> (Map<String, Value>, Vec<String>)
 }
 
 fn replacement(option: &str) -> &'static str {
+    if option.starts_with(APP) {
+        return "of KServe's `app`, this server has the routes, if FastAPI is installed, and `CORSMiddleware`";
+    }
     REPLACEMENTS
         .iter()
         .find(|(name, _)| *name == option)

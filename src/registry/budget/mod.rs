@@ -29,7 +29,7 @@ use crate::runtimes::{
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, V1Handlers};
 use ledger::{Ledger, LedgerChanges, LedgerId, MemoryRequest};
 
 pub use ledger::TooLarge;
@@ -86,7 +86,10 @@ impl Loader for BudgetLoader {
             drop(caller);
             model.is_loading.store(false, Ordering::Release);
             // The model is warmed up whenever it is loaded.
-            let description = Description { answers_warmup: true, ..runtime.description().clone() };
+            let description = runtime.description().clone();
+            // Health checks must not bring models into memory.
+            let v1 = description.v1.map(|handlers| V1Handlers { ready: None, ..handlers });
+            let description = Description { answers_warmup: true, v1, ..description };
             Ok(Arc::new(OnDemand { model, description }) as Arc<dyn Runtime>)
         })
     }

@@ -93,6 +93,8 @@ pub(super) struct HandlerInfo {
 pub(super) enum V1Verb {
     Predict,
     Explain,
+    /// Not a request: the server asks whether the model is ready.
+    Ready,
 }
 
 /// The head of `call`.

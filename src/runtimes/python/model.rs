@@ -117,7 +117,7 @@ pub(super) async fn load(
 /// Returns the indexes of the handlers of the V1 protocol, if the model has both.
 fn v1_handlers(handlers: &[HandlerInfo]) -> Option<V1Handlers> {
     let index = |verb| handlers.iter().position(|handler| handler.v1 == Some(verb));
-    Some(V1Handlers { predict: index(V1Verb::Predict)?, explain: index(V1Verb::Explain)? })
+    Some(V1Handlers { predict: index(V1Verb::Predict)?, explain: index(V1Verb::Explain)?, ready: index(V1Verb::Ready) })
 }
 
 fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {

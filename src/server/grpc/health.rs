@@ -20,9 +20,19 @@ use crate::registry::Registry;
 use crate::shutdown::spawn_supervised;
 
 /// Answers `Check`.
-pub(super) fn check(app: &App, service: &str, limit: MessageLimit) -> Result<Reply, Status> {
-    let status = status_of(app, service)
+pub(super) async fn check(app: &App, service: &str, limit: MessageLimit) -> Result<Reply, Status> {
+    let mut status = status_of(app, service)
         .ok_or_else(|| Status::new(Code::NotFound, format!("no model or service is named `{service}`")))?;
+    let is_ready = match service {
+        "" | INFERENCE | REPOSITORY => app.inference.is_ready_now().await,
+        name => match app.inference.registry().find(name, None) {
+            Ok(model) => app.inference.is_model_ready_now(&model).await,
+            Err(_) => false,
+        },
+    };
+    if !is_ready {
+        status = ServingStatus::NotServing;
+    }
     Reply::new(&HealthCheckResponse { status: status.into() }, limit)
 }
 

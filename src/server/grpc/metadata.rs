@@ -34,14 +34,14 @@ pub(super) fn model(
     })
 }
 
-pub(super) fn model_ready(
+pub(super) async fn model_ready(
     app: &App,
     call: Call<'_>,
     request: &ModelReadyRequest,
 ) -> Result<ModelReadyResponse, Status> {
     app.check_model(call.grant, &request.name)?;
     let model = find(app, &request.name, &request.version)?;
-    Ok(ModelReadyResponse { ready: app.inference.is_model_ready(&model) })
+    Ok(ModelReadyResponse { ready: app.inference.is_model_ready_now(&model).await })
 }
 
 fn find(app: &App, name: &str, version: &str) -> Result<std::sync::Arc<RegisteredModel>, Status> {

@@ -260,9 +260,11 @@ impl App {
         match method.spec.action {
             MethodAction::ModelInfer => infer::infer(self, call, message, Admission::holding(held)).await,
             MethodAction::ServerLive => Reply::new(&ServerLiveResponse { live: true }, limit),
-            MethodAction::ServerReady => Reply::new(&ServerReadyResponse { ready: self.inference.is_ready() }, limit),
+            MethodAction::ServerReady => {
+                Reply::new(&ServerReadyResponse { ready: self.inference.is_ready_now().await }, limit)
+            }
             MethodAction::ModelReady => {
-                Reply::new(&metadata::model_ready(self, call, &Message::decode(message)?)?, limit)
+                Reply::new(&metadata::model_ready(self, call, &Message::decode(message)?).await?, limit)
             }
             MethodAction::ServerMetadata => Reply::new(&metadata::server(self), limit),
             MethodAction::ModelMetadata => Reply::new(&metadata::model(self, call, &Message::decode(message)?)?, limit),
@@ -271,7 +273,9 @@ impl App {
             MethodAction::Unload => {
                 Reply::new(&repository::unload(self, call, &Message::decode(message)?).await?, limit)
             }
-            MethodAction::HealthCheck => health::check(self, &HealthCheckRequest::decode(message)?.service, limit),
+            MethodAction::HealthCheck => {
+                health::check(self, &HealthCheckRequest::decode(message)?.service, limit).await
+            }
             MethodAction::ModelStreamInfer | MethodAction::HealthWatch => {
                 Err(Status::new(Code::Internal, format!("{} is a streaming method", method.spec.name)))
             }

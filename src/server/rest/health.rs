@@ -1,6 +1,7 @@
 //! Liveness and readiness.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Serialize;
@@ -45,13 +46,14 @@ pub(super) fn live() -> Response {
 }
 
 /// Reports the server as ready if all models that it was started with are ready, and a consumer that readiness includes has joined.
-pub(super) fn ready(app: &App) -> Response {
+pub(super) async fn ready(app: &App) -> Response {
     if app.inference.is_shutting_down() {
         let body = json!({ "ready": false, "error": SHUTTING_DOWN, "models": [] });
         return respond::json(StatusCode::BAD_REQUEST, &body);
     }
     let models = app.inference.registry().models();
-    let waiting = models.iter().filter(|model| model.delays_readiness()).count();
+    let obstacles = app.inference.own_obstacles().await;
+    let waiting = models.iter().filter(|model| model.delays_readiness()).count() + obstacles.len();
     if waiting == 0 && app.inference.has_joined() {
         return respond::json(StatusCode::OK, &json!({ "ready": true }));
     }
@@ -60,21 +62,28 @@ pub(super) fn ready(app: &App) -> Response {
         return respond::json(StatusCode::BAD_REQUEST, &body);
     }
     let error = format!("{waiting} of {} models are not ready", models.len());
-    let models: Vec<ModelReadiness<'_>> = models.iter().map(|model| model.as_ref().into()).collect();
+    let readiness = |model| match obstacles.iter().find(|(asked, _)| Arc::ptr_eq(asked, model)) {
+        Some((model, reason)) => ModelReadiness { reason: reason.into(), ..model.as_ref().into() },
+        None => model.as_ref().into(),
+    };
+    let models: Vec<ModelReadiness<'_>> = models.iter().map(readiness).collect();
     respond::json(StatusCode::BAD_REQUEST, &json!({ "ready": false, "error": error, "models": models }))
 }
 
-pub(super) fn model_ready(app: &App, route: &Route<'_>) -> Response {
+pub(super) async fn model_ready(app: &App, route: &Route<'_>) -> Response {
     let model = match app.inference.registry().find(&route.name, route.version.as_deref()) {
         Ok(model) => model,
         Err(error) => return RequestError::from(InferenceError::from(error)).response(),
     };
-    if app.inference.is_model_ready(&model) {
+    let obstacle = app.inference.own_obstacle(&model).await;
+    if obstacle.is_none() && app.inference.is_model_ready(&model) {
         return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
     }
     let mut readiness = ModelReadiness::from(model.as_ref());
     if app.inference.is_shutting_down() {
         readiness.reason = SHUTTING_DOWN.into();
+    } else if let Some(reason) = obstacle {
+        readiness.reason = reason.into();
     }
     let error = format!("Model {} is not ready yet.", model.name);
     let body = json!({ "name": model.name, "ready": false, "error": error, "state": readiness.state, "reason": readiness.reason });

@@ -239,10 +239,10 @@ impl App {
     ) -> Answer {
         Answer::Complete(match route.spec.action {
             RouteAction::Live => health::live(),
-            RouteAction::Ready => health::ready(self),
+            RouteAction::Ready => Box::pin(health::ready(self)).await,
             RouteAction::Server => metadata::server(self),
             RouteAction::Model => metadata::model(self, route),
-            RouteAction::ModelReady => health::model_ready(self, route),
+            RouteAction::ModelReady => Box::pin(health::model_ready(self, route)).await,
             RouteAction::Infer => infer::infer(self, route, &parts.headers, body, trace, admission).await,
             RouteAction::Docs
             | RouteAction::DocsDocument
@@ -261,8 +261,8 @@ impl App {
             RouteAction::Load => repository::load(self, route, parts, body).await,
             RouteAction::Unload => repository::unload(self, route, parts, body).await,
             RouteAction::V1Alive => v1::alive(),
-            RouteAction::V1Models => v1::models(self, grant),
-            RouteAction::V1Model => v1::model(self, route),
+            RouteAction::V1Models => Box::pin(v1::models(self, grant)).await,
+            RouteAction::V1Model => Box::pin(v1::model(self, route)).await,
             // Boxed, so that the futures of the other routes stay small.
             RouteAction::V1Predict => {
                 Box::pin(v1::answer(self, route, Verb::Predict, parts, body, trace, admission)).await

@@ -79,7 +79,7 @@ const fn health(template: &'static str, action: RouteAction) -> RouteSpec {
 }
 
 /// The number of routes.
-pub(super) const ROUTES: usize = 31;
+pub(super) const ROUTES: usize = 32;
 
 /// Every route.
 pub(super) static TABLE: [RouteSpec; ROUTES] = {
@@ -89,6 +89,8 @@ pub(super) static TABLE: [RouteSpec; ROUTES] = {
         health("/v2/health/live", RouteAction::Live),
         health("/v2/health/ready", RouteAction::Ready),
         row(Get, "/v2", RouteAction::Server, Read),
+        // Of KServe.
+        row(Get, "/v2/models", RouteAction::V1Models, Read),
         row(Get, "/v2/models/{model_name}", RouteAction::Model, Read),
         row(Get, "/v2/models/{model_name}/versions/{model_version}", RouteAction::Model, Read),
         row(Get, "/v2/models/{model_name}/ready", RouteAction::ModelReady, Open),
@@ -307,6 +309,7 @@ mod tests {
         );
         assert_eq!(find("/"), some(RouteAction::V1Alive, "", None));
         assert_eq!(find("/v1/models"), some(RouteAction::V1Models, "", None));
+        assert_eq!(find("/v2/models"), some(RouteAction::V1Models, "", None));
         assert_eq!(find("/v1/models/a%20b:predict"), some(RouteAction::V1Predict, "a b", None));
         assert_eq!(find("/v1/models/a%3Aexplain?model_version=2"), some(RouteAction::V1Explain, "a", Some("2")));
         assert_eq!(find("/v1/models/a:other"), some(RouteAction::V1Model, "a:other", None));
@@ -317,7 +320,6 @@ mod tests {
             "/v1/models/a:predict/b",
             "/v2x",
             "/v2/",
-            "/v2/models",
             "/v2/models/",
             "/v2/models//infer",
             "/v2/models/a/",

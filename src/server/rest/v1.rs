@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
@@ -44,21 +45,21 @@ pub(super) fn alive() -> Response {
 }
 
 /// Lists the names of the models that are ready.
-pub(super) fn models(app: &App, grant: Option<&Grant>) -> Response {
+pub(super) async fn models(app: &App, grant: Option<&Grant>) -> Response {
     let models = app.inference.registry().models();
     let visible = models.iter().filter(|model| grant.is_none_or(|grant| grant.allows(&model.name)));
-    let ready = visible.filter(|model| app.inference.is_model_ready(model));
-    let mut names: Vec<&str> = ready.map(|model| model.name.as_str()).collect();
+    let ready = visible.map(async |model| app.inference.is_model_ready_now(model).await.then_some(model.name.as_str()));
+    let mut names: Vec<&str> = join_all(ready).await.into_iter().flatten().collect();
     names.sort_unstable();
     names.dedup();
     respond::json(StatusCode::OK, &json!({ "models": names }))
 }
 
 /// Reports a model as ready, or why it is not.
-pub(super) fn model(app: &App, route: &Route<'_>) -> Response {
+pub(super) async fn model(app: &App, route: &Route<'_>) -> Response {
     match app.inference.registry().find(&route.name, route.version.as_deref()) {
         Err(error) => response_to(&RequestError::from(InferenceError::from(error)), &route.name, app),
-        Ok(model) if app.inference.is_model_ready(&model) => {
+        Ok(model) if app.inference.is_model_ready_now(&model).await => {
             respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }))
         }
         Ok(model) => not_ready(&model.name),

@@ -15,6 +15,7 @@ mod number;
 mod reader;
 mod response;
 mod v1;
+mod v1_tables;
 mod writer;
 
 pub use binary::BinaryOutputs;

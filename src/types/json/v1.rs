@@ -15,6 +15,7 @@ use super::cursor::{Cursor, MAX_DEPTH};
 use super::limits::JsonLimits;
 use super::number::{self, PlainInteger};
 use super::reader::{Levels, read_data, read_fixed};
+use super::v1_tables::{self, Table};
 use super::writer::{write_numbers, write_value};
 use super::{IrregularData, NonFinite, ReadError, WriteError};
 use crate::types::{
@@ -67,6 +68,10 @@ pub enum V1Error {
         "\"{key}\": \"{column}\" has {found} values, but \"{first}\" has {expected}: all columns must have as many"
     )]
     Rows { key: V1Key, column: String, found: usize, first: String, expected: usize },
+    #[error(
+        "\"{key}\": a table of {rows} rows and {columns} columns lacks most of its values: send lists of values instead"
+    )]
+    Sparse { key: V1Key, rows: usize, columns: usize },
     #[error("\"{key}\": the objects have no keys")]
     NoColumns { key: V1Key },
     #[error("\"{key}\": \"b64\" of element {index} is not base64")]
@@ -85,7 +90,8 @@ impl From<ReadError> for V1Error {
 /// Reads a request, whose `id` and `headers` the transport sets.
 ///
 /// `instances` and `inputs` mean the same; `inputs` wins. Their elements are numbers, booleans or texts, however nested, of one
-/// shape; or objects, which become columns: values that are lists are rows, all others are one row each. `{"b64": …}` is binary data.
+/// shape; or objects, which become columns: values that are lists are rows, all others are one row each. Other forms of tables are
+/// read, too: see [`v1_tables`]. `{"b64": …}` is binary data.
 /// `declared` are the inputs that the model declares, if it does.
 ///
 /// # Errors
@@ -157,7 +163,11 @@ impl InstancesReader<'_> {
         }
         let mut ahead = cursor.clone();
         ahead.position += 1;
-        if ahead.peek() == Some(b'{') {
+        ahead.skip_space();
+        if v1_tables::is_table(&ahead) {
+            return self.read_table(cursor);
+        }
+        if ahead.byte() == Some(b'{') {
             return self.read_objects(cursor);
         }
         let (name, datatype) = match self.declared {
@@ -202,9 +212,7 @@ impl InstancesReader<'_> {
         }
         let mut inputs: Vec<Tensor> = Vec::with_capacity(columns.len());
         for (name, column) in columns {
-            let declared = self.declared.iter().find(|declared| declared.name == name);
-            let datatype = declared.and_then(|declared| declared.datatype.parse().ok());
-            let tensor = column.into_tensor(&name, datatype, self.rule)?;
+            let tensor = column.into_tensor(&name, self.declared_datatype(&name), self.rule)?;
             let rows = |tensor: &Tensor| tensor.shape.first().copied().unwrap_or(1);
             if let Some(first) = inputs.first().filter(|first| rows(first) != rows(&tensor)) {
                 let (found, expected) = (rows(&tensor), rows(first));
@@ -213,6 +221,19 @@ impl InstancesReader<'_> {
             inputs.push(tensor);
         }
         Ok(Instances { inputs, is_frame: true })
+    }
+
+    /// Reads tables by row, whose rows follow each other.
+    fn read_table(&mut self, cursor: &mut Cursor<'_>) -> Result<Instances, V1Error> {
+        let columns = Table::read(cursor, self.key, &mut self.limits)?.into_columns(cursor.text.len())?;
+        let read = |(name, text): (String, Vec<u8>)| {
+            read_values(&mut Cursor::new(&text), &name, self.declared_datatype(&name), self.rule)
+        };
+        Ok(Instances { inputs: columns.map(read).collect::<Result<_, _>>()?, is_frame: true })
+    }
+
+    fn declared_datatype(&self, column: &str) -> Option<Datatype> {
+        self.declared.iter().find(|declared| declared.name == column)?.datatype.parse().ok()
     }
 }
 
@@ -275,7 +296,7 @@ fn read_object(
 }
 
 /// Reads an object with the only key `b64` and returns its text, or keeps the position.
-fn base64_of(cursor: &mut Cursor<'_>) -> Result<Option<String>, ReadError> {
+pub(super) fn base64_of(cursor: &mut Cursor<'_>) -> Result<Option<String>, ReadError> {
     let mut ahead = cursor.clone();
     if !(ahead.take(b'{') && ahead.peek() == Some(b'"')) {
         return Ok(None);
@@ -445,12 +466,16 @@ fn read_values(
     })
 }
 
-/// Returns the datatype of the first value of a list.
+/// Returns the datatype of the first value of a list that is not `null`.
 fn guess(cursor: &Cursor<'_>) -> Datatype {
     let mut ahead = cursor.clone();
     let mut depth = 0;
     while depth <= MAX_DEPTH && ahead.take(b'[') {
         depth += 1;
+    }
+    ahead.skip_space();
+    while ahead.literal("null") && ahead.take(b',') {
+        ahead.skip_space();
     }
     match ahead.peek() {
         Some(b'"') => Datatype::Bytes,
@@ -698,6 +723,51 @@ mod tests {
     }
 
     #[test]
+    fn v1_tables_by_row_become_columns() {
+        let nan = || json!("NaN");
+        let cases = [
+            // What `DataFrame.to_dict()` gives.
+            (
+                r#"{"inputs":[{"a":{"0":1.5,"1":2},"b":{"0":3,"1":4}}]}"#,
+                vec![("a", Datatype::Fp64, json!([1.5, 2.0])), ("b", Datatype::Int64, json!([3, 4]))],
+            ),
+            // Rows are matched by their keys, and come in the order in which these occur.
+            (
+                r#"{"inputs":[{"a":{"x":1,"y":2},"b":{"y":3,"x":4,"z":5}}]}"#,
+                vec![("a", Datatype::Fp64, json!([1.0, 2.0, nan()])), ("b", Datatype::Int64, json!([4, 3, 5]))],
+            ),
+            // Lists of objects: a row each.
+            (
+                r#"{"instances":[[{"a":1,"b":"u"},{"b":"v","a":2}]]}"#,
+                vec![("a", Datatype::Int64, json!([1, 2])), ("b", Datatype::Bytes, json!(["u", "v"]))],
+            ),
+            (
+                r#"{"instances":[[{"a":1},{"b":2}]]}"#,
+                vec![("a", Datatype::Fp64, json!([1.0, nan()])), ("b", Datatype::Fp64, json!([nan(), 2.0]))],
+            ),
+            // The rows of all instances follow each other.
+            (
+                r#"{"instances":[ [{"a":1}], {"a":{"0":2}}, {"a":[3, 4]}, {"a":5} ]}"#,
+                vec![("a", Datatype::Int64, json!([1, 2, 3, 4, 5]))],
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text).unwrap().parameters.content_type(), Some("pd"), "{text}");
+            let found = tensors(text);
+            let found: Vec<_> =
+                found.iter().map(|(name, datatype, _, values)| (&**name, *datatype, values.clone())).collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn v1_sparse_tables_are_rejected() {
+        let rows: Vec<String> = (0..10_000).map(|row| format!(r#"{{"c{row}":1}}"#)).collect();
+        let message = message(&format!(r#"{{"instances":[[{}]]}}"#, rows.join(",")));
+        assert!(message.contains("a table of 10000 rows and 10000 columns lacks most of its values"), "{message}");
+    }
+
+    #[test]
     fn v1_mistakes_are_named() {
         let cases = [
             ("{not", "Unrecognized request format: invalid JSON at byte 1: expected a key in double quotes"),
@@ -717,7 +787,16 @@ mod tests {
             (r#"{"instances":[{"a":[1,2],"b":[3]}]}"#, r#""instances": "b" has 1 values, but "a" has 2"#),
             (r#"{"instances":[{"b64":"a"}]}"#, r#""instances": "b64" of element 0 is not base64"#),
             (r#"{"instances":[{"b64":"aGk="},{"a":1}]}"#, r#""instances": element 1 is not an object with only "b64""#),
-            (r#"{"instances":[{"a":{"x":1}}]}"#, "input `a`: element 0 is not a valid FP64"),
+            (r#"{"instances":[{"a":{"x":{"y":1}}}]}"#, "input `a`: element 0 is not a valid FP64"),
+            (r#"{"instances":[{"a":{"0":1}},2]}"#, r#""instances": element 1 is not a table"#),
+            (r#"{"instances":[[{"a":1},2]]}"#, r#""instances": element 0 is not a list of objects of columns"#),
+            (r#"{"instances":[[{"b64":"aGk="}]]}"#, r#""instances": element 0 is not a list of objects of columns"#),
+            (
+                r#"{"instances":[{"a":{"0":1},"b":[1]}]}"#,
+                r#""instances": element 0 is not an object of columns of one form"#,
+            ),
+            (r#"{"instances":[{"a":{"0":1}},{"a":[1,2],"b":[3]}]}"#, r#""instances": "b" has 1 values, but "a" has 2"#),
+            (r#"{"instances":[[{}]]}"#, r#""instances": the objects have no keys"#),
             (r#"{"instances":[1]} x"#, "Unrecognized request format: invalid JSON at byte 18"),
             (r#"{"instances":[1"#, "Unrecognized request format: invalid JSON at byte 15"),
         ];

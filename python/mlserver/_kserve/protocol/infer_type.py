@@ -242,6 +242,8 @@ class _Tensor:
             raise InferenceError(f"got unexpected datatype {datatype} from numpy array, expected {self._datatype}")
         if list(tensor.shape) != list(self._shape):
             raise InferenceError(f"got unexpected numpy array shape {list(tensor.shape)}, expected {list(self._shape)}")
+        if tensor.dtype.kind == "M":
+            tensor = tensor.astype(np.object_)
         if not tensor.dtype.isnative:
             tensor = tensor.astype(tensor.dtype.newbyteorder("="))
         if binary_data:
@@ -559,7 +561,6 @@ class InferRequest:
             and self.parameters == other.parameters
             and self.inputs == other.inputs
             and self.request_outputs == other.request_outputs
-            and self.model_version == other.model_version
         )
 
     __hash__ = None  # type: ignore[assignment]

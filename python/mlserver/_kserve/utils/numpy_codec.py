@@ -4,7 +4,7 @@ from typing import Any, Dict, Optional
 
 __all__ = ["from_np_dtype", "to_np_dtype"]
 
-_KINDS: Dict[str, str] = {"b": "BOOL", "i": "INT", "u": "UINT", "f": "FP", "O": "BYTES", "S": "BYTES", "U": "BYTES"}
+_KINDS: Dict[str, str] = {"b": "BOOL", "i": "INT", "u": "UINT", "f": "FP", **dict.fromkeys("OSUM", "BYTES")}
 _NAMES: Dict[str, str] = {
     "BOOL": "bool",
     "INT8": "int8",

@@ -127,7 +127,8 @@ def get_predict_input(payload: Any, columns: Optional[List[Any]] = None) -> Any:
             return np.array(instances)
         if isinstance(instances[0], str):
             return instances
-        if isinstance(instances[0], dict):
+        first = instances[0]
+        if isinstance(first, dict) or (isinstance(first, list) and first and isinstance(first[0], dict)):
             import pandas as pd
 
             return pd.concat([pd.DataFrame(instance, columns=columns) for instance in instances], axis=0)
@@ -137,12 +138,12 @@ def get_predict_input(payload: Any, columns: Optional[List[Any]] = None) -> Any:
     if isinstance(payload, InferRequest):
         if payload.parameters and _plain(payload.parameters.get("content_type", "")) == "pd":
             return payload.as_dataframe()
-        first = payload.inputs[0]
-        if first.datatype == "BYTES" and first._raw_data is None:
-            data = first.data
+        tensor = payload.inputs[0]
+        if tensor.datatype == "BYTES" and tensor._raw_data is None:
+            data = tensor.data
             if isinstance(data, list) and data and isinstance(data[0], str):
                 return data
-        return first.as_numpy()
+        return tensor.as_numpy()
     return None
 
 
