@@ -23,14 +23,45 @@ def blocking(function: F) -> F:
 
 
 def is_async(function: Any) -> bool:
-    """Returns whether a function runs on an event loop: a coroutine function that is not marked."""
-    original = inspect.unwrap(function)
-    return inspect.iscoroutinefunction(original) and not getattr(original, _MARK, False)
+    """Returns whether a function runs on an event loop: a coroutine function that is not marked.
+
+    It may be a `functools.partial`, or an object with `__call__`.
+    """
+    original = _original(function)
+    if not inspect.isroutine(original) and not isinstance(original, type):
+        original = _original(inspect.getattr_static(type(original), "__call__", None))
+    return inspect.iscoroutinefunction(original) and not _is_marked(original)
+
+
+def _original(function: Any) -> Any:
+    """Returns the function below decorators and partial functions."""
+    for _ in range(_MAX_WRAPPERS):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif _has(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            break
+    return function
+
+
+def _has(function: Any, name: str) -> bool:
+    """Returns whether a function has an attribute. An object of a user may claim to have them all in `__getattr__`."""
+    function = function.__func__ if inspect.ismethod(function) else function
+    return inspect.getattr_static(function, name, None) is not None
+
+
+#: How many decorators a function may have.
+_MAX_WRAPPERS = 100
+
+
+def _is_marked(function: Any) -> bool:
+    return _has(function, _MARK) and getattr(function, _MARK) is True
 
 
 def completed(function: F) -> F:
     """Returns a plain function that runs a marked coroutine function to its end. Returns other functions as they are."""
-    if not getattr(inspect.unwrap(function), _MARK, False):
+    if not _is_marked(_original(function)):
         return function
 
     @functools.wraps(function)

@@ -1,5 +1,6 @@
 """The base class of models."""
 
+from contextlib import suppress
 from typing import Any, AsyncIterator, Dict, List, Optional
 
 from .codecs import (
@@ -46,8 +47,9 @@ class MLModel:
         self._settings = settings
         self._inputs_index = _by_name(settings.inputs)
         self._outputs_index = _by_name(settings.outputs)
-        #: Whether the model can answer: the return value of `load`.
-        self.ready = False
+        with suppress(AttributeError):  # a subclass has a property without a setter
+            #: Whether the model can answer: the return value of `load`.
+            self.ready = False
 
     async def load(self) -> bool:
         """Loads the model, and returns whether it is ready. If it raises an exception, the load fails."""
@@ -158,16 +160,21 @@ class MLModel:
 
     async def metadata(self) -> MetadataModelResponse:
         """Returns the metadata of the model."""
-        metadata = MetadataModelResponse(
-            name=self.name,
-            versions=self._settings.versions,
-            platform=self._settings.platform,
-            inputs=self._settings.inputs,
-            outputs=self._settings.outputs,
-        )
-        if self._settings.parameters is not None:
-            metadata.parameters = Parameters(content_type=self._settings.parameters.content_type)
-        return metadata
+        return metadata_of(self._settings)
+
+
+def metadata_of(settings: ModelSettings) -> MetadataModelResponse:
+    """Returns the metadata that the settings of a model describe."""
+    metadata = MetadataModelResponse(
+        name=settings.name,
+        versions=settings.versions,
+        platform=settings.platform,
+        inputs=settings.inputs,
+        outputs=settings.outputs,
+    )
+    if settings.parameters is not None:
+        metadata.parameters = Parameters(content_type=settings.parameters.content_type)
+    return metadata
 
 
 def _by_name(tensors: Optional[List[MetadataTensor]]) -> Dict[str, MetadataTensor]:

@@ -102,7 +102,7 @@ def test_columns_are_arranged_by_name(records: List[logging.LogRecord]):
         assert values(["x", "y"], named, ["Column_0", "Column_1"]) == [0, 1]
         assert values([0, 1], named, ["a", "b"]) == [0, 1], "without names"
         assert values(["a"], named, ["a", "b"]) == [0], "the library rejects it"
-        with pytest.raises(InferenceError, match="column 1 is `x`, which this model does not have: .* `a` is missing"):
+        with pytest.raises(InferenceError, match=r"column 1 is `x`, which this model does not have: .* `a` is missing"):
             values(["b", "x"], named, ["a", "b"])
     with pytest.raises(InferenceError, match="column 0 is `x`"):
         values(["x", "y"], True, ["a", "b"])

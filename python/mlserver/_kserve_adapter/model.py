@@ -10,9 +10,9 @@ from types import CoroutineType
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from .. import metrics
+from .._adapter import Adapter
 from .._payload import inference_response, tensor_output, wire_parameters
 from ..errors import MLServerError
-from ..model import MLModel
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
@@ -72,7 +72,7 @@ def _extra(settings: ModelSettings) -> Dict[str, Any]:
     return (settings.parameters.extra if settings.parameters is not None else None) or {}
 
 
-class KServeModel(MLModel):
+class KServeModel(Adapter):
     """A model of the worker that calls an instance of KServe's `BaseKServeModel`."""
 
     def __init__(self, model: Any, settings: ModelSettings, predictor: Any = None) -> None:
@@ -137,16 +137,13 @@ class KServeModel(MLModel):
         """Adds handlers of other routes."""
         self._handlers.extend(handlers)
 
-    def _steps(self) -> List[str]:
-        """Returns the models that this one asks."""
+    def steps(self) -> List[str]:
         return [] if self._served_predictor is None else [self._served_predictor]
 
-    def _v1_handlers(self) -> List[Any]:
-        """Returns what answers requests of V1, and of other routes."""
+    def v1_handlers(self) -> List[Any]:
         return self._handlers
 
     def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        """Runs plain functions of models with coroutines with `run_plain`, so that they do not block the event loop."""
         self._run_plain = run_plain
 
     # Loading

@@ -1,21 +1,25 @@
 """Loads models: imports their class from their own folder, creates an instance, and calls its `load`."""
 
 import inspect
+import json
 import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple, cast
 
 from .. import _kserve_imports
+from .._adapter import Adapter
 from .._blocking import completed, is_async
 from .._interpreter import how_to_install, interpreter
+from ..cancellation import cancellation_var
 from ..context import model_context
 from ..errors import MLServerError
 from ..logging import logger
-from ..model import MLModel
+from ..model import MLModel, metadata_of
 from ..settings import ModelSettings
+from ..types import MetadataModelResponse
 from .threads import CallLoop, ModelThreads
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ class LoadedModel:
     """A loaded model, and where its code runs."""
 
     __slots__ = (
+        "settings",
         "name",
         "version",
         "instance",
@@ -38,12 +43,16 @@ class LoadedModel:
         "has_warned",
     )
 
-    def __init__(self, instance: Any, loop: CallLoop, threads: ModelThreads, is_inline: bool) -> None:
-        self.name: str = instance.settings.name
-        self.version: Optional[str] = instance.settings.version
+    def __init__(
+        self, settings: ModelSettings, instance: Any, loop: CallLoop, threads: ModelThreads, is_inline: bool
+    ) -> None:
+        self.settings = settings
+        self.name: str = settings.name
+        self.version: Optional[str] = settings.version
         self.instance = instance
-        self.predict = completed(instance.predict)
-        self.predict_is_async = is_async(instance.predict)
+        predict = instance.predict
+        self.predict = completed(predict)
+        self.predict_is_async = is_async(predict)
         #: Whether plain functions run on the event loop's thread.
         self.is_inline = is_inline
         self.handlers: Dict[str, Handler] = {}
@@ -80,24 +89,26 @@ async def load(
     with model_context(parsed), _importing_from(folder):
         instance = _instance(parsed)
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
-        model = LoadedModel(instance, loop, threads, is_inline)
-        if is_of_kserve(instance):
-            instance.bind(model.run_plain)
+        model = LoadedModel(parsed, instance, loop, threads, is_inline)
+        # By its type: what a model of a user has under these names is its own.
+        adapter = instance if issubclass(type(instance), Adapter) else None
+        if adapter is not None:
+            adapter.bind(model.run_plain)
         try:
-            for handler in _handlers(instance):
+            for handler in _custom_handlers(instance):
                 model.handlers[handler.name] = handler
-            loaded = await model.run(completed(instance.load))
+            for handler in () if adapter is None else adapter.v1_handlers():
+                model.handlers[handler.name] = handler
+            loaded = await model.run(completed(_function(instance.load, "load")))
             # Many models return nothing, which the original takes as success.
-            instance.ready = loaded is None or bool(loaded)
-            metadata = instance.metadata()
-            if inspect.isawaitable(metadata):
-                metadata = await metadata
+            ready = _set_ready(model, loaded is None or bool(loaded))
+            metadata = await _metadata(model)
         except BaseException:
             await _unload_failed(model)
             raise
-    steps: List[str] = getattr(instance, "_steps", list)()
+    steps = [] if adapter is None else adapter.steps()
     return model, {
-        "ready": instance.ready,
+        "ready": ready,
         "streams": _streams(instance),
         "plain": not model.predict_is_async,
         "threads": threads.count,
@@ -112,23 +123,80 @@ async def load(
             }
             for handler in model.handlers.values()
         ],
-        "metadata": metadata.model_dump(mode="json", exclude_unset=False),
+        "metadata": metadata,
         **({"steps": steps} if steps else {}),
     }
 
 
-def is_of_kserve(instance: Any) -> bool:
-    """Returns whether an instance runs a model of KServe."""
-    return type(instance).__module__.startswith("mlserver._kserve_adapter.")
-
-
 async def unload(model: LoadedModel) -> None:
     """Unloads a model, and stops its threads. Called on the model's event loop."""
-    with model_context(model.instance.settings):
+    with model_context(model.settings):
         try:
-            await model.run(completed(model.instance.unload))
+            await model.run(completed(_function(model.instance.unload, "unload")))
         finally:
             model.threads.stop()
+
+
+def _function(value: Any, name: str) -> Callable[..., Any]:
+    """Returns what a model has as one of its documented functions."""
+    if not callable(value):
+        raise MLServerError(
+            f"`{name}` of the model is of type `{type(value).__name__}`, but the server calls it; rename the attribute",
+            500,
+        )
+    return cast("Callable[..., Any]", value)
+
+
+def _set_ready(model: LoadedModel, ready: bool) -> bool:
+    """Sets the attribute `ready`, and returns whether the model is ready."""
+    instance = model.instance
+    try:
+        instance.ready = ready
+    except Exception as error:
+        logger.warning("Cannot set `ready` of model '%s': %s.", model.name, _shown(error))
+    try:
+        found = instance.ready
+    except Exception:
+        return ready
+    # A property may compute it.
+    return found if isinstance(found, bool) else ready
+
+
+async def _metadata(model: LoadedModel) -> Dict[str, Any]:
+    """Returns the metadata that the model gives, or those of its settings, because they must not decide about the load."""
+    try:
+        given = model.instance.metadata
+        if not callable(given):
+            raise TypeError(f"it is of type `{type(given).__name__}`, not a function")
+        metadata = await model.run(completed(given))
+        if not isinstance(metadata, MetadataModelResponse):
+            metadata = MetadataModelResponse.model_validate(metadata)
+        return _dumped(metadata)
+    except BaseException as error:
+        call = cancellation_var.get(None)
+        if call is not None and call.raised:
+            raise
+        logger.warning(
+            "The attribute `metadata` of model '%s' does not give its metadata (%s). Those of its settings are used.",
+            model.name,
+            _shown(error),
+        )
+    return _dumped(metadata_of(model.settings))
+
+
+def _dumped(metadata: MetadataModelResponse) -> Dict[str, Any]:
+    """Returns metadata as JSON. Raises an exception if they have other types than the protocol has."""
+    dumped = metadata.model_dump(mode="json", exclude_unset=False)
+    MetadataModelResponse.model_validate(dumped)
+    return json.loads(json.dumps(dumped))  # type: ignore[no-any-return]
+
+
+def _shown(error: BaseException) -> str:
+    """Returns an exception of user code in one line."""
+    try:
+        return f"{type(error).__name__}: {error}"[:_MAX_SHOWN]
+    except BaseException:
+        return type(error).__name__
 
 
 async def _unload_failed(model: LoadedModel) -> None:
@@ -137,6 +205,10 @@ async def _unload_failed(model: LoadedModel) -> None:
         await unload(model)
     except BaseException:
         logger.debug("`unload` failed after `load` had failed.", exc_info=True)
+
+
+#: Messages of exceptions are cut to this many characters in warnings.
+_MAX_SHOWN = 1_000
 
 
 def _thread_count(settings: ModelSettings, is_inline: bool) -> int:
@@ -236,15 +308,12 @@ def _instance(settings: ModelSettings) -> Any:
     return cls(settings)
 
 
-def _handlers(instance: Any) -> "Iterator[Any]":
-    """Returns what answers calls of the model's own routes, and of KServe's V1 protocol."""
-    yield from _custom_handlers(instance)
-    yield from getattr(instance, "_v1_handlers", list)()
-
-
 def _streams(instance: Any) -> bool:
     """Returns whether the model overrides `predict_stream`."""
-    return getattr(type(instance), "predict_stream", None) is not MLModel.predict_stream
+    function = inspect.getattr_static(type(instance), "predict_stream", None)
+    if isinstance(function, (classmethod, staticmethod)):
+        return True
+    return callable(function) and function is not MLModel.predict_stream
 
 
 def _custom_handlers(instance: Any) -> "Iterator[Handler]":

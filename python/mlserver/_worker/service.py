@@ -6,10 +6,11 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from .. import metrics
+from .._adapter import Adapter
 from .calls import Call, HandlerCall, LoadCall, PredictCall, StreamCall, UnloadCall, V1Call
 from .connection import Connection
 from .frames import SLOTS, Buffer, FrameError, FrameKind, Header
-from .models import LoadedModel, is_of_kserve, unload
+from .models import LoadedModel, unload
 from .observations import Observations
 from .threads import CallLoop, OwnLoop
 
@@ -177,7 +178,7 @@ class Service:
             self._stopper = self.loop.loop.create_task(self._stop_each())
 
     async def _stop_each(self) -> None:
-        for model in [model for model in self.models.values() if is_of_kserve(model.instance)]:
+        for model in [model for model in self.models.values() if issubclass(type(model.instance), Adapter)]:
             try:
                 await model.loop.run(lambda model=model: unload(model))  # type: ignore[misc]
             except BaseException:

@@ -1,7 +1,6 @@
 """Custom routes of models."""
 
-import inspect
-from typing import Any, Callable, List, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from .._model import BaseModel
 from ..model import MLModel
@@ -44,9 +43,23 @@ def register_custom_handler(handler: CustomHandler, method: F) -> F:
 
 def get_custom_handlers(model: MLModel) -> List[Tuple[CustomHandler, Callable[..., Any]]]:
     """Returns the routes of a model and the methods that handle them, sorted by the methods' names."""
+    members: Dict[str, Any] = {}
+    for base in reversed(type(model).__mro__):
+        members.update(vars(base))
     handlers = []
-    for name, member in inspect.getmembers(type(model)):
-        handler = getattr(member, _HANDLER_ATTRIBUTE, None)
-        if isinstance(handler, CustomHandler):
+    # Only what a class defines is looked at, and no property is called.
+    for name in sorted(members):
+        handler = _handler_of(members[name])
+        if handler is not None:
             handlers.append((handler, getattr(model, name)))
     return handlers
+
+
+def _handler_of(member: Any) -> Optional[CustomHandler]:
+    if isinstance(member, (classmethod, staticmethod)):
+        member = member.__func__
+    try:
+        handler = getattr(member, _HANDLER_ATTRIBUTE, None)
+    except Exception:  # an object of a user that delegates its attributes
+        return None
+    return handler if isinstance(handler, CustomHandler) else None

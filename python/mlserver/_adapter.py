@@ -1,0 +1,25 @@
+"""What the worker asks of its own models that run objects of other servers."""
+
+from typing import Any, Awaitable, Callable, List, Sequence
+
+from .model import MLModel
+
+__all__ = ["Adapter"]
+
+
+class Adapter(MLModel):
+    """A model that calls an object of another server, and that has more than what `MLModel` documents.
+
+    The worker finds it by its type. It does not look for these methods on models of users, whose names are their own.
+    """
+
+    def steps(self) -> List[str]:
+        """Returns the models that this one asks."""
+        return []
+
+    def v1_handlers(self) -> Sequence[Any]:
+        """Returns what answers requests of KServe's V1, and of other routes of its models."""
+        return []
+
+    def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """Runs plain functions of models with coroutines with `run_plain`, so that they do not block the event loop."""
