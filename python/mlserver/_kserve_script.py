@@ -250,7 +250,8 @@ class _Run:
         # What a script finds on the main thread of `python SCRIPT`.
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        signal.signal = _set_handler  # type: ignore[assignment]
+        if signal.signal.__module__ == "signal":  # a worker lets each thread set handlers
+            signal.signal = _set_handler  # type: ignore[assignment]
         try:
             # KServe's package reads the arguments when it is imported.
             sys.argv = [script, *arguments]
@@ -281,7 +282,7 @@ _signal = signal.signal
 
 
 def _set_handler(number: Any, handler: Any) -> Any:
-    """Sets the handler of a signal, which only the main thread may. That of a script is ignored: the server handles signals."""
+    """Sets the handler of a signal, which only the main thread may. That of a script that is described is ignored."""
     if threading.current_thread() is threading.main_thread():
         return _signal(number, handler)
     return signal.getsignal(number)

@@ -77,14 +77,17 @@ def install_handler(handler: Optional[logging.Handler]) -> None:
         _remove_stream_handler()
 
 
+def ensure_stream_handler() -> None:
+    """Gives the logger a handler on standard output if it has none: models change its format."""
+    if not logger.handlers:
+        _add_stream_handler(None)
+
+
 def configure_logger(settings: Optional["Settings"] = None) -> logging.Logger:
     """Sets the level and format of the logger `mlserver`, then applies `logging_settings`, which can override both."""
-    global _stream_handler
-    _remove_stream_handler()
     if _installed_handler is None:
-        _stream_handler = logging.StreamHandler(sys.stdout)
-        _stream_handler.setFormatter(ModelLoggerFormatter(settings))
-        logger.addHandler(_stream_handler)
+        _remove_stream_handler()
+        _add_stream_handler(settings)
     logger.setLevel(logging.DEBUG if settings is not None and settings.debug else logging.INFO)
     if settings is not None and settings.logging_settings:
         apply_logging_file(settings.logging_settings)
@@ -103,6 +106,13 @@ def apply_logging_file(logging_settings: Union[str, Dict[str, Any]]) -> None:
             logging.config.fileConfig(logging_settings, disable_existing_loggers=False)
     else:
         logger.warning("Unable to parse logging_settings.")
+
+
+def _add_stream_handler(settings: Optional["Settings"]) -> None:
+    global _stream_handler
+    _stream_handler = logging.StreamHandler(sys.stdout)
+    _stream_handler.setFormatter(ModelLoggerFormatter(settings))
+    logger.addHandler(_stream_handler)
 
 
 def _remove_stream_handler() -> None:

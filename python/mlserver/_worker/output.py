@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 from weakref import WeakSet
 
 from ..context import model_name_var, model_version_var
-from ..logging import apply_logging_file, install_handler
+from ..logging import apply_logging_file, ensure_stream_handler, install_handler
 from ..logging import logger as mlserver_logger
 from .process_state import after_fork
 
@@ -51,6 +51,8 @@ def install(debug: bool, configuration: Union[str, Dict[str, Any], None] = None)
         except Exception:
             mlserver_logger.exception("Cannot apply `logging_settings`; models use the default configuration.")
     _omit_copies(records)
+    ensure_stream_handler()
+    _keep_records(records)
 
 
 def finish() -> None:
@@ -85,6 +87,22 @@ def _omit_copies(records: logging.Handler) -> None:
             original(handler, record)
 
     logging.StreamHandler.emit = emit  # type: ignore[assignment, method-assign]
+
+
+def _keep_records(records: logging.Handler) -> None:
+    """Makes `logging.basicConfig` work, which does nothing if there are handlers, and must not remove `records`."""
+    original = logging.basicConfig
+
+    def configure(**options: Any) -> None:
+        is_there = records in logging.root.handlers
+        logging.root.removeHandler(records)
+        try:
+            original(**options)
+        finally:
+            if is_there:
+                logging.root.addHandler(records)
+
+    logging.basicConfig = configure
 
 
 def _reaches(name: str, handler: logging.Handler) -> bool:

@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import Any, Dict, Optional, Tuple
 
-from . import output, process_state
+from . import output, process_state, signals
 from .connection import Connection
 from .frames import HEADER_BYTES, PROTOCOL, SLOTS, FrameError, FrameKind, read_head, read_header
 from .service import Service
@@ -48,6 +48,7 @@ async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap"
         if not ended.done():
             ended.set_result(code)
 
+    signals.install(loop)
     connection = Connection(loop, server, lambda: os._exit(LOST))
     process_state.after_fork(connection.detach)
     service = Service(loop, connection, page, inline=bool(hello.get("inline")), stopped=lambda: end(DONE))

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, List, Optional, Set, Tuple
 
 from .frames import FrameKind
+from .signals import serve_signals
 
 if TYPE_CHECKING:
     from .calls import Call
@@ -199,6 +200,7 @@ class OwnLoop(CallLoop):
 
     def __init__(self, name: str, connection: "Connection") -> None:
         super().__init__(asyncio.new_event_loop(), connection)
+        serve_signals(self.loop)
         #: The tasks of open calls.
         self._open: Set[asyncio.Task[None]] = set()
         self._end: asyncio.Future[None] = self.loop.create_future()
