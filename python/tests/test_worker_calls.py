@@ -1,5 +1,6 @@
 """Each call of a worker ends with exactly one final frame, whatever user code raises, and the next one is answered."""
 
+import re
 import time
 from typing import Any, Dict, List, Tuple
 
@@ -196,12 +197,17 @@ def test_many_observations_are_sent_in_several_frames_and_bounded(implementation
     with Worker() as worker:
         worker.load(f"trouble_models.{implementation}")
         worker.send(frame(PREDICT, 512, request("observations"), NUMBER))
+        # The worker waits for a server that does not read, but not forever.
+        time.sleep(8)
         frames = until_pong(worker, 512)
         assert frames[-1].kind == ANSWER
         counts = [len(found.head["observed"]) for found in frames if found.kind == METRICS]
-        assert (max(counts), sum(counts)) == (5_000, 100_000)
+        assert max(counts) == 5_000
+        assert sum(counts) >= 200_000
         assert predict(worker, 513, "fine").kind == ANSWER
-        assert "Dropped 200000 observations" in ended(worker)
+        dropped = re.findall(r"Dropped (\d+) observations", ended(worker))
+        assert sum(counts) + sum(map(int, dropped)) == 300_000
+        assert len(dropped) == 1
 
 
 def test_values_that_are_not_finite_do_not_hide_others():

@@ -110,7 +110,7 @@ class Call(Cancellation):
         kind, head, tail = frame
         service = self.service
         if service.observations.waiting:
-            service.observations.flush(service.connection)
+            service.observations.flush()
         service.connection.send(kind, self.id, head, *tail)
 
     async def ask(self, model: str, head: Dict[str, Any], tail: Tuple[Buffer, ...]) -> Tuple[Dict[str, Any], Buffer]:

@@ -5,10 +5,12 @@ It does not use asyncio's transports, because they copy the data that a full soc
 
 import asyncio
 import os
+import select
 import socket
 import threading
 import traceback
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Callable, Dict, List
 
 from .frames import Buffer, FrameKind, FrameReader, Head, Header, write_frame
@@ -83,6 +85,22 @@ class Connection:
         with self._lock:
             if self._outgoing and not self._full:
                 self._write()
+
+    def drain(self, timeout: float) -> bool:
+        """Writes all buffers, on any thread, and waits for the server to read them. Returns whether it has."""
+        end = monotonic() + timeout
+        while True:
+            with self._lock:
+                if self._outgoing:
+                    self._write()
+                if not self._outgoing:
+                    return True
+            left = end - monotonic()
+            if left <= 0:
+                return False
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT)
+            poll.poll(left * 1000)
 
     def _write(self) -> None:
         outgoing = self._outgoing

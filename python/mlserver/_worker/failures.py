@@ -6,7 +6,7 @@ import operator
 import os
 import traceback
 from types import TracebackType
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from ..errors import MLServerError
 from .frames import FrameError
@@ -18,6 +18,8 @@ _IMPORT_MACHINERY = importlib.__file__
 #: Messages are cut to this many characters, and tracebacks to this many; the innermost frames are at the end.
 _MAX_MESSAGE = 64 << 10
 _MAX_TRACEBACK = 16 << 10
+#: The messages of this many exceptions of a chain or group are cut.
+_MAX_CHAIN = 1_000
 
 
 def describe(error: BaseException, is_cancelled: bool) -> Dict[str, Any]:
@@ -80,9 +82,27 @@ def _traceback(error: BaseException) -> str:
     trace = error.__traceback__
     try:
         shown = _user_frames(trace) or _frames_outside(_WORKER_FOLDER, trace) or trace
-        return "".join(traceback.format_exception(type(error), error, shown))
+        described = traceback.TracebackException(type(error), error, shown)
+        _cut(described)
+        return "".join(described.format())
     except BaseException:
         return ""
+
+
+def _cut(described: traceback.TracebackException) -> None:
+    """Cuts the messages of an exception, its causes and its parts, because Python takes long to indent long ones."""
+    waiting: List[Any] = [described]
+    for _ in range(_MAX_CHAIN):
+        if not waiting:
+            return
+        found = waiting.pop()
+        text = getattr(found, "_str", None)
+        if isinstance(text, str) and len(text) > _MAX_TRACEBACK:
+            found._str = f"{text[:_MAX_TRACEBACK // 2]} ..."
+        notes = getattr(found, "__notes__", None)
+        if isinstance(notes, (list, tuple)):
+            found.__notes__ = [str(note)[: _MAX_TRACEBACK // 2] for note in notes[:_MAX_CHAIN]]
+        waiting += filter(None, (found.__cause__, found.__context__, *(getattr(found, "exceptions", None) or ())))
 
 
 def _user_frames(trace: Optional[TracebackType]) -> Optional[TracebackType]:

@@ -50,9 +50,7 @@ class LoadedModel:
         self.name: str = settings.name
         self.version: Optional[str] = settings.version
         self.instance = instance
-        predict = instance.predict
-        self.predict = completed(predict)
-        self.predict_is_async = is_async(predict)
+        self.find_predict()
         #: Whether plain functions run on the event loop's thread.
         self.is_inline = is_inline
         self.handlers: Dict[str, Handler] = {}
@@ -62,6 +60,12 @@ class LoadedModel:
         self.threads = threads
         #: Whether an output without a regular form has been logged.
         self.has_warned = False
+
+    def find_predict(self) -> None:
+        """Reads the function `predict`, which `load` may set."""
+        predict = self.instance.predict
+        self.predict = completed(predict)
+        self.predict_is_async = is_async(predict)
 
     async def run(self, function: Callable[..., Any], call: Optional[Callable[[], Any]] = None) -> Any:
         """Calls a function of the model on its event loop if it is a coroutine function, otherwise on its threads.
@@ -100,6 +104,7 @@ async def load(
             for handler in () if adapter is None else adapter.v1_handlers():
                 model.handlers[handler.name] = handler
             loaded = await model.run(completed(_function(instance.load, "load")))
+            model.find_predict()
             # Many models return nothing, which the original takes as success.
             ready = _set_ready(model, loaded is None or bool(loaded))
             metadata = await _metadata(model)

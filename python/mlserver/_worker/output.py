@@ -222,8 +222,12 @@ class _OutputStream(io.TextIOBase):
 
     @property
     def buffer(self) -> Any:
-        """The pipe itself, for code that writes bytes."""
-        return (sys.__stdout__ if self._descriptor == 1 else sys.__stderr__).buffer  # type: ignore[union-attr]
+        """The pipe itself, for code that writes bytes. Such code may close it."""
+        return open(self._descriptor, "wb", closefd=False)
+
+    def detach(self) -> Any:
+        """Returns the pipe itself, for code that wraps it anew."""
+        return self.buffer
 
     def fileno(self) -> int:
         return self._descriptor

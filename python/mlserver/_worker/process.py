@@ -14,7 +14,7 @@ from . import output, process_state, signals
 from .connection import Connection
 from .frames import HEADER_BYTES, PROTOCOL, SLOTS, FrameError, FrameKind, read_head, read_header
 from .service import Service
-from .threads import run_loop
+from .threads import run_loop, until_done
 
 #: Exit code if the server has stopped the worker.
 DONE = 0
@@ -59,7 +59,8 @@ async def _serve(server: socket.socket, hello: Dict[str, Any], page: "mmap.mmap"
     )
     connection.flush()
     try:
-        return await ended
+        await until_done(ended)
+        return ended.result()
     finally:
         connection.close()
 

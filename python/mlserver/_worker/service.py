@@ -38,7 +38,7 @@ class Service:
         self.loop = CallLoop(loop, connection)
         self.loading = asyncio.Lock()
         self.models: Dict[int, LoadedModel] = {}
-        self.observations = Observations()
+        self.observations = Observations(connection)
         self._page = page
         self._stopped = stopped
         self._stopping = False
@@ -153,7 +153,7 @@ class Service:
         from ..metrics.prometheus import families  # most models have no such metrics
 
         # Threads of user code may observe values although there are no calls.
-        self.observations.flush(self.connection)
+        self.observations.flush()
         try:
             self.connection.send(FrameKind.EXPOSITION, header.id, {"families": families()})
         except BaseException:

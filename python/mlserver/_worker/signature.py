@@ -13,6 +13,7 @@ import typing
 import uuid
 from typing import Any, Awaitable, Callable, Dict, NamedTuple, Optional, Tuple
 
+from .._hints import hints_of, single
 from .._validate import Problems, Validator, from_pydantic, is_union, validator_for
 from ..errors import MLServerError
 from ..rest.requests import Request
@@ -68,12 +69,12 @@ class Signature:
         self.function = function
         converters = dict(_PARAMETER.findall(path))
         try:
-            hints = _hints(function)
+            hints = hints_of(function, include_extras=True)
         except NameError as error:
             message = f"cannot read the arguments of handler `{function.__name__}`: {error}"
             raise MLServerError(message, 500) from error
         self._arguments = [
-            _argument(function, parameter, hints.get(parameter.name, parameter.empty), converters, path)
+            _argument(function, parameter, single(hints.get(parameter.name, parameter.empty)), converters, path)
             for parameter in inspect.signature(function).parameters.values()
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
@@ -81,6 +82,8 @@ class Signature:
         self._reads_body = bool(bodies)
         self._embeds = len(bodies) > 1 or any(argument.embed for argument in bodies)
         returned = hints.get("return", Any)
+        if isinstance(returned, (tuple, list)):
+            returned = Any
         plain = returned in (Any, None, type(None), inspect.Signature.empty) or is_response_class(returned)
         #: Validates the result; `None` if it may be any value.
         self.returns: Optional[Validator] = None if plain else validator_for(returned, enums_as_values=False)
@@ -132,16 +135,6 @@ class Signature:
         if argument.required:
             problems.add("missing", loc, "Field required", None)
         return argument.default()
-
-
-def _hints(function: Callable[..., Any]) -> Dict[str, Any]:
-    target = inspect.unwrap(function)
-    if inspect.isclass(target):
-        target = target.__init__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except TypeError:  # Python 3.8 has no such argument, and always includes extras
-        return typing.get_type_hints(target)
 
 
 def _argument(

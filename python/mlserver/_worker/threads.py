@@ -252,9 +252,17 @@ class OwnLoop(CallLoop):
             traceback.print_exc()
 
     async def _until_stopped(self) -> None:
-        await self._end
+        await until_done(self._end)
         while self._open:
-            await asyncio.wait(list(self._open))
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait(list(self._open))
+
+
+async def until_done(future: "asyncio.Future[Any]") -> None:
+    """Waits for a future of the worker, also if a model cancels all tasks of the loop."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
 
 
 def run_loop(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, Any]) -> Any:
@@ -292,4 +300,4 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-__all__ = ["CallLoop", "ModelThreads", "OwnLoop", "Result", "run_loop"]
+__all__ = ["CallLoop", "ModelThreads", "OwnLoop", "Result", "run_loop", "until_done"]

@@ -5,6 +5,7 @@ import inspect
 import typing
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, List, Optional, Tuple
 
+from .._hints import hints_of, single
 from .._payload import inference_response
 from .._validate import is_union
 from ..types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
@@ -48,9 +49,11 @@ class SignatureCodec(RequestCodec):
 
     def __init__(self, predict: Callable[..., Any]) -> None:
         """Finds the codecs of all hints. Raises `CodecNotFound` for a hint without a codec."""
-        hints = typing.get_type_hints(predict)
+        hints = hints_of(predict)
         returned = hints.pop("return", None)
-        self._input_hints: Dict[str, Any] = {name: _unwrap_optional(hint) for name, hint in hints.items()}
+        self._input_hints: Dict[str, Any] = {
+            name: _unwrap_optional(single(hint)) for name, hint in hints.items()
+        }
         self._output_hints: List[Any] = _output_hints(returned)
         self._input_codecs: Dict[str, Codec] = {
             name: self._find_codec(name, hint, is_input=True) for name, hint in self._input_hints.items()
