@@ -100,9 +100,7 @@ MISSING_MODULES = {
     "kserve.protocol.rest.ssl_cert_refresher": _FASTAPI,
     "kserve.protocol.rest.timeseries": "forecasts of time series, whose types need pydantic",
     "kserve.protocol.rest.v1_endpoints": _FASTAPI,
-    "kserve.protocol.rest.v2_datamodels": "models of pydantic",
     "kserve.protocol.rest.v2_endpoints": _FASTAPI,
-    "kserve.ray": "Ray Serve, which runs a server of its own",
 }
 
 #: What only ours has, and why.

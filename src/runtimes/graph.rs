@@ -405,7 +405,9 @@ async fn answer_stream(
     let responses = run.stream(&streamed.last);
     Box::pin(responses.map(move |response| {
         let named = |error| runtime_error(&GraphError::Step { step: streamed.last.step().name.clone(), error });
-        response.map_err(named)
+        // The answer is that of the graph.
+        let unnamed = |response| InferenceResponse { model_name: String::new(), model_version: None, ..response };
+        response.map(unnamed).map_err(named)
     }))
 }
 

@@ -226,7 +226,7 @@ class _OutputStream(io.TextIOBase):
         return open(self._descriptor, "wb", closefd=False)
 
     def detach(self) -> Any:
-        """Returns the pipe itself, for code that wraps it anew."""
+        """Returns the pipe itself, for code that wraps it again."""
         return self.buffer
 
     def fileno(self) -> int:

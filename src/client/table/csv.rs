@@ -41,8 +41,8 @@ impl Read for RowSizeGuard {
         }
         let mut read = self.inner.read(buffer)?;
         if self.total == 0 {
-            // The bytes that show the encoding.
-            while read > 0 && read < 4.min(buffer.len()) {
+            // The bytes that show the encoding. A pipe may not have more yet: the shortest line of names has two.
+            while read > 0 && read < 2.min(buffer.len()) {
                 match self.inner.read(&mut buffer[read..])? {
                     0 => break,
                     more => read += more,

@@ -27,11 +27,7 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
         InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
         InferenceErrorKind::Overloaded | InferenceErrorKind::TooLarge => Code::ResourceExhausted,
         InferenceErrorKind::Timeout => Code::DeadlineExceeded,
-        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost | InferenceErrorKind::Model { status: 503 } => {
-            Code::Unavailable
-        }
-        // As KServe answers `NotImplementedError`, and a model that is not ready with the code above.
-        InferenceErrorKind::Model { status: 501 } => Code::Unimplemented,
+        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => Code::Unavailable,
         InferenceErrorKind::ModelFailed
         | InferenceErrorKind::LoadFailed
         | InferenceErrorKind::Internal

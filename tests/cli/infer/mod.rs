@@ -302,8 +302,7 @@ fn infer_invalid_arguments_open_no_file() {
     let ran = infer.run();
     assert_eq!(ran.code, Some(2));
     insta::assert_snapshot!(ran.stderr, @r"
-    error: --model-name (or MLSERVER_INFER_MODEL_NAME) is required
-    --timeout: invalid duration `-1`: expected seconds, 0 or more
+    error: --timeout: invalid duration `-1`: expected seconds, 0 or more
     --input-data-path (or MLSERVER_INFER_INPUT_DATA_PATH) is required
     MLSERVER_INFER_WORKERS: `many`: invalid digit found in string
     ");
