@@ -95,7 +95,7 @@ _MODULES: Dict[str, _Module] = {
     ),
     "mlserver.cli.constants": _Module(_BUILD, "DockerfileTemplate Dockerignore DefaultBaseImage", _DOCKER_NAMES),
     "mlserver.cli.init_project": _Module("use the command `mlserver init`", "init_cookiecutter_project"),
-    "mlserver.cli.main": _Module("use the command `mlserver`", "click_async", {"CHOICES_TRANSPORT": ["rest", "grpc"]}),
+    "mlserver.cli.main": _Module("use the command `mlserver`", "click_async root", {"CHOICES_TRANSPORT": ["rest", "grpc"]}),
     "mlserver.cloudevents": _Module(
         "the server sends the headers of CloudEvents itself", "get_namespace CloudEventsMiddleware", _CLOUD_EVENTS
     ),
@@ -119,7 +119,7 @@ _MODULES: Dict[str, _Module] = {
     "mlserver.kafka": _Module(_KAFKA, "KafkaServer"),
     "mlserver.kafka.handlers": _Module(
         _KAFKA,
-        "KafkaHandlers",
+        "KafkaHandlers KafkaMessage",
         {"MLSERVER_MODEL_NAME_HEADER": "mlserver-model", "MLSERVER_MODEL_VERSION_HEADER": "mlserver-version"},
     ),
     "mlserver.kafka.logging": _Module(_KAFKA, "", {"loggerName": "mlserver.kafka"}),
@@ -246,6 +246,9 @@ _MODULES: Dict[str, _Module] = {
     "mlserver_mllib.errors": _Module("use `mlserver_mllib.MLlibModel`", aliases={"InvalidMLlibFormat": _ERROR}),
     "mlserver_mllib.utils": _Module("use `mlserver_mllib.MLlibModel`", "get_mllib_load"),
     **{f"mlserver_{name}.version": _Module("", aliases=_VERSION) for name in _RUNTIMES.split()},
+    # Of MLServer before 0.3, and of its manual.
+    "mlserver.sklearn": _Module("", aliases={"SKLearnModel": "mlserver_sklearn:SKLearnModel"}),
+    "mlserver.xgboost": _Module("", aliases={"XGBoostModel": "mlserver_xgboost:XGBoostModel"}),
     "mlserver.tracing": _Module(
         "set `tracing_server` in the settings of the server",
         "get_tracer_provider",

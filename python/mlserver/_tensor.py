@@ -147,6 +147,21 @@ class FixedElements:
         return FixedElements(self.datatype, memoryview(bytearray(self.buffer)))
 
 
+class NullableElements(FixedElements):
+    """Floats that are shown as `None` where they are not a number, as in JSON."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.tolist()[index]
+
+    def tolist(self) -> List[Any]:
+        return [None if number != number else number for number in super().tolist()]
+
+    def copy(self) -> "NullableElements":
+        return NullableElements(self.datatype, memoryview(bytearray(self.buffer)))
+
+
 class DoubleElements(FixedElements):
     """Elements of a shorter float, in double precision: as numbers in JSON have it, and Python's `float`."""
 

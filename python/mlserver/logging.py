@@ -41,6 +41,11 @@ class ModelLoggerFormatter(logging.Formatter):
         record.model = "" if not name else f"[{name}:{version}]" if version else f"[{name}]"
         if not self.use_structured_logging:
             return super().format(record)
+        fields = "".join(
+            f', "{field}": {json.dumps(value)}' for field, value in (("model_name", name), ("model_version", version)) if value
+        )
+        # As in the original, for subclasses with a format of their own.
+        record.model = fields
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"

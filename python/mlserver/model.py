@@ -12,6 +12,7 @@ from .codecs import (
     encode_response_output,
 )
 from .codecs.errors import CodecNotFound
+from .codecs.utils import get_decoded, has_decoded
 from .settings import ModelSettings
 from .types import (
     InferenceRequest,
@@ -117,6 +118,8 @@ class MLModel:
         decoded = decode_request_input(request_input, self._inputs_index)
         if decoded is not None:
             return decoded
+        if has_decoded(request_input):
+            return get_decoded(request_input)
         if default_codec is not None:
             return default_codec.decode_input(request_input)
         return request_input.data

@@ -458,13 +458,6 @@ def test_error_status_may_be_an_http_status() -> None:
     assert (error.status_code, type(error.status_code)) == (404, int)
 
 
-def test_structured_log_records_have_the_model() -> None:
-    record = logging.LogRecord("x", logging.INFO, "", 1, "message", (), None)
-    with model_context(settings(parameters={"version": "1"})):
-        ModelLoggerFormatter(Settings(use_structured_logging=True)).format(record)
-    assert record.model == "[m:1]"
-
-
 @pytest.mark.needs("grpc", "google.protobuf")
 def test_grpc_converters_and_headers_are_those_of_original() -> None:
     from mlserver.grpc import dataplane_pb2

@@ -6,7 +6,7 @@ from typing import Any, List, Union
 
 from ..types import RequestInput, ResponseOutput
 from .base import InputCodec, register_input_codec
-from .lists import as_list, is_list_of
+from .lists import as_list, as_values, is_list_of
 from .utils import as_input, bytes_output
 
 __all__ = ["Base64Codec"]
@@ -44,7 +44,7 @@ class Base64Codec(InputCodec):
 
     @classmethod
     def encode_output(cls, name: str, payload: List[bytes], use_bytes: bool = True, **kwargs: Any) -> ResponseOutput:
-        encoded = [base64.b64encode(_ensure_bytes(elem)) for elem in payload]
+        encoded = [base64.b64encode(_ensure_bytes(elem)) for elem in as_values(payload, bytes, str)]
         data = encoded if use_bytes else [elem.decode(_ENCODING) for elem in encoded]
         return bytes_output(name, data, cls.ContentType)
 

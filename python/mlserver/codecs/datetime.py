@@ -7,7 +7,7 @@ from typing import Any, List, Union
 
 from ..types import RequestInput, ResponseOutput
 from .base import InputCodec, register_input_codec
-from .lists import as_list, is_list_of
+from .lists import as_list, as_values, is_list_of
 from .utils import as_input, bytes_output
 
 __all__ = ["DatetimeCodec"]
@@ -82,7 +82,7 @@ class DatetimeCodec(InputCodec):
     def encode_output(
         cls, name: str, payload: List[Union[str, datetime.datetime]], use_bytes: bool = True, **kwargs: Any
     ) -> ResponseOutput:
-        encoded = [_to_iso(elem) for elem in payload]
+        encoded = [_to_iso(elem) for elem in as_values(payload, str, datetime.datetime)]
         data = [elem.encode(_ENCODING) for elem in encoded] if use_bytes else encoded
         return bytes_output(name, data, cls.ContentType)
 

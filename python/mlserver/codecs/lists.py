@@ -5,7 +5,7 @@ from typing import Any, Iterator, TypeVar
 from .._tensor import BytesElements, FixedElements
 from ..types import TensorData
 
-__all__ = ["as_list", "is_list_of"]
+__all__ = ["as_list", "as_values", "is_list_of"]
 
 ListElement = TypeVar("ListElement")
 
@@ -22,3 +22,8 @@ def as_list(payload: Any) -> Iterator[Any]:
         yield from held
     else:
         yield held
+
+
+def as_values(payload: Any, *single: type) -> Any:
+    """Returns the values to encode. One value of the types `single` is a list of one."""
+    return [payload] if isinstance(payload, single) else payload

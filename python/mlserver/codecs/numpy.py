@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, List
 
 from .._payload import tensor_output
-from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, TensorError, is_array, pack
+from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, NullableElements, TensorError, is_array, pack
 from ..types import Datatype, RequestInput, ResponseOutput, TensorData
 from .base import InputCodec, LoadedType, register_input_codec, register_request_codec
 from .errors import TensorDecodeError
@@ -113,7 +113,10 @@ def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     dtype = array.dtype
     if dtype.kind in "biuf" and dtype.isnative and datatype_name(dtype) == datatype:
         # Copied, so that later changes to the array do not affect the response.
-        return FixedElements(datatype, memoryview(array.tobytes()))
+        buffer = memoryview(array.tobytes())
+        if dtype.kind == "f" and bool((array != array).any()):
+            return NullableElements(datatype, buffer)
+        return FixedElements(datatype, buffer)
     if dtype.kind == "O":
         return array.ravel().tolist()
     return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)

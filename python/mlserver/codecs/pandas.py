@@ -29,13 +29,14 @@ def _to_series(tensor: InputOrOutput) -> Any:
     """Returns a tensor as a column with the same name."""
     import pandas
 
+    datatype = str(getattr(tensor.datatype, "value", tensor.datatype))
     if tensor.parameters is not None and tensor.parameters.content_type == PandasCodec.JsonContentType:
         return pandas.Series(decode_json_input_or_output(tensor))
     if has_decoded(tensor):
         payload = get_decoded_or_raw(tensor)
-        return pandas.Series(payload.reshape(-1) if is_array(payload) else payload)
+        series = pandas.Series(payload.reshape(-1) if is_array(payload) else payload)
+        return series if datatype == "BYTES" else series.astype(NUMPY_NAMES[datatype])
     held = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
-    datatype = str(getattr(tensor.datatype, "value", tensor.datatype))
     if isinstance(held, (FixedElements, BytesElements)) and tensor.data.nested and max(tensor.shape[1:]) > 1:
         held = tensor.data.root  # a row of several elements is one value of the column
     if isinstance(held, FixedElements):

@@ -9,6 +9,7 @@ from .._model import dumped_json
 from .._pydantic import NotADataclass, encode_in_fastapi
 from .._tensor import BytesElements, DoubleElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems
+from ..context import model_name_var
 from .base import BaseModel
 
 _set = object.__setattr__
@@ -67,8 +68,20 @@ class TensorData(BaseModel):
     #: Not a dataclass, unlike its base class, so that encoders do not take it for an object with fields.
     __dataclass_fields__ = NotADataclass()
 
-    def __init__(self, root: Any = None, shape: Optional[List[int]] = None, sent: Optional[bytes] = None) -> None:
-        """A buffer is shown as rows that are nested by `shape`, or as the value of the JSON `sent`, if one is given."""
+    def __init__(
+        self,
+        root: Any = None,
+        shape: Optional[List[int]] = None,
+        sent: Optional[bytes] = None,
+        *,
+        __root__: Any = None,
+    ) -> None:
+        """A buffer is shown as rows that are nested by `shape`, or as the value of the JSON `sent`, if one is given.
+
+        `__root__` is the name of `root` in pydantic 1.
+        """
+        if __root__ is not None:
+            root = __root__
         if isinstance(root, TensorData):
             root, shape, sent = root._data, root._shape, root._sent
         _set(self, "_data", root)
@@ -225,6 +238,18 @@ class TensorData(BaseModel):
 encode_in_fastapi(TensorData, lambda data: dumped_json(data.root))
 
 
+def _as_text(value: Any) -> Any:
+    """Returns text in place of bytes that are UTF-8."""
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
 def _default_dtype(array: Any) -> Any:
     """Returns the dtype of an array of the same elements as Python's numbers."""
     import numpy
@@ -310,6 +335,14 @@ class InferenceRequest(BaseModel):
     inputs: List[RequestInput]
     outputs: Optional[List[RequestOutput]] = None
 
+    def dict(self, **options: Any) -> Any:
+        """Returns the fields as a dictionary for JSON: bytes that are UTF-8 are text. `model_dump` keeps them."""
+        found = super().dict(**options)
+        for tensor in found.get("inputs") or ():
+            if "data" in tensor:
+                tensor["data"] = _as_text(tensor["data"])
+        return found
+
 
 class InferenceResponse(BaseModel):
     """The response of a model."""
@@ -319,6 +352,14 @@ class InferenceResponse(BaseModel):
     id: Optional[str] = None
     parameters: Optional[Parameters] = None
     outputs: List[ResponseOutput]
+
+    def __init__(self, **values: Any) -> None:
+        """In the code of a model, `model_name` is that of the model unless it is given."""
+        if "model_name" not in values:
+            name = model_name_var.get(None)
+            if name:
+                values["model_name"] = name
+        super().__init__(**values)
 
 
 class InferenceErrorResponse(BaseModel):

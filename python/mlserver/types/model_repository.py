@@ -43,7 +43,9 @@ class RepositoryIndexResponse(BaseModel):
 
     __dataclass_fields__ = NotADataclass()
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any = None, *, __root__: Any = None) -> None:
+        """Takes the models of the list. `__root__` is the name of `root` in pydantic 1."""
+        root = __root__ if root is None else root
         problems = Problems()
         items = self._items_of(root, (), problems)
         if problems.found:
