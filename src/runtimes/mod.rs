@@ -4,6 +4,7 @@
 //! evaluator if the implementation and the artifact allow it, else Python workers.
 
 mod cancellation;
+mod columns;
 mod describe;
 mod error;
 mod graph;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::cancellation::{CancelOnDrop, NEVER};
+use super::columns::ColumnArranger;
 use super::row_sizes::RowSizes;
 use super::{BoxFuture, Description, OutputError, Predictor, Progress, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
@@ -46,6 +47,7 @@ pub(super) struct SklearnModel {
     output_types: Arc<HashMap<String, String>>,
     row_sizes: Arc<RowSizes>,
     compute: ComputePool,
+    columns: ColumnArranger,
 }
 
 impl SklearnModel {
@@ -64,6 +66,7 @@ impl SklearnModel {
             output_types: Arc::new(output_types.collect()),
             row_sizes: Arc::default(),
             compute,
+            columns: ColumnArranger::new(&settings.name),
         })
     }
 
@@ -95,6 +98,7 @@ impl SklearnModel {
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
+        let decoded = self.columns.arrange(decoded, self.model.features_by_position(), request)?;
         let data = data(&decoded, self.model.n_features())?;
         let mut outputs: Vec<Tensor> = Vec::with_capacity(methods.len());
         for (index, &method) in methods.iter().enumerate() {

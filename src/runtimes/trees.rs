@@ -1,14 +1,13 @@
 //! Requests for tree ensembles: from tensors to the evaluator and back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tracing::warn;
-
 use super::cancellation::{CancelOnDrop, NEVER};
+use super::columns::ColumnArranger;
 use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
-use crate::codecs::{self, ColumnOrder, DecodedInputs, NumericMatrix};
+use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::compute::ComputePool;
 use crate::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
@@ -34,19 +33,7 @@ pub(super) struct TreeModel {
     /// The size of a row of the outputs `predict` and `predict_proba`, in bytes.
     row_bytes: [usize; 2],
     compute: ComputePool,
-    name: Arc<str>,
-    /// Whether a request whose columns have other names than the features has been logged.
-    has_warned: Arc<AtomicBool>,
-}
-
-/// Returns what to log once if no column of a request has the name of a feature.
-pub(super) fn positions_warning(features: &[String]) -> String {
-    let first = features.first().map_or("", String::as_str);
-    format!(
-        "The columns of a request have other names than the features of this model, such as `{}`, and are taken in their order. Name them as \
-         the features, and their order does not matter. This is logged once.",
-        crate::types::short(first)
-    )
+    columns: ColumnArranger,
 }
 
 impl TreeModel {
@@ -70,8 +57,7 @@ impl TreeModel {
             model: Arc::new(model),
             content_type: settings.parameters.content_type.as_deref().map(Arc::from),
             compute,
-            name: settings.name.as_str().into(),
-            has_warned: Arc::default(),
+            columns: ColumnArranger::new(&settings.name),
         })
     }
 
@@ -116,29 +102,7 @@ impl TreeModel {
             return Ok(decoded);
         }
         decoded.check(self.model.n_features(), None)?;
-        match (decoded, names) {
-            (DecodedInputs::Frame(columns), Some(names)) => {
-                self.arrange(columns, names, request.parameters.has_named_columns())
-            }
-            (decoded, _) => Ok(decoded),
-        }
-    }
-
-    /// Puts the columns of a frame into the order of the features.
-    fn arrange<'r>(
-        &self,
-        columns: Vec<&'r Tensor>,
-        names: &[String],
-        are_named: bool,
-    ) -> Result<DecodedInputs<'r>, RuntimeError> {
-        let order = ColumnOrder::of(columns.iter().map(|column| column.name.as_str()), names, are_named)?;
-        if order == ColumnOrder::ByPosition && !self.has_warned.swap(true, Ordering::Relaxed) {
-            warn!(model = &*self.name, "{}", positions_warning(names));
-        }
-        Ok(DecodedInputs::Frame(match order {
-            ColumnOrder::ByName(order) => order.into_iter().map(|index| columns[index]).collect(),
-            ColumnOrder::Sent | ColumnOrder::ByPosition => columns,
-        }))
+        self.columns.arrange(decoded, names, request)
     }
 
     fn answer(

@@ -17,7 +17,7 @@ pub struct Parameters {
     pub content_type: Option<Cow<'static, str>>,
     /// Everything else.
     pub others: Map<String, Value>,
-    /// Whether the source has an object, which may have no members. Models in Python distinguish that from none.
+    /// Whether the source has an object without members, which models in Python distinguish from none.
     pub is_given: bool,
 }
 
@@ -103,7 +103,9 @@ impl From<Map<String, Value>> for Parameters {
 
 impl<'de> Deserialize<'de> for Parameters {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self { is_given: true, ..Self::from(Map::deserialize(deserializer)?) })
+        let read = Self::from(Map::deserialize(deserializer)?);
+        // Members that the transport takes do not count.
+        Ok(Self { is_given: read.is_empty(), ..read })
     }
 }
 

@@ -11,7 +11,8 @@ ROW = {"a": 5.1, "b b": 3.5, "c": 1.4, "d": 0.2}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    need("lightgbm")
+    if importlib.util.find_spec("mlflow.lightgbm") is None:
+        need("lightgbm")
     import joblib
     import lightgbm
     import numpy
@@ -29,7 +30,7 @@ def server(tmp_path_factory):
     joblib.dump(model, wrapper / "model.joblib")
     pipeline = settings(folder / "pipeline", "mlserver_sklearn.SKLearnModel", "./model.joblib")
     joblib.dump(Pipeline([("model", model)]), pipeline / "model.joblib")
-    if importlib.util.find_spec("mlflow") is not None:
+    if importlib.util.find_spec("mlflow.lightgbm") is not None:
         import mlflow
 
         mlflow.lightgbm.save_model(model.booster_, folder / "mlflow/model")
@@ -37,6 +38,7 @@ def server(tmp_path_factory):
         for name in ("mlflow", "flavored"):
             settings(folder / f"{name}-settings", "mlserver_mlflow.MLflowRuntime", f"../{name}/model", backend="python")
     started = serve(folder, sys.executable)
+    started.wait_until_ready()
     started.expected = float(model.predict(pandas.DataFrame([ROW]))[0])
     started.names = [path.parent.name for path in sorted(folder.glob("*/model-settings.json"))]
     yield started

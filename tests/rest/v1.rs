@@ -148,7 +148,8 @@ fn v1_reaches_models_in_python() {
     let predict = |body: Value| {
         server.post_with("/v1/models/seen:predict", &[("x-own", "mine")], body.to_string()).ok()["predictions"].clone()
     };
-    crate::support::wait_until("the models to load", || server.get("/v1/models/seen").status == 200);
+    let is_ready = |name: &str| server.get(&format!("/v1/models/{name}")).status == 200;
+    crate::support::wait_until("the models to load", || is_ready("seen") && is_ready("explainer"));
     assert_eq!(predict(json!({"instances": [[1, 2]]})), json!(["input-0 INT64 [1, 2] None", "mine"]));
     assert_eq!(predict(json!({"instances": ["a"]})), json!(["input-0 BYTES [1] str", "mine"]));
     let columns = predict(json!({"instances": [{"a": 1.5, "b": "x"}]}));

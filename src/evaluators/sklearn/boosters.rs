@@ -35,6 +35,7 @@ struct Booster {
     output_kind: WrapperOutput,
     /// The value of a cell that a sparse row does not store.
     absent: f64,
+    is_lightgbm: bool,
 }
 
 /// How a wrapper turns the booster's predictions into its own.
@@ -77,8 +78,13 @@ fn xgboost(
     let model = TreeEnsemble::load_xgboost_as(bytes, kind).map_err(|error| fitted.booster(error))?;
     let names = model.feature_names().map(<[String]>::to_vec);
     let features = model.n_features();
-    Ok(EstimatorSpec::composed(methods, Some(features), None, Booster { model, output_kind, absent: f64::NAN })
-        .with_names(names))
+    Ok(EstimatorSpec::composed(
+        methods,
+        Some(features),
+        None,
+        Booster { model, output_kind, absent: f64::NAN, is_lightgbm: false },
+    )
+    .with_names(names))
 }
 
 fn lightgbm_classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
@@ -110,8 +116,13 @@ fn lightgbm(
     let rounds = best.and_then(|best| usize::try_from(best).ok()).filter(|&best| best > 0);
     let model = TreeEnsemble::load_lightgbm_until(text.as_bytes(), rounds).map_err(|error| fitted.booster(error))?;
     let features = model.n_features();
-    Ok(EstimatorSpec::composed(methods, Some(features), None, Booster { model, output_kind, absent: 0.0 })
-        .without_names())
+    Ok(EstimatorSpec::composed(
+        methods,
+        Some(features),
+        None,
+        Booster { model, output_kind, absent: 0.0, is_lightgbm: true },
+    )
+    .without_names())
 }
 
 impl Booster {
@@ -198,6 +209,10 @@ impl Evaluate for Booster {
 
     fn absent(&self) -> f64 {
         self.absent
+    }
+
+    fn features_by_position(&self) -> Option<&[String]> {
+        self.model.feature_names().filter(|_| self.is_lightgbm)
     }
 
     fn cost(&self) -> u64 {

@@ -32,6 +32,10 @@ impl Evaluate for Delegate {
         true
     }
 
+    fn features_by_position(&self) -> Option<&[String]> {
+        self.estimator.evaluate.features_by_position()
+    }
+
     fn cost(&self) -> u64 {
         self.estimator.evaluate.cost()
     }

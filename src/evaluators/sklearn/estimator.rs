@@ -89,6 +89,11 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
     /// Estimates the time for one row in nanoseconds on one thread, within a factor of a few.
     fn cost(&self) -> u64;
 
+    /// Returns the names of the features of a library that takes the columns of a frame by position, and does not compare names.
+    fn features_by_position(&self) -> Option<&[String]> {
+        None
+    }
+
     /// Returns the inverse of the transformation, if it is supported.
     fn inverse(&self) -> Option<&dyn InverseTransform> {
         None

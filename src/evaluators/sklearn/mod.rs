@@ -99,6 +99,11 @@ impl FittedEstimator {
         self.root.info.features
     }
 
+    /// Returns the names of the features of a `LightGBM` model, which takes the columns of a frame by position.
+    pub fn features_by_position(&self) -> Option<&[String]> {
+        self.root.evaluate.features_by_position()
+    }
+
     /// Returns the names of the features, if the version that wrote the file checks them.
     pub fn feature_names(&self) -> Option<&[String]> {
         self.root.info.names.as_deref()

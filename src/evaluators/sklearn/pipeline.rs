@@ -98,6 +98,13 @@ impl Evaluate for Pipeline {
         true
     }
 
+    fn features_by_position(&self) -> Option<&[String]> {
+        match (self.transformers.first(), &self.last) {
+            (Some(first), _) | (None, FinalStep::Estimator(first)) => first.evaluate.features_by_position(),
+            (None, FinalStep::Nothing) => None,
+        }
+    }
+
     fn cost(&self) -> u64 {
         let last = match &self.last {
             FinalStep::Estimator(estimator) => estimator.evaluate.cost(),

@@ -122,7 +122,8 @@ impl Evaluator {
     pub(super) fn features_by_position(&self) -> Option<&[String]> {
         match self {
             Self::Trees { model, flavor } if !matches!(flavor, Flavor::Xgboost(_)) => model.feature_names(),
-            Self::Trees { .. } | Self::Sklearn { .. } => None,
+            Self::Trees { .. } => None,
+            Self::Sklearn { model, .. } => model.features_by_position(),
         }
     }
 

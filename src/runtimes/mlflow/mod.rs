@@ -20,13 +20,12 @@ mod values;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tracing::warn;
 
 use self::description::ModelDescription;
 use self::enforce::InputError;
@@ -35,11 +34,12 @@ pub(super) use self::protocol::MlflowProtocol;
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use super::cancellation::{CancelOnDrop, NEVER};
+use super::columns::ColumnArranger;
 use super::describe;
 use super::row_sizes::RowSizes;
 use super::sklearn::{elements, tensor};
 use super::{BoxFuture, Description as RuntimeDescription, FileDescription, Predictor, Progress, RuntimeError};
-use crate::codecs::{self, ColumnOrder, DecodedInputs};
+use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::Elements;
 use crate::settings::ModelSettings;
@@ -117,8 +117,7 @@ struct NativeModel {
     version: String,
     signature: Signature,
     evaluator: Evaluator,
-    /// Whether a request whose columns have other names than the features has been logged.
-    has_warned: AtomicBool,
+    columns: ColumnArranger,
 }
 
 impl NativeModel {
@@ -148,18 +147,14 @@ impl NativeModel {
         let Some(names) = names.filter(|names| names.len() == features.len()) else {
             return Ok(Cow::Borrowed(input));
         };
-        let order = ColumnOrder::of(names.into_iter(), features, are_named);
+        let order = self.columns.order(names.into_iter(), features, are_named);
         match order.map_err(|error| InputError::Model(error.to_string()))? {
-            ColumnOrder::ByName(order) => Ok(Cow::Owned(ModelInput::Frame(DataFrame {
+            Some(order) => Ok(Cow::Owned(ModelInput::Frame(DataFrame {
                 labels: order.iter().map(|&index| frame.labels[index].clone()).collect(),
                 columns: order.iter().map(|&index| frame.columns[index].clone()).collect(),
                 rows: frame.rows,
             }))),
-            ColumnOrder::ByPosition if !self.has_warned.swap(true, Ordering::Relaxed) => {
-                warn!(model = self.name, "{}", super::trees::positions_warning(features));
-                Ok(Cow::Borrowed(input))
-            }
-            ColumnOrder::Sent | ColumnOrder::ByPosition => Ok(Cow::Borrowed(input)),
+            None => Ok(Cow::Borrowed(input)),
         }
     }
 }
@@ -258,11 +253,11 @@ impl MlflowModel {
             ..RuntimeDescription::native()
         };
         let model = NativeModel {
+            columns: ColumnArranger::new(&settings.name),
             name: settings.name.clone(),
             version,
             signature,
             evaluator,
-            has_warned: AtomicBool::new(false),
         };
         Ok(Self {
             model: Arc::new(model),
