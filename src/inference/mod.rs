@@ -7,6 +7,7 @@ mod admission;
 mod batch;
 mod cache;
 mod queued;
+mod readiness;
 mod steps;
 mod stream;
 mod validation;
@@ -21,13 +22,13 @@ pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
-use bytes::Bytes;
 use futures_core::Stream;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::{Level, debug, enabled, error};
 
+use self::readiness::ReadinessQueries;
 use crate::compute::{ComputeError, ComputePool};
 use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
@@ -45,9 +46,6 @@ use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
 /// The reason of requests that were dropped because of the byte budget.
 const MAX_REQUEST_BYTES: &str = "max_request_bytes_in_flight";
-
-/// How long the code of a model may take to answer whether it is ready.
-const READINESS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The header with the server's timing, which browsers and proxies understand.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -277,6 +275,7 @@ pub struct Inference {
     compute: ComputePool,
     /// The server is ready only while this is true.
     joined: Option<Arc<AtomicBool>>,
+    readiness: ReadinessQueries,
 }
 
 /// The model that a request has found, with the request's own constraints.
@@ -309,6 +308,7 @@ impl Inference {
             traces,
             compute: ComputePool::for_this_machine(),
             joined: None,
+            readiness: ReadinessQueries::default(),
         }
     }
 
@@ -413,49 +413,13 @@ impl Inference {
     }
 
     /// Reports whether a model can answer, as [`Inference::is_model_ready`] does, and its own code agrees.
-    pub async fn is_model_ready_now(&self, model: &RegisteredModel) -> bool {
+    pub async fn is_model_ready_now(&self, model: &Arc<RegisteredModel>) -> bool {
         self.is_model_ready(model) && self.own_obstacle(model).await.is_none()
     }
 
     /// Reports whether the server can answer, as [`Inference::is_ready`] does, and the code of its models agrees.
     pub async fn is_ready_now(&self) -> bool {
         self.is_ready() && self.own_obstacles().await.is_empty()
-    }
-
-    /// Returns the models that the server was started with and whose own code reports that they are not ready, with the reason.
-    pub async fn own_obstacles(&self) -> Vec<(Arc<RegisteredModel>, String)> {
-        let models = self.registry.models();
-        let asked = models.iter().filter(|model| model.required && model.v1_handlers().is_some());
-        let ask = |model: &Arc<RegisteredModel>| {
-            let model = Arc::clone(model);
-            async move { Some((Arc::clone(&model), self.own_obstacle(&model).await?)) }
-        };
-        futures_util::future::join_all(asked.map(ask)).await.into_iter().flatten().collect()
-    }
-
-    /// Asks the code of a model whether it is ready, and returns the reason if it is not. `None` for models without such code.
-    pub async fn own_obstacle(&self, model: &RegisteredModel) -> Option<String> {
-        let route = model.v1_handlers()?.ready?;
-        let ModelState::Ready(runtime) = &model.state else { return None };
-        if !runtime.status().is_available() {
-            return None;
-        }
-        let call = CustomCall {
-            method: Method::GET,
-            path: format!("/v1/models/{}", model.name),
-            parameters: Vec::new(),
-            query: String::new(),
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-        };
-        match timeout(READINESS_TIMEOUT, runtime.call(route, call, Arc::new(()))).await {
-            Ok(Ok(reply)) if reply.status == StatusCode::OK => None,
-            Ok(Ok(reply)) => Some(String::from_utf8_lossy(&reply.body).into_owned()),
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => {
-                Some(format!("the model has not answered within {} s whether it is ready", READINESS_TIMEOUT.as_secs()))
-            }
-        }
     }
 
     /// Reports whether [`Inference::stop`] has been called.

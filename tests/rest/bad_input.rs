@@ -32,7 +32,7 @@ fn with(from: &str, to: &str) -> String {
 fn malformed_json_answers_422_with_position() {
     let server = iris();
     let mut shown = String::new();
-    let cases: [&[u8]; 24] = [
+    let cases: [&[u8]; 23] = [
         b"",
         b" ",
         b"{",
@@ -56,7 +56,6 @@ fn malformed_json_answers_422_with_position() {
         b"{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[Infinity]}]}",
         b"{\"id\":\"\\ud800\",\"inputs\":[]}",
         b"{\"id\":\"\xff\xfe\",\"inputs\":[]}",
-        b"\xef\xbb\xbf{\"inputs\":[]}",
     ];
     for body in cases {
         let answer = server.post(INFER, body);
@@ -87,7 +86,6 @@ fn malformed_json_answers_422_with_position() {
     {"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[Infinity]}]} -> 422 invalid JSON at byte 61: expected a JSON value
     {"id":"\ud800","inputs":[]} -> 422 invalid JSON at byte 7: expected a valid string
     {"id":"��","inputs":[]} -> 422 invalid JSON at byte 7: expected UTF-8
-    ﻿{"inputs":[]} -> 422 invalid JSON at byte 0: expected a JSON value
     "#);
     assert_still_serves(&server);
 }

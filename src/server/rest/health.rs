@@ -63,7 +63,7 @@ pub(super) async fn ready(app: &App) -> Response {
     }
     let error = format!("{waiting} of {} models are not ready", models.len());
     let readiness = |model| match obstacles.iter().find(|(asked, _)| Arc::ptr_eq(asked, model)) {
-        Some((model, reason)) => ModelReadiness { reason: reason.into(), ..model.as_ref().into() },
+        Some((model, reason)) => ModelReadiness { reason: reason.to_string().into(), ..model.as_ref().into() },
         None => model.as_ref().into(),
     };
     let models: Vec<ModelReadiness<'_>> = models.iter().map(readiness).collect();
@@ -83,7 +83,7 @@ pub(super) async fn model_ready(app: &App, route: &Route<'_>) -> Response {
     if app.inference.is_shutting_down() {
         readiness.reason = SHUTTING_DOWN.into();
     } else if let Some(reason) = obstacle {
-        readiness.reason = reason.into();
+        readiness.reason = reason.to_string().into();
     }
     let error = format!("Model {} is not ready yet.", model.name);
     let body = json!({ "name": model.name, "ready": false, "error": error, "state": readiness.state, "reason": readiness.reason });
