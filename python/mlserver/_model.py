@@ -58,6 +58,7 @@ INTERNAL_NAMES = {
     "_private",
     "_private_defaults",
     "_reserved_names",
+    "_shadowing",
     "_sparse",
 }
 
@@ -160,7 +161,7 @@ class _ComputedFieldsAttribute:
 class BaseModel:
     """A class whose annotated attributes are its validated fields."""
 
-    __slots__ = ("__dict__", "__weakref__", "_fields_set", "_shadowing")
+    __slots__ = ("__dict__", "__weakref__", "_fields_set")
 
     #: How values that do not belong to a field are handled: "ignore", "allow" or "forbid".
     _extra: ClassVar[str] = "ignore"
@@ -172,8 +173,9 @@ class BaseModel:
     _private: ClassVar["frozenset[str]"] = frozenset()
 
     _fields_set: Set[str]
-    #: Extra values with the names of attributes of the class, which they must not hide. Not set if there are none.
-    _shadowing: Dict[str, Any]
+
+    #: Extra values with the names of attributes of the class, which they must not hide. An instance has them in its `__dict__`.
+    _shadowing: ClassVar[Dict[str, Any]] = {}
 
     #: Default values of private attributes, which instances have but which are no data.
     _private_defaults: ClassVar[Dict[str, Any]] = {}
@@ -371,10 +373,10 @@ class BaseModel:
         if reserved.isdisjoint(values):
             self.__dict__.update(values)
             return
-        shadowing = dict(getattr(self, "_shadowing", {}))
+        shadowing = dict(self._shadowing)
         for name, value in values.items():
             (shadowing if name in reserved else self.__dict__)[name] = value
-        object.__setattr__(self, "_shadowing", shadowing)
+        self.__dict__["_shadowing"] = shadowing
 
     @classmethod
     def _reserved(cls) -> "frozenset[str]":
@@ -424,9 +426,9 @@ class BaseModel:
                 yield name, attributes[name]
         if len(attributes) > len(fields) or self._extra == "allow":
             for name, value in attributes.items():
-                if name not in fields and name not in self._private:
+                if name not in fields and name not in self._private and name != "_shadowing":
                     yield name, value
-            yield from getattr(self, "_shadowing", {}).items()
+            yield from self._shadowing.items()
 
     def __iter__(self) -> Iterator[Any]:
         return self._items()
@@ -467,7 +469,8 @@ class BaseModel:
         return " ".join(f"{name}={value!r}" for name, value in self.__repr_args__())
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"values": {**self.__dict__, **getattr(self, "_shadowing", {})}, "fields_set": self._fields_set}
+        values = {name: value for name, value in self.__dict__.items() if name != "_shadowing"}
+        return {"values": {**values, **self._shadowing}, "fields_set": self._fields_set}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self._set_values(state["values"])
@@ -678,16 +681,12 @@ class BaseModel:
     def __copy__(self: M) -> M:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
-        if hasattr(self, "_shadowing"):
-            object.__setattr__(copied, "_shadowing", self._shadowing)
         object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 
     def __deepcopy__(self: M, memo: Optional[Dict[int, Any]] = None) -> M:
         copied = type(self).__new__(type(self))
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        if hasattr(self, "_shadowing"):
-            object.__setattr__(copied, "_shadowing", copy.deepcopy(self._shadowing, memo))
         object.__setattr__(copied, "_fields_set", set(self._fields_set))
         return copied
 

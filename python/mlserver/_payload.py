@@ -12,7 +12,7 @@ tensor and `inference_request` once; the writer calls `wire_outputs`, which retu
 """
 
 import operator
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
 from ._tensor import PackedOutput, TensorError, pack_output, resolved_shape
 from .types import (
@@ -45,6 +45,16 @@ class WireTensor(NamedTuple):
         return elements is not None and resolved_shape(self.shape, len(elements)) is not None
 
 
+#: The names of attributes of `Parameters`, once they are needed.
+_reserved: FrozenSet[str] = frozenset()
+
+
+def _reserved_names() -> FrozenSet[str]:
+    global _reserved
+    _reserved = Parameters._reserved()
+    return _reserved
+
+
 def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
     """Returns parameters with `values`."""
     if values is None:
@@ -52,7 +62,10 @@ def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
     instance = Parameters.__new__(Parameters)
     attributes = instance.__dict__
     attributes["content_type"] = attributes["headers"] = None
-    instance._set_values(values)
+    if (_reserved or _reserved_names()).isdisjoint(values):
+        attributes.update(values)
+    else:
+        instance._set_values(values)
     _set(instance, "_fields_set", set(values))
     return instance
 
@@ -143,8 +156,13 @@ def wire_parameters(value: Any) -> Dict[str, Any]:
     """Returns parameters as a dictionary, without those that are `None`."""
     if value is None:
         return {}
-    values = value.items() if isinstance(value, dict) else value._items()
-    return {name: item for name, item in values if item is not None}
+    if isinstance(value, dict):
+        return {name: item for name, item in value.items() if item is not None}
+    found = {name: item for name, item in value.__dict__.items() if item is not None}
+    shadowing = found.pop("_shadowing", None)
+    if shadowing:
+        found.update((name, item) for name, item in shadowing.items() if item is not None)
+    return found
 
 
 def wire_outputs(response: InferenceResponse) -> List[WireTensor]:
@@ -170,6 +188,8 @@ def _wire_output(output: Any) -> WireTensor:
 def _pack(data: Any, datatype: str, shape: List[int]) -> PackedOutput:
     if not isinstance(data, TensorData):
         return pack_output(data, datatype, shape)
+    if data._shape is None and data._sent is None:
+        return pack_output(data._data, datatype, shape)
     if data.nested and data.shape == shape:
         # The rows of an input are rows of the output, too.
         packed = pack_output(data.raw, datatype, shape)

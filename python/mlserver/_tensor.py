@@ -153,13 +153,18 @@ class NullableElements(FixedElements):
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:
-        return self.tolist()[index]
+        found = super().__getitem__(index)
+        return _without_nan(found) if isinstance(found, list) else None if found != found else found
 
     def tolist(self) -> List[Any]:
-        return [None if number != number else number for number in super().tolist()]
+        return _without_nan(super().tolist())
 
     def copy(self) -> "NullableElements":
         return NullableElements(self.datatype, memoryview(bytearray(self.buffer)))
+
+
+def _without_nan(numbers: List[Any]) -> List[Any]:
+    return [None if number != number else number for number in numbers]
 
 
 class DoubleElements(FixedElements):
@@ -295,6 +300,10 @@ def pack_output(data: Any, datatype: str, shape: Sequence[int]) -> PackedOutput:
     `TensorError` for data that JSON cannot hold either.
     """
     values = data
+    if isinstance(values, (FixedElements, BytesElements)) and values.datatype == datatype:
+        is_regular = math.prod(shape) == len(values) and min(shape, default=0) >= 0
+        if is_regular:
+            return PackedOutput(pack(values, datatype))
     if is_array(values):
         values = _suitable_array(values, datatype)
     elif hasattr(values, "tolist") and not isinstance(values, (FixedElements, BytesElements, memoryview)):
@@ -320,9 +329,9 @@ def pack_output(data: Any, datatype: str, shape: Sequence[int]) -> PackedOutput:
 
 def resolved_shape(shape: Sequence[int], count: int) -> Optional[List[int]]:
     """Returns a shape with its only `-1` resolved as by NumPy, or `None` if it does not have `count` elements."""
-    known = math.prod(dimension for dimension in shape if dimension != -1)
     if -1 not in shape:
-        return list(shape) if known == count and (not shape or min(shape) >= 0) else None
+        return list(shape) if math.prod(shape) == count and min(shape, default=0) >= 0 else None
+    known = math.prod(dimension for dimension in shape if dimension != -1)
     if shape.count(-1) != 1 or known <= 0 or min(shape) < -1 or count % known:
         return None
     return [count // known if dimension == -1 else dimension for dimension in shape]
@@ -424,7 +433,11 @@ _NARROW: Dict[str, Tuple[bytes, bytes]] = {
 
 
 def _has_infinity(packed: Any) -> bool:
-    """Returns whether an element is probably infinite. Searches the bytes, which is much faster than a look at each element."""
+    """Returns whether an element is infinite, or probably. None of the ways looks at each element in Python."""
+    if "numpy" in sys.modules:
+        import numpy
+
+        return bool(numpy.isinf(packed.numpy()).any())
     content = packed.buffer.tobytes()
     return any(infinity in content for infinity in _NARROW[packed.datatype])
 

@@ -12,7 +12,7 @@ from mlserver.utils import to_absolute_path
 
 from .settings import HuggingFaceSettings
 
-__all__ = ["load_pipeline", "task_of"]
+__all__ = ["load_pipeline", "model_name", "task_of"]
 
 _CPU = -1
 
@@ -41,8 +41,7 @@ def load_pipeline(settings: HuggingFaceSettings, model_settings: ModelSettings) 
     Raises `MLServerError` if a library is missing, or if the model cannot be loaded.
     """
     _set_threads(settings)
-    parameters = model_settings.parameters
-    name = settings.pretrained_model or (parameters.uri if parameters is not None else None)
+    name = model_name(settings, model_settings)
     model = _resolved(name, model_settings)
     arguments: Dict[str, Any] = {
         "task": settings.task_name,
@@ -60,6 +59,19 @@ def load_pipeline(settings: HuggingFaceSettings, model_settings: ModelSettings) 
             logger.warning("The tokenizer has no padding token: model `%s` takes one element at a time.", name)
             pipeline = make(**{**arguments, "batch_size": 1})
     return pipeline
+
+
+def model_name(settings: HuggingFaceSettings, model_settings: ModelSettings) -> Optional[str]:
+    """Returns the folder or the name of the model, or `None` for the one that transformers has for the task.
+
+    The `uri` defaults to the folder of the settings, which may contain no model.
+    """
+    uri = model_settings.parameters.uri if model_settings.parameters is not None else None
+    if settings.pretrained_model or uri is None:
+        return settings.pretrained_model
+    path, own = (to_absolute_path(model_settings, each) for each in (uri.replace("file://", "", 1), "."))
+    is_own = os.path.realpath(path) == os.path.realpath(own)
+    return None if is_own and not os.path.exists(os.path.join(path, "config.json")) else uri
 
 
 def _maker(settings: HuggingFaceSettings, arguments: Dict[str, Any]) -> Any:

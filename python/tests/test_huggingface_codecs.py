@@ -87,3 +87,23 @@ def test_conversation_codec_requires_supporting_transformers(codecs):
     described = {"uuid": "1", "past_user_inputs": [], "generated_responses": [], "new_user_input": "hi"}
     with pytest.raises(CodecError, match="does not support conversations"):
         codecs.HuggingfaceListJSONCodec.decode_input(tensor([json.dumps(described)]))
+
+
+def test_folder_of_the_settings_is_the_model_only_if_it_has_one(codecs, tmp_path):
+    from mlserver.settings import ModelSettings
+    from mlserver_huggingface.pipeline import model_name
+    from mlserver_huggingface.settings import HuggingFaceSettings
+
+    def found(uri, **extra):
+        settings = {"name": "m", "implementation": "mlserver_huggingface.HuggingFaceRuntime", "parameters": {"uri": uri}}
+        source = str(tmp_path / "model-settings.json")
+        return model_name(HuggingFaceSettings(task="text-classification", **extra), ModelSettings.from_source(settings, source))
+
+    for uri in (None, ".", "./", str(tmp_path), f"file://{tmp_path}"):
+        assert found(uri) is None, uri
+        assert found(uri, pretrained_model="gpt2") == "gpt2"
+    assert found("./model") == "./model", "a missing folder is an error"
+    assert found("distilbert-base-uncased") == "distilbert-base-uncased"
+    (tmp_path / "config.json").write_text("{}")
+    for uri in (".", str(tmp_path)):
+        assert found(uri) == uri

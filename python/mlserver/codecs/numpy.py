@@ -114,9 +114,7 @@ def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     if dtype.kind in "biuf" and dtype.isnative and datatype_name(dtype) == datatype:
         # Copied, so that later changes to the array do not affect the response.
         buffer = memoryview(array.tobytes())
-        if dtype.kind == "f" and bool((array != array).any()):
-            return NullableElements(datatype, buffer)
-        return FixedElements(datatype, buffer)
+        return NullableElements(datatype, buffer) if dtype.kind == "f" else FixedElements(datatype, buffer)
     if dtype.kind == "O":
         return array.ravel().tolist()
     return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)
