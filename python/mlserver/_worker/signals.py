@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 import traceback
 from collections import deque
 from contextlib import suppress
@@ -18,6 +19,9 @@ _WAKE = signal.SIGRTMAX - 7 if hasattr(signal, "SIGRTMAX") else signal.SIGURG
 
 #: How long a thread waits for the main thread, in seconds: it may run code that no signal interrupts.
 _PATIENCE = 30.0
+
+#: How long a thread waits before it interrupts the main thread again, in seconds.
+_RETRY = 0.02
 
 _CALLS = os.path.join(os.path.dirname(__file__), "calls.py")
 
@@ -118,11 +122,16 @@ def on_main_thread(function: Callable[[], Any]) -> Any:
     asked = (function, result, ended)
     _waiting.append(asked)
     signal.pthread_kill(main, _WAKE)
-    if not ended.wait(_PATIENCE):
-        with suppress(ValueError):
-            _waiting.remove(asked)
-            raise RuntimeError(f"the main thread of the worker could not set a signal handler for {_PATIENCE:g} seconds")
-        ended.wait()
+    deadline = time.monotonic() + _PATIENCE
+    while not ended.wait(_RETRY):
+        if time.monotonic() > deadline:
+            with suppress(ValueError):
+                _waiting.remove(asked)
+                raise RuntimeError(
+                    f"the main thread of the worker could not set a signal handler for {_PATIENCE:g} seconds"
+                )
+        # A signal that arrives just before the main thread begins to wait does not end its wait.
+        signal.pthread_kill(main, _WAKE)
     value, error = result
     if error is not None:
         raise error
