@@ -71,6 +71,41 @@ def test_numpy_list_codec_round_trips_rows(codecs):
     assert not codecs.NumpyListCodec.can_encode([])
 
 
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [
+        ("HuggingfaceSingleJSONCodec", {"a": 1}),
+        ("HuggingfaceListJSONCodec", [{"a": 1}, [2]]),
+        ("HuggingfaceConversationCodec", [{"a": 1}]),
+        ("RawCodec", "a"),
+    ],
+)
+def test_codecs_write_text_on_request(codec, value, codecs):
+    codec = getattr(codecs, codec)
+    for encode, decode in ((codec.encode_output, codec.decode_output), (codec.encode_input, codec.decode_input)):
+        written = encode("x", value, use_bytes=False)
+        assert all(isinstance(item, str) for item in written.data), written.data
+        assert decode(written) == value
+        assert codec is codecs.RawCodec or all(isinstance(item, bytes) for item in encode("x", value).data)
+
+
+def test_request_codec_writes_text_on_request(codecs):
+    arguments = {"texts": ["a"], "n": 3, "options": {"a": 1}, "rows": [{"b": 2}]}
+    request = codecs.HuggingfaceRequestCodec.encode_request(arguments, use_bytes=False)
+    assert [list(each.data) for each in request.inputs] == [["a"], [3], ['{"a": 1}'], ['{"b": 2}']]
+    assert codecs.HuggingfaceRequestCodec.decode_request(request) == arguments
+    response = codecs.HuggingfaceRequestCodec.encode_response("m", {"a": 1}, use_bytes=False)
+    assert list(response.outputs[0].data) == ['{"a": 1}']
+
+
+def test_arrays_of_several_shapes_are_no_rows(codecs):
+    assert codecs.NumpyListCodec.can_encode([numpy.zeros(2), numpy.ones(2)])
+    arrays = [numpy.zeros(2), numpy.ones(3)]
+    assert not codecs.NumpyListCodec.can_encode(arrays)
+    (only,) = codecs.HuggingfaceRequestCodec.encode_request({"a": arrays}).inputs
+    assert json.loads(only.data[0]) == [[0, 0], [1, 1, 1]]
+
+
 @pytest.mark.parametrize("codec", ["HuggingfaceListJSONCodec", "HuggingfaceSingleJSONCodec"])
 def test_json_codecs_reject_invalid_json(codec, codecs):
     with pytest.raises(CodecError, match="an element is expected as JSON"):

@@ -18,8 +18,10 @@ class NumpyListCodec(InputCodec):
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        """Returns whether `payload` is a list of arrays."""
-        return isinstance(payload, list) and bool(payload) and all(map(is_array, payload))
+        """Returns whether `payload` is a list of arrays of one shape."""
+        if not isinstance(payload, list) or not payload or not all(map(is_array, payload)):
+            return False
+        return all(array.shape == payload[0].shape for array in payload)
 
     @classmethod
     def encode_output(cls, name: str, payload: List[Any], **kwargs: Any) -> ResponseOutput:

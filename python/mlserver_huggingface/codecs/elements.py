@@ -38,9 +38,10 @@ class ElementsCodec(InputCodec):
         return isinstance(payload, list) and bool(payload) and all(map(cls.is_item, payload))
 
     @classmethod
-    def encode_output(cls, name: str, payload: List[Any], **kwargs: Any) -> ResponseOutput:
-        """Returns the output with an element for each value."""
-        return bytes_output(name, [cls.encode_item(item) for item in payload], cls.ContentType)
+    def encode_output(cls, name: str, payload: List[Any], use_bytes: bool = True, **kwargs: Any) -> ResponseOutput:
+        """Returns the output with an element for each value: bytes, or text if `use_bytes` is false."""
+        items = [_sent(cls.encode_item(item), use_bytes) for item in payload]
+        return bytes_output(name, items, cls.ContentType)
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> List[Any]:
@@ -48,9 +49,9 @@ class ElementsCodec(InputCodec):
         return [cls.decode_item(element) for element in as_list(response_output.data)]
 
     @classmethod
-    def encode_input(cls, name: str, payload: List[Any], **kwargs: Any) -> RequestInput:
-        """Returns the input with an element for each value."""
-        return as_input(cls.encode_output(name, payload))
+    def encode_input(cls, name: str, payload: List[Any], use_bytes: bool = True, **kwargs: Any) -> RequestInput:
+        """Returns the input with an element for each value: bytes, or text if `use_bytes` is false."""
+        return as_input(cls.encode_output(name, payload, use_bytes))
 
     @classmethod
     def decode_input(cls, request_input: RequestInput) -> List[Any]:
@@ -77,10 +78,11 @@ class SingleElementCodec(InputCodec):
         return decode_value(element)
 
     @classmethod
-    def encode_output(cls, name: str, payload: Any, **kwargs: Any) -> ResponseOutput:
-        """Returns an output with a single element."""
+    def encode_output(cls, name: str, payload: Any, use_bytes: bool = True, **kwargs: Any) -> ResponseOutput:
+        """Returns an output with a single element. JSON is bytes, or text if `use_bytes` is false."""
         parameters = {"content_type": cls.ContentType}
-        return tensor_output(checked_name(name), cls.datatype(payload), [1], parameters, [cls.encode_item(payload)])
+        item = _sent(cls.encode_item(payload), use_bytes)
+        return tensor_output(checked_name(name), cls.datatype(payload), [1], parameters, [item])
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> Any:
@@ -88,14 +90,18 @@ class SingleElementCodec(InputCodec):
         return cls.decode_item(_first(response_output))
 
     @classmethod
-    def encode_input(cls, name: str, payload: Any, **kwargs: Any) -> RequestInput:
-        """Returns an input with a single element."""
-        return as_input(cls.encode_output(name, payload))
+    def encode_input(cls, name: str, payload: Any, use_bytes: bool = True, **kwargs: Any) -> RequestInput:
+        """Returns an input with a single element. JSON is bytes, or text if `use_bytes` is false."""
+        return as_input(cls.encode_output(name, payload, use_bytes))
 
     @classmethod
     def decode_input(cls, request_input: RequestInput) -> Any:
         """Returns the value of the first element."""
         return cls.decode_item(_first(request_input))
+
+
+def _sent(item: Any, use_bytes: bool) -> Any:
+    return item.decode() if isinstance(item, bytes) and not use_bytes else item
 
 
 def _first(tensor: Any) -> Any:

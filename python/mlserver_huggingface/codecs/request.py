@@ -30,9 +30,9 @@ class HuggingfaceRequestCodec(RequestCodec):
     def encode_response(
         cls, model_name: str, payload: Any, model_version: Optional[str] = None, **kwargs: Any
     ) -> InferenceResponse:
-        """Returns the response with the JSON of each item of a list, or of a single value."""
+        """Returns the response with the JSON of each item of a list, or of a single value. `use_bytes=False` makes it text."""
         items = payload if isinstance(payload, list) else [payload]
-        output = HuggingfaceListJSONCodec.encode_output(_OUTPUT, items)
+        output = HuggingfaceListJSONCodec.encode_output(_OUTPUT, items, **kwargs)
         return InferenceResponse(model_name=model_name, model_version=model_version, outputs=[output])
 
     @classmethod
@@ -45,11 +45,11 @@ class HuggingfaceRequestCodec(RequestCodec):
 
     @classmethod
     def encode_request(cls, payload: Dict[str, Any], **kwargs: Any) -> InferenceRequest:
-        """Returns the request with an input for each argument."""
+        """Returns the request with an input for each argument. `use_bytes=False` makes bytes text."""
         inputs = []
         for name, value in payload.items():
             codec = find_input_codec_by_payload(value) or HuggingfaceSingleJSONCodec
-            inputs.append(codec.encode_input(name, value))
+            inputs.append(codec.encode_input(name, value, **kwargs))
         return InferenceRequest(parameters=Parameters(content_type=cls.ContentType), inputs=inputs)
 
     @classmethod
