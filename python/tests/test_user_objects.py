@@ -22,8 +22,8 @@ INTERFACE = {
 #: What Python itself has for each object or class, or what belongs to the `LoadedModel` of the worker.
 OF_PYTHON = {"__mro__", "__name__", "__qualname__", "__module__"}
 OF_LOADED_MODEL = {
-    "find_predict", "handlers", "has_warned", "instance", "is_inline", "loop", "predict_is_async", "run", "run_plain",
-    "threads",
+    "find_predict", "folder", "handlers", "has_warned", "instance", "is_inline", "loop", "predict_is_async", "run",
+    "run_plain", "threads",
 }  # fmt: skip
 
 #: What the adapter has for the routes of KServe's scripts.

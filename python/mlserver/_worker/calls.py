@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
+from .._imports import folder_var
 from .._payload import WireTensor, wire_outputs
 from .._tensor import TensorError
 from ..cancellation import Cancellation, cancellation_var
@@ -142,6 +143,7 @@ class Call(Cancellation):
         model_name_var.set(model.name)
         model_version_var.set(model.version or "")
         request_id_var.set(request)
+        folder_var.set(model.folder)
         return model
 
 

@@ -3,15 +3,12 @@
 import inspect
 import json
 import os
-import sys
-from contextlib import contextmanager
-from contextvars import ContextVar
-from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple, cast
 
 from .. import _kserve_imports
 from .._adapter import Adapter
 from .._blocking import completed, is_async
+from .._imports import folder_var, importing_from
 from .._interpreter import how_to_install, interpreter
 from ..cancellation import cancellation_var
 from ..context import model_context
@@ -33,6 +30,7 @@ class LoadedModel:
         "settings",
         "name",
         "version",
+        "folder",
         "instance",
         "predict",
         "predict_is_async",
@@ -49,6 +47,9 @@ class LoadedModel:
         self.settings = settings
         self.name: str = settings.name
         self.version: Optional[str] = settings.version
+        source = settings._source
+        #: The folder of its settings, from which its modules are imported.
+        self.folder = None if source is None else os.path.abspath(os.path.dirname(source))
         self.instance = instance
         self.find_predict()
         #: Whether plain functions run on the event loop's thread.
@@ -90,7 +91,7 @@ async def load(
     """
     parsed = ModelSettings.from_source(settings, source)
     folder = None if source is None else os.path.dirname(source)
-    with model_context(parsed), _importing_from(folder):
+    with model_context(parsed), importing_from(folder):
         instance = _instance(parsed)
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(parsed, instance, loop, threads, is_inline)
@@ -250,7 +251,7 @@ def import_class(settings: ModelSettings) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name.startswith(f"{missing}."):
-            where = _folder_var.get() or os.getcwd()
+            where = folder_var.get() or os.getcwd()
             message = (
                 f"cannot import implementation `{name}`: there is no module `{missing}`, neither in `{where}` nor in the "
                 f"packages of {interpreter()}; check the name, or put `{missing.replace('.', '/')}.py` there"
@@ -264,42 +265,6 @@ def import_class(settings: ModelSettings) -> Any:
         raise MLServerError(message, 500) from error
     except ImportError as error:
         raise MLServerError(f"cannot import implementation `{name}`: {error}", 500) from error
-
-
-#: The folder of the model that is loading.
-_folder_var: "ContextVar[Optional[str]]" = ContextVar("model_folder", default=None)
-
-
-class _FolderFinder:
-    """Finds modules in the folder of the model that is loading.
-
-    Unlike an entry of `sys.path`, it does not concern the code of other models, which runs at the same time.
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        folder = _folder_var.get()
-        return None if folder is None or path is not None else PathFinder.find_spec(name, [folder], target)
-
-
-@contextmanager
-def _importing_from(folder: Optional[str]) -> Iterator[None]:
-    """Searches a model's folder first while the model loads, for unpickling."""
-    if folder is None:
-        yield
-        return
-    if _FolderFinder not in sys.meta_path:
-        position = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
-        sys.meta_path.insert(position, _FolderFinder)
-    # For functions that import when they run, and for threads, which have no context. If several folders have a module of the
-    # same name, the first one is used.
-    if folder not in sys.path:
-        sys.path.append(folder)
-    token = _folder_var.set(folder)
-    try:
-        yield
-    finally:
-        _folder_var.reset(token)
 
 
 def _instance(settings: ModelSettings) -> Any:
