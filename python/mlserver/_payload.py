@@ -126,6 +126,7 @@ def inference_request(
     values: Optional[Dict[str, Any]],
     inputs: List[RequestInput],
     outputs: Optional[List[RequestOutput]] = None,
+    from_grpc: bool = False,
 ) -> InferenceRequest:
     """Returns a request with these fields, without validation."""
     instance = InferenceRequest.__new__(InferenceRequest)
@@ -135,6 +136,8 @@ def inference_request(
     attributes["inputs"] = inputs
     attributes["outputs"] = outputs
     _set(instance, "_fields_set", {name for name, value in attributes.items() if value is not None})
+    if from_grpc:
+        _set(instance, "_from_grpc", True)
     return instance
 
 

@@ -311,6 +311,11 @@ def tensor_operations(case):
             requested_outputs=requested,
         )
 
+    def both(tensor):
+        tensor.set_data_from_numpy(array_of(case), True)
+        tensor.data = elements(case)
+        return tensor
+
     def again(message, read, *more):
         body, length = message.to_rest()
         if not isinstance(body, bytes):
@@ -345,6 +350,7 @@ def tensor_operations(case):
         "request.repr": lambda: repr(request()),
         "request.to_dict": lambda: request().to_dict(),
         "request.to_rest": lambda: request().to_rest(),
+        "request.both_to_rest": lambda: it.InferRequest("m", [both(of_input())]).to_rest()[1],
         "request.from_bytes": lambda: again(request(), it.InferRequest.from_bytes, "m"),
         "request.to_grpc": lambda: request().to_grpc(),
         "request.from_grpc": lambda: it.InferRequest.from_grpc(request().to_grpc()),

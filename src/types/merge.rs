@@ -135,6 +135,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
         outputs: first.outputs.clone(),
         has_outputs: first.has_outputs,
+        from_grpc: requests.iter().all(|request| request.from_grpc),
         // The other requests of the batch must not delay an urgent one.
         priority: requests.iter().map(|request| request.priority).min().unwrap_or_default(),
         trace: None,

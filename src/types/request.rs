@@ -21,6 +21,8 @@ pub struct InferenceRequest {
     pub outputs: Vec<RequestedOutput>,
     /// Whether the client sent a list of outputs, which may be empty. Models in Python see the difference.
     pub has_outputs: bool,
+    /// Whether the request came over gRPC. KServe's models see its parameters as messages.
+    pub from_grpc: bool,
     /// The request's priority among others that wait.
     pub priority: Priority,
     /// The server's span of the request, the parent of its other spans; `None` if it is not traced.

@@ -1,12 +1,14 @@
 """Models of KServe, as users write them. Both servers serve this file, unchanged."""
 
 import asyncio
+import json
 from typing import Dict
 
 import joblib
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model
-from kserve.errors import InvalidInput
+from kserve.errors import InferenceError, InvalidInput, ModelNotFound, UnsupportedProtocol
+from kserve.model import InferenceVerb
 from kserve.utils.utils import generate_uuid, get_predict_input, get_predict_response
 
 
@@ -98,6 +100,62 @@ class Troubled(Model):
         return {"predictions": [headers["user-agent"] != "", action]}
 
 
+class Fields(Model):
+    """Answers with the fields of its request, or fails as it is asked to."""
+
+    def load(self) -> bool:
+        self.ready = True
+        return self.ready
+
+    async def predict(self, payload, headers: Dict[str, str] = None):
+        action = payload.inputs[0].data[0]
+        action = action.decode() if isinstance(action, bytes) else action
+        error = ERRORS.get(action)
+        if error is not None:
+            raise error("the reason")
+        outputs = [{"name": "o", "shape": [1], "datatype": "INT64", "data": [1], "parameters": {"b": True}}]
+        if action == "dictionary":
+            fields = {"model_name": "another", "model_version": "3", "parameters": {"a": 1}}
+            return {"id": payload.id, **fields, "outputs": outputs}
+        if action == "named":
+            output = InferOutput("o", [1], "INT64", [1], {"k": 1})
+            return InferResponse(payload.id, "another", [output], model_version="9", parameters={"p": "q"})
+        parameters = payload.parameters
+        if payload.from_grpc:
+            parameters = {name: [value.WhichOneof("parameter_choice"), str(value)] for name, value in parameters.items()}
+        seen = {
+            "from_grpc": payload.from_grpc,
+            "model_name": payload.model_name,
+            "parameters": parameters,
+            "input": payload.inputs[0].parameters,
+            "outputs": [[output.name, output.parameters or {}] for output in payload.request_outputs],
+        }
+        return InferResponse(payload.id, self.name, [InferOutput("o", [1], "BYTES", [json.dumps(seen, sort_keys=True)])])
+
+
+ERRORS = {
+    "invalid": InvalidInput,
+    "not found": ModelNotFound,
+    "failed": InferenceError,
+    "unsupported": UnsupportedProtocol,
+    "value": ValueError,
+}
+
+
+class OwnCall(Model):
+    """Overrides what runs the steps."""
+
+    def load(self) -> bool:
+        self.ready = True
+        return self.ready
+
+    async def __call__(self, body, headers=None, verb=InferenceVerb.PREDICT):
+        if isinstance(body, dict):
+            return {"predictions": [verb.name, len(body["instances"])]}, {}
+        output = InferOutput("o", [1], "INT64", [len(body.inputs)])
+        return InferResponse(body.id, self.name, [output]), {}
+
+
 class Late(Model):
     """Is never ready."""
 
@@ -105,4 +163,4 @@ class Late(Model):
         return False
 
 
-MODELS = {"iris": Classifier, "echo": Echo, "steps": Steps, "troubled": Troubled}
+MODELS = {"iris": Classifier, "echo": Echo, "steps": Steps, "troubled": Troubled, "fields": Fields, "own_call": OwnCall}

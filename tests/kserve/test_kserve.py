@@ -5,10 +5,13 @@ import json
 import random
 from pathlib import Path
 
+import grpc
 import joblib
 import numpy as np
 import pytest
 from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve.protocol.grpc import grpc_predict_v2_pb2 as pb
+from kserve.protocol.grpc.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from support import PATIENCE, answer, both, python_of, serving
@@ -29,6 +32,7 @@ def servers(request, tmp_path_factory):
     (folder / "reference.py").write_text((HERE / "reference.py").read_text())
     ours = folder / "ours"
     classes = {"iris": "Classifier", "echo": "Echo", "steps": "Steps", "troubled": "Troubled", "late": "Late"}
+    classes.update({"fields": "Fields", "own_call": "OwnCall"})
     for name, cls in classes.items():
         (ours / name).mkdir(parents=True)
         (ours / name / "models.py").write_text(source)
@@ -40,7 +44,7 @@ def servers(request, tmp_path_factory):
     native = {"name": "native", "implementation": "mlserver_sklearn.SKLearnModel"}
     native["parameters"] = {"uri": str(folder / "iris.joblib")}
     (ours / "native" / "model-settings.json").write_text(json.dumps(native))
-    names = ["iris", "echo", "steps", "troubled"]
+    names = ["iris", "echo", "steps", "troubled", "fields", "own_call"]
     # `late`, which only this server has, is never ready.
     own = serving("ours", ours, [*names, "native"], "--set", "exit_on_load_failure=false", python=python)
     with own as first, serving("kserve", folder / "reference.py", names) as second:
@@ -255,3 +259,67 @@ def test_v2_answers_are_the_same_in_json(servers):
         for output in theirs["outputs"]:
             del output["parameters"]
         assert ours == theirs
+
+
+def grpc_answer(address, action):
+    """Returns what the model `fields` answers over gRPC."""
+    tensor = pb.ModelInferRequest.InferInputTensor(
+        name="x",
+        shape=[1],
+        datatype="BYTES",
+        contents=pb.InferTensorContents(bytes_contents=[action.encode()]),
+        parameters={"t": pb.InferParameter(int64_param=3)},
+    )
+    requested = pb.ModelInferRequest.InferRequestedOutputTensor(
+        name="o", parameters={"z": pb.InferParameter(int64_param=5)}
+    )
+    parameters = {"a": pb.InferParameter(string_param="s"), "n": pb.InferParameter(bool_param=True)}
+    request = pb.ModelInferRequest(
+        model_name="fields", id="7", inputs=[tensor], outputs=[requested], parameters=parameters
+    )
+    with grpc.insecure_channel(address) as channel:
+        try:
+            return GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE)
+        except grpc.RpcError as error:
+            return error.code()
+
+
+@pytest.mark.parametrize("action", ["invalid", "not found", "failed", "unsupported", "value"])
+def test_grpc_codes_are_the_same(servers, action):
+    ours, theirs = (grpc_answer(address, action) for _, address in servers)
+    assert ours == theirs
+    assert isinstance(ours, grpc.StatusCode)
+
+
+@pytest.mark.parametrize("action", ["seen", "named"])
+def test_fields_of_grpc_are_the_same(servers, action):
+    ours, theirs = (grpc_answer(address, action) for _, address in servers)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("action", ["seen", "named", "dictionary"])
+def test_fields_of_json_are_the_same(servers, action):
+    body = {
+        "id": "7",
+        "parameters": {"a": "s"},
+        "inputs": [{"name": "x", "shape": [1], "datatype": "BYTES", "data": [action], "parameters": {"t": 3}}],
+        "outputs": [{"name": "o"}],
+    }
+    ours, theirs = both(servers, "/v2/models/fields/infer", body)
+    # This server leaves out what KServe writes as null, and writes `parameters` always.
+    theirs = {name: value for name, value in theirs[1].items() if value is not None}
+    for output in theirs["outputs"]:
+        if output["parameters"] is None:
+            del output["parameters"]
+    assert ours == (200, {"parameters": {}, **theirs})
+
+
+def test_model_may_override_call(servers):
+    for verb in ("predict", "explain"):
+        ours, theirs = both(servers, f"/v1/models/own_call:{verb}", {"instances": [1, 2]})
+        assert ours == theirs
+        assert ours[0] == 200
+    body = {"id": "7", "inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [3]}]}
+    ours, theirs = both(servers, "/v2/models/own_call/infer", body)
+    assert ours[0] == theirs[0] == 200
+    assert ours[1]["outputs"][0]["data"] == theirs[1]["outputs"][0]["data"] == [1]

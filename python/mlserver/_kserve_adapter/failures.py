@@ -15,17 +15,19 @@ _STATUSES = {
     "ServerNotReady": 503,
     "UnsupportedProtocol": 501,
 }
+#: Those that KServe answers with INVALID_ARGUMENT over gRPC.
+_INVALID_ARGUMENTS = ("InferenceError", "UnsupportedProtocol")
 
 
-def raise_translated(error: Exception) -> NoReturn:
+def raise_translated(error: Exception, from_grpc: bool = False) -> NoReturn:
     """Raises the error with KServe's status and words for an exception of a model."""
-    found = translated(error)
+    found = translated(error, from_grpc)
     if found is error:
         raise error
     raise found from error
 
 
-def translated(error: Exception) -> Exception:
+def translated(error: Exception, from_grpc: bool = False) -> Exception:
     """Returns the error with KServe's status and words for an exception of a model."""
     if isinstance(error, MLServerError) or is_http_exception(error):
         return error
@@ -37,7 +39,7 @@ def translated(error: Exception) -> Exception:
     for base in type(error).__mro__:
         status = _STATUSES.get(base.__name__)
         if status is not None and base.__module__ in ("kserve.errors", "mlserver._kserve.errors"):
-            return MLServerError(text_of(error), status)
+            return MLServerError(text_of(error), 400 if from_grpc and base.__name__ in _INVALID_ARGUMENTS else status)
     if isinstance(error, NotImplementedError):
         return MLServerError(text_of(error), 501)
     return MLServerError(f"{type(error).__name__} : {text_of(error)}", 500)

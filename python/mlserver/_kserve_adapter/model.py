@@ -19,7 +19,7 @@ from .failures import raise_translated, text_of
 from .package import Package, is_default, package_of, packages
 from .predictor import ServedPredictor, served_predictor
 from .steps import Pipeline, Step, arity_of, log_latency, single_result, with_headers
-from .tensors import array_outputs, http_parameters, output_of, requested_output, sent_parameters
+from .tensors import array_outputs, came_over_grpc, http_parameters, output_of, requested_output, sent_parameters
 from .v1 import (
     FRAMING,
     Reply,
@@ -289,7 +289,7 @@ class KServeModel(Adapter):
             result, response_headers = self._run(request, headers, "predict")
             return self._response(single_result(result), response_headers)
         except Exception as error:
-            raise_translated(error)
+            raise_translated(error, came_over_grpc(payload))
 
     async def _predict_async(self, payload: InferenceRequest) -> InferenceResponse:
         request, headers = self._request(payload)
@@ -297,7 +297,7 @@ class KServeModel(Adapter):
             result, response_headers = await self._run_async(request, headers, "predict")
             return self._response(single_result(result), response_headers)
         except Exception as error:
-            raise_translated(error)
+            raise_translated(error, came_over_grpc(payload))
 
     def _request(self, payload: InferenceRequest) -> Tuple[Any, Dict[str, str]]:
         """Returns KServe's request, and the headers."""
@@ -312,11 +312,13 @@ class KServeModel(Adapter):
                 infer_type.RequestedOutput(output.name, wire_parameters(output.parameters) or None)
                 for output in payload.outputs
             ]
+        from_grpc = came_over_grpc(payload)
         request = package.request(
             model_name=self.name,
             infer_inputs=inputs,
             request_id=payload.id,
-            parameters=parameters or None,
+            from_grpc=from_grpc,
+            parameters=package.grpc_parameters(parameters) if from_grpc else parameters or None,
             **options,
         )
         if self.version is not None:
@@ -328,6 +330,7 @@ class KServeModel(Adapter):
         if isinstance(result, InferenceResponse):
             return result
         infer_type = self._package.infer_type
+        name: Any = None
         version: Optional[str] = None
         if type(result).__name__ == "ModelInferResponse":
             result = infer_type.InferResponse.from_grpc(result)
@@ -338,7 +341,7 @@ class KServeModel(Adapter):
                 tensors = [requested_output(result, output.name) for output in requested]
             outputs = [output_of(tensor) for tensor in tensors]
             parameters = http_parameters(result.parameters)
-            version = result.model_version
+            name, version = result.model_name, result.model_version
         elif isinstance(result, dict):
             if not isinstance(result.get("outputs"), list):
                 keys = ", ".join(f"`{key}`" for key in list(result)[:5])
@@ -356,10 +359,12 @@ class KServeModel(Adapter):
                 for each in result["outputs"]
             ]
             parameters = http_parameters(result.get("parameters"))
-            version = result.get("model_version")
+            name, version = result.get("model_name"), result.get("model_version")
         else:
             outputs, parameters = array_outputs(result), {}
-        response = inference_response(self.name, version or self.version, outputs)
+        if not isinstance(name, str) or name in ("", self._served_predictor):
+            name = self.name
+        response = inference_response(name, version or self.version, outputs)
         if response_headers:
             sent = dict(sent_headers(response_headers, ("content-type", *FRAMING)))
             parameters = {**parameters, "headers": sent}
@@ -526,7 +531,7 @@ class KServeModel(Adapter):
             else:
                 yield self._response(result, response_headers)
         except Exception as error:
-            raise_translated(error)
+            raise_translated(error, bool(vars(request).get("from_grpc")))
 
 
 _END: Any = object()

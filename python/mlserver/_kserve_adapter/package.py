@@ -1,5 +1,6 @@
 """The modules of the `kserve` package that a class extends: the real one, or ours."""
 
+import contextlib
 import importlib
 from typing import Any, Dict, Optional, Type
 
@@ -17,6 +18,17 @@ class Package:
         self.infer_type: Any = self._module("protocol.infer_type")
         self.lazy_input = lazy_tensor(self.infer_type.InferInput)
         self.request = binary_request(self.infer_type.InferRequest)
+
+    def grpc_parameters(self, parameters: Dict[str, Any]) -> Any:
+        """Returns the parameters of a request as KServe shows those that came over gRPC: as messages, if protobuf is installed.
+
+        Values that the messages do not have, which the server has added, stay as they are.
+        """
+        found = dict(parameters)
+        for name, value in parameters.items():
+            with contextlib.suppress(Exception):
+                found.update(self.infer_type.to_grpc_parameters({name: value}))
+        return found
 
     def _module(self, name: str) -> Any:
         try:

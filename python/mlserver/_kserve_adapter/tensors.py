@@ -50,6 +50,11 @@ def binary_request(base: Any) -> Any:
     return InferRequest
 
 
+def came_over_grpc(request: Any) -> bool:
+    """Returns whether a request of the worker came over gRPC."""
+    return bool(getattr(request, "_from_grpc", False))
+
+
 def output_of(tensor: Any) -> Any:
     """Returns the output of the worker for KServe's output."""
     raw = getattr(tensor, "_raw_data", None)

@@ -135,7 +135,7 @@ def read_request(head: Dict[str, Any], tail: Buffer) -> Any:
         parameters, headers = head.get("parameters"), head.get("headers")
         if headers is not None:
             parameters = {**(parameters or {}), "headers": headers}
-        return inference_request(head.get("id"), parameters, inputs, requested)
+        return inference_request(head.get("id"), parameters, inputs, requested, head.get("grpc", False))
     except (KeyError, TypeError, AttributeError) as error:
         raise FrameError(f"invalid head of a request: {error!r}") from error
 

@@ -113,7 +113,7 @@ def serve_signals(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def on_main_thread(function: Callable[[], Any]) -> Any:
-    """Runs a function on the main thread, whatever that does, and returns its result or raises its exception."""
+    """Runs a function on the main thread, also if that is busy, and returns its result or raises its exception."""
     main = threading.main_thread().ident
     if main is None or threading.get_ident() == main:
         return function()

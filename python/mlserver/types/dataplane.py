@@ -330,6 +330,9 @@ class ResponseOutput(BaseModel):
 class InferenceRequest(BaseModel):
     """A request to a model."""
 
+    #: Set if the request came over gRPC.
+    __slots__ = ("_from_grpc",)
+
     id: Optional[str] = None
     parameters: Optional[Parameters] = None
     inputs: List[RequestInput]

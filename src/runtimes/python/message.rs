@@ -236,6 +236,8 @@ struct RequestHead<'a> {
     inputs: Vec<TensorHead<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outputs: Option<OutputHeads<'a>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    grpc: bool,
 }
 
 #[derive(Serialize)]
@@ -350,9 +352,9 @@ pub(super) fn request_frame(
 ) -> Result<OutgoingFrame, FrameError> {
     let mut tail = Vec::with_capacity(request.inputs.len());
     let inputs = request.inputs.iter().map(|input| encode_tensor(input, &mut tail)).collect();
-    let InferenceRequest { id, parameters, headers, outputs, has_outputs, .. } = request;
+    let InferenceRequest { id, parameters, headers, outputs, has_outputs, from_grpc: grpc, .. } = request;
     let outputs = (*has_outputs || !outputs.is_empty()).then_some(OutputHeads(outputs));
-    let head = encode_head(&RequestHead { model, id, parameters, headers, inputs, outputs });
+    let head = encode_head(&RequestHead { model, id, parameters, headers, inputs, outputs, grpc: *grpc });
     OutgoingFrame::with_tail(kind, head, tail)
 }
 

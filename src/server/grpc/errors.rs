@@ -10,6 +10,7 @@ use crate::access::{Refusal, RefusalKind};
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
 use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::registry::RegisteredModel;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::server::{BodyFailure, SlowBody, access_control};
@@ -37,6 +38,16 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
 }
 
 impl Status {
+    /// Returns the status of a failed inference. Where 1.7.1 answers UNKNOWN, models of KServe have codes that say more.
+    pub(super) fn of_inference(error: &InferenceError, model: &RegisteredModel) -> Self {
+        let code = match error.kind() {
+            InferenceErrorKind::Model { status: 501 } if model.v1_handlers().is_some() => Code::Unimplemented,
+            InferenceErrorKind::Model { status: 503 } if model.v1_handlers().is_some() => Code::Unavailable,
+            kind => kind_code(kind),
+        };
+        Self::new(code, error.to_string())
+    }
+
     /// Returns the response to a call that access control refuses.
     pub(super) fn refused(refusal: Refusal) -> http::Response<GrpcBody> {
         let kind = refusal.kind();

@@ -44,7 +44,8 @@ pub(super) async fn infer(
     request.trace = trace;
     let priority = request.priority;
     set_request_headers(app, &mut request, headers, &target.model);
-    let mut response = app.inference.infer(&target, request, &mut admission).await?;
+    let infer = app.inference.infer(&target, request, &mut admission);
+    let mut response = infer.await.map_err(|error| Status::of_inference(&error, &target.model))?;
     let trailers = trailers(app, &mut response, &target.model);
     let since = trace.map(|_| Instant::now());
     let chunks = write(app, response, raw, priority).await?;
@@ -67,11 +68,12 @@ pub(super) async fn read(
 ) -> Result<ProtobufRequest, Status> {
     let inline = message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION;
     let length = message.len();
-    let read = if inline {
+    let mut read = if inline {
         protobuf::read_request_with(&message, TensorRule::AsSent)?
     } else {
         app.compute.run_at(priority, move || protobuf::read_request_with(&message, TensorRule::AsSent)).await??
     };
+    read.request.from_grpc = true;
     // Raw contents are slices of the message.
     reservation.resize(length.max(read.request.memory_bytes()))?;
     Ok(read)

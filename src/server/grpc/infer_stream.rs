@@ -79,7 +79,10 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
                 Some(write(&self.app, response, open.raw).await)
             }
             // If a request could not be read, the model sees the end of its requests, and may end or fail because of that.
-            Some(Err(error)) => Some(Err(open.failure.take().unwrap_or_else(|| error.into()))),
+            Some(Err(error)) => {
+                let failed = || Status::of_inference(&error, &open.target.model);
+                Some(Err(open.failure.take().unwrap_or_else(failed)))
+            }
             None => open.failure.take().map(Err),
         }
     }

@@ -170,6 +170,8 @@ class _Tensor:
         self._shape = shape
         self._datatype = datatype.upper()
         self._parameters = parameters
+        if type(data).__name__ == "InferTensorContents":  # of gRPC, which need not be installed
+            data = get_content(self._datatype, data)
         self._data = data
         self._raw_data: Optional[bytes] = None
 
@@ -502,6 +504,10 @@ class InferRequest:
                     tensor.set_data_from_numpy(tensor.data, binary_data=False)
                 inputs.append(tensor._as_rest(tensor.data))
             else:
+                if tensor.data:
+                    raise InvalidInput(
+                        f"Both 'data' and 'raw_data' fields are set for input '{tensor.name}' for model '{self.model_name}'"
+                    )
                 inputs.append(tensor._as_rest(None))
                 raw.append(tensor._raw_data)
         body: Dict[str, Any] = {"id": self.id or str(uuid.uuid4()), "model_name": self.model_name, "inputs": inputs}
