@@ -1,11 +1,17 @@
 """Detectors of alibi-detect, and the requests to them."""
 
+import importlib.util
 import pathlib
 from typing import List
 
 from casefile import Case, infer, metadata, settings, tensor
 
 IMPLEMENTATION = "mlserver_alibi_detect.AlibiDetectRuntime"
+
+
+def absent() -> List[str]:
+    """Returns the models that cannot be read without TensorFlow, if it is not installed."""
+    return [] if importlib.util.find_spec("tensorflow") else ["ellipse", "outliers", "series"]
 
 
 def models(folder: pathlib.Path) -> None:

@@ -75,3 +75,134 @@ def test_columns_are_found_by_name(server, door):
             assert answer.status == 400, model
         else:
             assert prediction(answer) == pytest.approx(server.expected), model
+
+
+#: The features of the other families: numbers, whole numbers, and a category.
+FEATURES = {"a": 5.0, "b": 3.0, "n": 2, "k": "y"}
+NUMBERS = ("a", "b", "n")
+
+
+def frames(pandas):
+    import numpy
+
+    random = numpy.random.default_rng(2)
+    numbers = pandas.DataFrame({"a": random.random(90) * 6, "b": random.random(90) * 4, "n": random.integers(0, 5, 90)})
+    kinds = pandas.Series(random.choice(["x", "y", "z"], 90), name="k")
+    return numbers, kinds, numbers["a"] * 3 + (numbers["b"] > 2) * 5 - numbers["n"] + (kinds == "y") * 7
+
+
+def trained(family, folder):
+    """Saves the models of a family, and yields their names, with a function that predicts from a frame with their columns."""
+    import joblib
+    import pandas
+
+    numbers, kinds, target = frames(pandas)
+    mixed = numbers.assign(k=kinds)
+    if family == "catboost":
+        from catboost import CatBoostRegressor
+
+        for name, rows, features in (("plain", numbers, []), ("kinds", mixed, ["k"])):
+            model = CatBoostRegressor(iterations=5, verbose=False, allow_writing_files=False)
+            model.fit(rows, target, cat_features=features)
+            where = settings(folder / name, "mlserver_catboost.CatboostModel", "./model.cbm")
+            model.save_model(str(where / "model.cbm"))
+            yield name, list(rows), model.predict
+    elif family == "lightgbm":
+        from lightgbm import LGBMRegressor
+
+        for backend in ("auto", "python"):
+            for name, rows in (("plain", numbers), ("kinds", mixed.astype({"k": "category"}))):
+                model = LGBMRegressor(n_estimators=5, min_child_samples=3, verbose=-1).fit(rows, target)
+                where = settings(
+                    folder / f"{name}-{backend}", "mlserver_lightgbm.LightGBMModel", "./model.txt", backend=backend
+                )
+                model.booster_.save_model(where / "model.txt")
+                yield where.name, list(rows), lambda frame, rows=rows, model=model: model.predict(
+                    frame.astype({"k": rows["k"].dtype}) if "k" in frame else frame
+                )
+    elif family == "xgboost":
+        from xgboost import XGBRegressor
+
+        for backend in ("auto", "python"):
+            model = XGBRegressor(n_estimators=5).fit(numbers, target)
+            where = settings(folder / f"plain-{backend}", "mlserver_xgboost.XGBoostModel", "./model.json", backend=backend)
+            model.save_model(where / "model.json")
+            yield where.name, list(numbers), model.predict
+    else:
+        from sklearn.compose import make_column_transformer
+        from sklearn.linear_model import LinearRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import OneHotEncoder
+
+        encode = make_column_transformer((OneHotEncoder(), ["k"]), remainder="passthrough")
+        for backend in ("auto", "python"):
+            for name, model, rows in (
+                ("plain", LinearRegression(), numbers),
+                ("kinds", make_pipeline(encode, LinearRegression()), mixed),
+            ):
+                model.fit(rows, target)
+                where = settings(
+                    folder / f"{name}-{backend}", "mlserver_sklearn.SKLearnModel", "./model.joblib", backend=backend
+                )
+                joblib.dump(model, where / "model.joblib")
+                yield where.name, list(rows), model.predict
+
+
+def variants(columns):
+    """Yields requests: their columns with datatype and value, and whether a prediction can be right."""
+    usual = {name: ("BYTES" if name == "k" else "INT64" if name == "n" else "FP64", FEATURES[name]) for name in columns}
+    yield "as trained", usual, True
+    yield "reversed", dict(reversed(list(usual.items()))), True
+    first, second, *others = columns
+    yield "two swapped", {name: usual[name] for name in (second, first, *others)}, True
+    yield "whole numbers", {n: (t, v) if n == "k" else ("INT32", int(v)) for n, (t, v) in usual.items()}, True
+    yield "single precision", {n: (t, v) if n == "k" else ("FP32", v) for n, (t, v) in usual.items()}, True
+    yield "one renamed", {("x" if name == first else name): given for name, given in usual.items()}, False
+    yield "one missing", {name: usual[name] for name in columns[1:]}, False
+    yield "one too many", {**usual, "e": ("FP64", 1.0)}, True
+    if "k" in usual:
+        # LightGBM takes the number of a category; that of `y` is 1.
+        yield "a number as category", {**usual, "k": ("INT64", 1)}, True
+        yield "a fraction as category", {**usual, "k": ("FP64", 1.5)}, True
+        yield "an unknown category", {**usual, "k": ("BYTES", "q")}, True
+
+
+@pytest.mark.parametrize("family", ["catboost", "lightgbm", "sklearn", "xgboost"])
+def test_no_family_predicts_from_the_wrong_columns(family, tmp_path):
+    need(family)
+    import pandas
+
+    models = list(trained(family, tmp_path))
+    server = serve(tmp_path, sys.executable)
+    try:
+        server.wait_until_ready()
+        wrong = []
+        for name, columns, predict in models:
+            for variant, given, is_right in variants(columns):
+                values = dict(FEATURES)
+                if family == "catboost" and variant.endswith("category"):
+                    values["k"] = given["k"][1]
+                allowed = [400]
+                if is_right and not isinstance(values["k"], float):  # CatBoost takes no fraction as a category
+                    expected = predict(pandas.DataFrame([{each: values[each] for each in columns}]))
+                    allowed.append(pytest.approx(float(expected[0]), rel=1e-5))
+                # LightGBM's own tables have categories, which no request can have.
+                by_name = family == "lightgbm" and variant in ("reversed", "two swapped")
+                if (variant == "as trained" or by_name) and not (family == "lightgbm" and "k" in columns):
+                    allowed.remove(400)
+                inputs = [
+                    {"name": each, "shape": [1, 1], "datatype": datatype, "data": [value]}
+                    for each, (datatype, value) in given.items()
+                ]
+                requests = {
+                    f"/v2/models/{name}/infer": {"parameters": {"content_type": "pd"}, "inputs": inputs},
+                    f"/v1/models/{name}:predict": {"instances": [{each: value for each, (_, value) in given.items()}]},
+                }
+                for path, body in requests.items():
+                    answer = server.post(path, body)
+                    found = prediction(answer) if answer.status == 200 else answer.status
+                    if found not in allowed:
+                        wrong.append(f"{path}, {variant}: {found} instead of {allowed}: {answer.body[:200]}")
+        assert not wrong, "\n".join(wrong)
+    finally:
+        server.stop()
