@@ -11,7 +11,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from types import ModuleType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, NamedTuple, NewType, Optional, Sequence, Union
 
 __all__ = ["Internal", "install", "missing_names"]
 
@@ -241,12 +241,14 @@ _MODULES: Dict[str, _Module] = {
     "mlserver_huggingface.settings": _Module(
         "use `get_huggingface_settings`",
         "merge_huggingface_settings_extra",
+        {"ExtraDict": NewType("ExtraDict", str)},
         aliases={"parse_parameters_from_env": "mlserver_huggingface.settings:_seldon_parameters"},
     ),
     "mlserver_mllib.errors": _Module("use `mlserver_mllib.MLlibModel`", aliases={"InvalidMLlibFormat": _ERROR}),
     "mlserver_mllib.utils": _Module("use `mlserver_mllib.MLlibModel`", "get_mllib_load"),
     **{f"mlserver_{name}.version": _Module("", aliases=_VERSION) for name in _RUNTIMES.split()},
-    # Of MLServer before 0.3, and of its manual.
+    "mlserver.utils": _Module("use `install_uvloop_event_loop`", "EventLoopBackend"),
+    # The path in the original's manual, and that of XGBoost in the same form.
     "mlserver.sklearn": _Module("", aliases={"SKLearnModel": "mlserver_sklearn:SKLearnModel"}),
     "mlserver.xgboost": _Module("", aliases={"XGBoostModel": "mlserver_xgboost:XGBoostModel"}),
     "mlserver.tracing": _Module(

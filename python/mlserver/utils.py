@@ -6,6 +6,7 @@ import urllib.parse
 import uuid
 from typing import Any, Callable, Coroutine, Dict, List, Optional
 
+from ._legacy import missing_names
 from .errors import InvalidModelURI
 from .logging import logger
 from .settings import ModelSettings
@@ -22,6 +23,8 @@ __all__ = [
     "schedule_with_callback",
     "to_absolute_path",
 ]
+
+__getattr__ = missing_names(__name__)
 
 
 async def get_model_uri(settings: ModelSettings, wellknown_filenames: Optional[List[str]] = None) -> str:

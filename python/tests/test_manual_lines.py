@@ -67,6 +67,8 @@ def test_root_has_the_name_of_pydantic_1():
         ("mlserver.xgboost", "XGBoostModel"),
         ("mlserver.kafka.handlers", "KafkaMessage"),
         ("mlserver.cli.main", "root"),
+        ("mlserver.utils", "EventLoopBackend"),
+        ("mlserver_huggingface.settings", "ExtraDict"),
     ],
 )
 def test_names_of_the_original_can_be_imported(module: str, name: str):
