@@ -6,8 +6,9 @@ MLflow's own code handles its protocol, so that the answers are those of the ins
 import json
 import os
 import threading
+from codecs import BOM_UTF8
 from contextvars import ContextVar, copy_context
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from mlserver import MLModel
 from mlserver._blocking import blocking
@@ -146,7 +147,7 @@ class MLflowRuntime(MLModel):
     @blocking
     async def invocations(self, request: Request) -> Response:
         """Answers a request in MLflow's protocol."""
-        body, content_type = await request.body(), request.headers.get("content-type", "")
+        body, content_type = _as_documented(await request.body(), request.headers.get("content-type", ""))
         _columns_are_named.set(True)
         schema = self._model.metadata.get_input_schema()
         try:
@@ -175,6 +176,25 @@ class _Raw(Response):
     def render(self, content: Any) -> bytes:
         """Returns the text as UTF-8."""
         return str(content).encode()
+
+
+def _as_documented(body: bytes, content_type: str) -> Tuple[bytes, str]:
+    """Returns a body and its content type in the forms that MLflow's server reads, for those that its documents send.
+
+    These are an empty parameter after `;`, `application/csv`, and a list of objects, which are records.
+    """
+    kind, *parameters = (part.strip() for part in content_type.split(";"))
+    content_type = "; ".join(["text/csv" if kind == "application/csv" else kind, *filter(None, parameters)])
+    text = body[len(BOM_UTF8) :] if body.startswith(BOM_UTF8) else body
+    if kind == "application/json" and text.lstrip().startswith(b"["):
+        try:
+            items = json.loads(text)
+        except (ValueError, RecursionError):
+            # MLflow answers with the reason.
+            return body, content_type
+        if items and all(isinstance(item, dict) for item in items):
+            body = b'{"dataframe_records": ' + text + b"}"
+    return body, content_type
 
 
 def _params(payload: InferenceRequest) -> Optional[Dict[str, Any]]:

@@ -19,7 +19,15 @@ import pytest
 from mlserver._imports import import_object
 from mlserver._model import BaseModel, jsonable
 from mlserver.codecs import get_decoded, has_decoded
-from mlserver.types import InferenceRequest, Parameters, RequestInput, TensorData, ValidationError
+from mlserver.types import (
+    InferenceRequest,
+    InferenceResponse,
+    Parameters,
+    RequestInput,
+    ResponseOutput,
+    TensorData,
+    ValidationError,
+)
 
 REQUEST = {
     "id": "1",
@@ -74,6 +82,18 @@ def test_pydantic_v1_method_names_work() -> None:
     assert sorted(request.__fields__) == ["id", "inputs", "outputs", "parameters"]
     assert request.inputs[0].data.__root__ == [1, 2]
     assert dict(request)["id"] == "1"
+
+
+def test_unset_fields_are_null_in_the_methods_of_pydantic_1_only() -> None:
+    """The original's manual says that they are left out; its types do this."""
+    output = ResponseOutput(name="x", shape=[1], datatype="INT32", data=[1])
+    response = InferenceResponse(model_name="m", outputs=[output])
+    tensor = {"name": "x", "shape": [1], "datatype": "INT32", "data": [1]}
+    whole = {"model_name": "m", "model_version": None, "id": None, "parameters": None}
+    assert response.dict() == {**whole, "outputs": [{**tensor, "parameters": None}]}
+    assert json.loads(response.json()) == response.dict()
+    assert response.model_dump() == {"model_name": "m", "outputs": [tensor]}
+    assert json.loads(response.model_dump_json()) == response.model_dump()
 
 
 def test_assigned_fields_count_as_set() -> None:

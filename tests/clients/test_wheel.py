@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from archive import unpack
-from conftest import BINARY, ROOT, Server
+from conftest import BINARY, PATIENCE, ROOT, Server
 
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
 MODEL = """
@@ -123,6 +123,67 @@ def test_executable_alone_contains_the_package(environment, tmp_path):
     prefix, version = where(folder, executable=alone / "mlserver", PATH=path, XDG_CACHE_HOME=str(cache))
     assert (prefix, version) == (str(bare), VERSION)
     assert list(cache.rglob("mlserver/__init__.py"))
+
+
+#: What MLflow's page says to install, and a runtime of the original. Both ask pip for `mlserver`.
+BESIDE = ["mlflow[mlserver]==3.12.0", "mlserver-sklearn==1.7.1", "scikit-learn==1.9.1"]
+ORIGIN = """
+import json
+import mlserver, mlserver_mlflow, mlserver_sklearn
+from mlserver.types import InferenceResponse, ResponseOutput
+
+class Origin(mlserver.MLModel):
+    async def predict(self, payload):
+        text = json.dumps([mlserver.__version__, mlserver_mlflow.__file__, mlserver_sklearn.__file__])
+        output = ResponseOutput(name="origin", shape=[1], datatype="BYTES", data=[text])
+        return InferenceResponse(model_name=self.name, outputs=[output])
+"""
+
+
+def test_packages_of_the_original_beside_the_wheel_do_no_harm(wheel, tmp_path):
+    """Really installs them from PyPI, after the wheel, in the order of a user who follows MLflow's page."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    pip = [environment / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", wheel)
+    # Bytecode of a hundred packages, of which few modules are imported, would take a minute.
+    run(*pip, "install", "--no-compile", *BESIDE)
+    packages = {package["name"]: package["version"] for package in json.loads(run(*pip, "list", "--format", "json"))}
+    assert packages["mlserver"] == VERSION, "pip keeps the wheel"
+    assert (packages["mlserver-sklearn"], packages["mlserver-mlflow"][:2]) == ("1.7.1", "1.")
+    assert "mlserver" not in run(*pip, "check").replace("No broken", "")
+    assert run(environment / "bin/mlserver", "--version").split()[2] == VERSION
+    assert (environment / "bin/mlserver").read_bytes()[:4] == b"\x7fELF"
+
+    folder = tmp_path / "models"
+    for framework, model in [("sklearn", "iris"), ("mlflow", "flowers")]:
+        unpack(ROOT / f"tests/frameworks/goldens/{framework}/models.tar.gz", tmp_path / framework)
+        shutil.copytree(tmp_path / framework / model, folder / model)
+        # Their runtimes in Python, of which PyPI's packages have others of the same names.
+        file = folder / model / "model-settings.json"
+        settings = json.loads(file.read_text())
+        settings["parameters"]["extra"] = {"backend": "python"}
+        file.write_text(json.dumps(settings))
+    (folder / "origin").mkdir()
+    (folder / "origin/models.py").write_text(ORIGIN)
+    (folder / "origin/model-settings.json").write_text(json.dumps({"name": "origin", "implementation": "models.Origin"}))
+    doctor = run(environment / "bin/mlserver", "doctor", folder, "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
+    assert "Seldon" not in doctor
+    server = Server(folder, executable=environment / "bin/mlserver", PATH="/usr/bin:/bin").wait_until_ready(3 * PATIENCE)
+    try:
+        flowers = {"name": "x", "shape": [1, 4], "datatype": "FP64", "data": [5.1, 3.5, 1.4, 0.2]}
+        answer = server.post("/v2/models/iris/infer", {"inputs": [flowers]}).json()
+        assert answer["outputs"][0]["data"] == [0], answer
+        columns = ["sepal length", "sepal width", "petal length", "petal width"]
+        answer = server.post("/invocations", {"dataframe_split": {"columns": columns, "data": [flowers["data"]]}}).json()
+        assert answer == {"predictions": [0]}
+        answer = server.post("/v2/models/origin/infer", {"inputs": [flowers]}).json()
+        version, *files = json.loads(answer["outputs"][0]["data"][0])
+        assert version == VERSION
+        assert all("site-packages/mlserver_" not in file for file in files), f"the worker's own runtimes come first: {files}"
+    finally:
+        server.stop()
+        shutil.rmtree(environment)
 
 
 def test_missing_framework_names_the_extra(environment, tmp_path):

@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 FILE = pathlib.Path(__file__).resolve().parent / "goldens/mlflow/scoring.json"
 
@@ -24,6 +24,8 @@ TWO = [[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]
 SPLIT = {"dataframe_split": {"columns": FLOWERS, "data": TWO}}
 RECORDS = [dict(zip(FLOWERS, row)) for row in TWO]
 HEADER = ",".join(FLOWERS)
+FIRST = '{"predictions": [0]}'
+BOTH = '{"predictions": [0, 2]}'
 EIGHT = {
     "boolean": True,
     "integer": 1,
@@ -40,10 +42,20 @@ KINDS += ["frame", "dict", "lists", "nested", "nothing", "error", "value error"]
 Case = Dict[str, Any]
 
 
-def ask(model: str, body: Any, content_type: str = JSON, method: str = "POST", path: str = "/invocations") -> Case:
-    """Returns a request; a body that is no text is sent as JSON."""
+def ask(
+    model: str,
+    body: Any,
+    content_type: str = JSON,
+    method: str = "POST",
+    path: str = "/invocations",
+    ours: Optional[str] = None,
+) -> Case:
+    """Returns a request; a body that is no text is sent as JSON. `ours` is our answer, 200, if it differs on purpose."""
     text = body if isinstance(body, str) else json.dumps(body)
-    return {"model": model, "method": method, "path": path, "content_type": content_type, "body": text}
+    case: Case = {"model": model, "method": method, "path": path, "content_type": content_type, "body": text}
+    if ours is not None:
+        case["ours"] = {"status": 200, "content_type": JSON, "text": ours}
+    return case
 
 
 CASES: List[Case] = [
@@ -68,7 +80,16 @@ CASES: List[Case] = [
     ask("flowers", SPLIT, "application/json; charset=latin-1"),
     ask("flowers", SPLIT, "application/json; foo=bar"),
     ask("flowers", "<x/>", "application/xml"),
-    ask("flowers", HEADER, "application/csv"),
+    ask("flowers", f"{HEADER}\n5.1,3.5,1.4,0.2\n", "application/csv", ours=FIRST),
+    ask("flowers", f"{HEADER}\n5.1,3.5,1.4,0.2\n", "text/csv;", ours=FIRST),
+    ask("flowers", SPLIT, "application/json;", ours=BOTH),
+    ask("flowers", SPLIT, "application/json; charset=UTF-8; ", ours=BOTH),
+    ask("flowers", SPLIT, "application/json; ="),
+    ask("flowers", RECORDS, ours=BOTH),
+    ask("flowers", RECORDS, "application/json;", ours=BOTH),
+    ask("flowers", [RECORDS[0], 1]),
+    ask("flowers", []),
+    ask("flowers", "[{"),
     ask("flowers", ""),
     ask("flowers", "{"),
     ask("flowers", "nonsense"),
@@ -107,6 +128,7 @@ CASES: List[Case] = [
     ask("free", {"instances": [[1.5]]}),
     ask("free", {"instances": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]}),
     ask("free", {"dataframe_records": [{"a": 1, "b": "x"}]}),
+    ask("free", [{"a": 1, "b": "x"}], ours="""{"predictions": ["frame(a=['int:1'], b=['str:x'])"]}"""),
     ask("free", {"dataframe_split": {"columns": ["a"], "data": [[0.5]]}}),
     ask("free", {"dataframe_split": {"data": [[0.5]]}}),
     ask("free", {"inputs": [1], "params": {"scale": 2}}),

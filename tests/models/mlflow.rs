@@ -206,6 +206,7 @@ fn mlflow_bodies_take_memory_in_proportion() {
         json("instances", &list(r#"{"a":0}"#)),
         json("instances", &format!("[{{{keys}}}]")),
         json("messages", &list("0")),
+        ("application/json", list(r#"{"a":0}"#)),
     ];
     for model in ["plain", "column", "linear"] {
         for (content_type, body) in &bodies {
@@ -332,6 +333,40 @@ fn graph_answers_invocations_of_mlflow() {
     let ended = ServerBuilder::new(with_graph(folder(), &steps, &["answer"], &json!("yes"))).run();
     let expected = "invalid `parameters.extra.mlflow`: expected true or false, found \"yes\"";
     assert!(ended.code == Some(1) && ended.stdout.contains(expected), "{}", ended.stdout);
+}
+
+#[test]
+fn mlflow_requests_of_its_documents_are_accepted() {
+    // MLflow's own server answers 415 or 400 to all of them.
+    let records = r#"[{"city": "Oslo", "age": 30, "height": 170.5, "member": true}]"#;
+    let csv = "city,age,height,member\nOslo,30,170.5,True\n";
+    let cases = [
+        ("application/json;", PEOPLE, json!(["nej", "ja"])),
+        ("application/json; charset=UTF-8 ; ;", PEOPLE, json!(["nej", "ja"])),
+        ("text/csv;", csv, json!(["nej"])),
+        ("application/csv", csv, json!(["nej"])),
+        ("application/csv; charset=utf-8", csv, json!(["nej"])),
+        ("application/json", records, json!(["nej"])),
+    ];
+    let steps = json!([{"name": "pipeline"}]);
+    for folder in [native("pipeline"), with_graph(native("pipeline"), &steps, &["pipeline"], &json!(true))] {
+        let server = TestServer::start(folder);
+        for (content_type, body, predictions) in &cases {
+            let answer = invocations(&server, content_type, body);
+            assert_eq!(answer.ok(), json!({"predictions": predictions}), "{content_type}: {body}");
+        }
+        for (content_type, body, status, expected) in [
+            ("application/json; =", PEOPLE, 415, "Unrecognized content type parameters: ."),
+            ("application/json;; x=1", PEOPLE, 415, "Unrecognized content type parameters: x."),
+            ("application/json", "[]", 400, "Received a list."),
+            ("application/json", "[[1, 2]]", 400, "Received a list."),
+            ("application/json", r#"[{"age": 30}, 1]"#, 400, "Received a list."),
+            ("application/json", r#"[{"age": 30}]"#, 400, "missing inputs"),
+        ] {
+            let answer = invocations(&server, content_type, body);
+            assert!(answer.status == status && answer.text().contains(expected), "{body}: {}", answer.text());
+        }
+    }
 }
 
 #[test]

@@ -117,11 +117,13 @@ fn predictions(
     Ok(text)
 }
 
-/// Parses a body according to its content type.
+/// Parses a body according to its content type. Unlike MLflow's server, it accepts what MLflow's documents send: an empty parameter
+/// after `;`, `application/csv`, and a list of objects as records.
 pub(super) fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -> Result<ModelInput, ScoringError> {
     let mut fields = content_type.split(';').map(str::trim);
     let mime = fields.next().unwrap_or_default();
-    let parameters: Vec<(&str, &str)> = fields.map(|field| field.split_once('=').unwrap_or((field, ""))).collect();
+    let parameters: Vec<(&str, &str)> =
+        fields.filter(|field| !field.is_empty()).map(|field| field.split_once('=').unwrap_or((field, ""))).collect();
     let charset = parameters.iter().rfind(|(name, _)| *name == "charset").map_or("utf-8", |(_, value)| value);
     if !charset.eq_ignore_ascii_case("utf-8") {
         return Err(ScoringError::ContentType("The scoring server only supports UTF-8".to_owned()));
@@ -137,7 +139,7 @@ pub(super) fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -
     let unreadable = |reason: &str| ScoringError::Unreadable(format!("Invalid input. It cannot be read: {reason}"));
     let text = || text::utf8(body).map_err(|error| unreadable(&error.to_string()));
     match mime {
-        "text/csv" => csv::read(text()?, schema).map_err(|reason| match reason {
+        "text/csv" | "application/csv" => csv::read(text()?, schema).map_err(|reason| match reason {
             csv::CsvError::Pandas(reason) => ScoringError::BadRequest(format!(
                 "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted Pandas DataFrame produced using the `pandas.DataFrame.to_csv()` method. Error: '{reason}'"
             )),
@@ -173,6 +175,9 @@ pub(super) fn read_body(schema: &InputSchema, content_type: &str, body: &[u8]) -
 fn read_json(json: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
     let entries = match json {
         Json::Object(entries) => entries,
+        Json::List(items) if !items.is_empty() && items.iter().all(is_object) => {
+            return records(&Json::List(items), input);
+        }
         Json::List(_) => return Err(invalid(format_args!("{ONE_FIELD}. Received a list."))),
         other => {
             return Err(invalid(format_args!(
@@ -404,9 +409,12 @@ fn array(json: &Json, kind: Option<ColumnType>) -> Result<NdArray, ScoringError>
     }
 }
 
+fn is_object(json: &Json) -> bool {
+    matches!(json, Json::Object(_))
+}
+
 /// Reads `inputs`, and `instances` that are not objects.
 fn inputs(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
-    let is_object = |item: &Json| matches!(item, Json::Object(_));
     match (data, input) {
         (Json::List(items), InputSchema::Columns(columns)) if !items.iter().any(is_object) && columns.len() == 1 => {
             let column = columns.iter().map(|column| Ok((column.name.clone(), array(data, Some(column.kind))?)));
