@@ -12,7 +12,6 @@ tensor and `inference_request` once; the writer calls `wire_outputs`, which retu
 """
 
 import operator
-import weakref
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
 from ._tensor import PackedOutput, TensorError, pack_output, resolved_shape
@@ -137,8 +136,6 @@ def inference_request(
     attributes["inputs"] = inputs
     attributes["outputs"] = outputs
     _set(instance, "_fields_set", {name for name, value in attributes.items() if value is not None})
-    if values and "content_type" in values:
-        _set(attributes["parameters"], "_request", weakref.ref(instance))
     if from_grpc:
         _set(instance, "_from_grpc", True)
     return instance

@@ -4,23 +4,11 @@ import datetime
 import importlib
 import json
 import logging
-import struct
 from typing import Any
 
 import pytest
 from mlserver import MLModel, ModelSettings, Settings
-from mlserver._payload import inference_request, tensor_input
-from mlserver._tensor import FixedElements
-from mlserver.codecs import (
-    Base64Codec,
-    DatetimeCodec,
-    DecodedParameterName,
-    NumpyCodec,
-    PandasCodec,
-    StringCodec,
-    get_decoded,
-    has_decoded,
-)
+from mlserver.codecs import Base64Codec, DatetimeCodec, NumpyCodec, PandasCodec, StringCodec
 from mlserver.context import model_context
 from mlserver.logging import ModelLoggerFormatter
 from mlserver.types import (
@@ -70,18 +58,6 @@ def test_root_has_the_name_of_pydantic_1():
     assert TensorData(__root__=[1, 2]) == TensorData(root=[1, 2])
     item = {"name": "m", "state": "READY", "reason": ""}
     assert RepositoryIndexResponse(__root__=[item]) == RepositoryIndexResponse(root=[item])
-
-
-@pytest.mark.needs("pandas")
-def test_decoded_request_is_in_its_parameters():
-    elements = FixedElements("INT64", memoryview(bytearray(struct.pack("<2q", 1, 2))))
-    request = inference_request("1", {"content_type": "pd"}, [tensor_input("a", "INT64", [2], None, elements)])
-    assert getattr(request.parameters, DecodedParameterName)["a"].tolist() == [1, 2]
-    assert get_decoded(request) is get_decoded(request)
-    assert request.model_dump()["parameters"] == {"content_type": "pd"}
-    for values in (None, {}, {"content_type": "nothing"}):
-        other = inference_request("1", values, [])
-        assert not has_decoded(other)
 
 
 @pytest.mark.parametrize(

@@ -40,27 +40,17 @@ class Datatype(enum.Enum):
 class Parameters(BaseModel):
     """Parameters of a request, a response or a tensor: two known ones, and any others."""
 
-    # `_request` returns the received request that has these parameters, while it exists.
-    __slots__ = ("_decoded_payload", "_request")
+    __slots__ = ("_decoded_payload",)
 
     _extra = "allow"
     _private = frozenset(("_decoded_payload",))
 
-    #: The value that a codec has decoded. For a received request with a content type, it is decoded when it is first read.
     _decoded_payload: Any
 
     content_type: Optional[str] = None
     headers: Optional[Dict[str, Any]] = None
 
     def __getattr__(self, name: str) -> Any:  # extras, for type checkers
-        if name == "_decoded_payload":
-            request = getattr(self, "_request", lambda: None)()
-            if request is not None:
-                from ..codecs.utils import decode_inference_request
-
-                decoded = decode_inference_request(request)
-                if decoded is not request:
-                    return decoded
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
 
