@@ -134,7 +134,9 @@ impl ShownGraph {
         };
         shown.file = manifest.strip_prefix(folder).unwrap_or(&manifest).display().to_string();
         match graphs::read_manifest(settings, &manifest) {
-            Ok(GraphManifest { graph, warnings, .. }) => {
+            Ok(GraphManifest { mut graph, warnings, .. }) => {
+                let has_model = |name: &str| models.iter().any(|model| model.name == name);
+                graph.resolve_models(has_model);
                 shown.warnings.extend(warnings.iter().map(ToString::to_string));
                 shown.find_models(&graph, models);
                 shown.graph = Some(graph);

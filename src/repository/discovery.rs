@@ -152,9 +152,10 @@ impl Repository {
 
     /// Adds the models that graphs create from folders: `parameters.extra.steps.NAME.folder`. Models of the folder take precedence.
     fn add_steps(&self, discovery: &mut Discovery) {
+        let has_model = |name: &str| discovery.models.iter().any(|model| model.settings.name == name);
         let graphs = discovery.models.iter().filter(|model| model.settings.implementation == GRAPH_IMPLEMENTATION);
         let steps: Vec<StepFolder> =
-            graphs.flat_map(|graph| step_folders(&graph.settings, self.working_directory())).collect();
+            graphs.flat_map(|graph| step_folders(&graph.settings, self.working_directory(), has_model)).collect();
         for StepFolder { name, version, path, variables } in steps {
             if discovery.models.iter().any(|model| model.settings.name == name) {
                 continue;

@@ -24,12 +24,17 @@ pub(super) struct StepFolder {
 
 /// Returns the steps of a graph that have a folder. Relative folders begin at that of the graph's settings. None for a graph without a
 /// valid manifest, which fails to load.
-pub(super) fn step_folders(graph: &ModelSettings, working_directory: &Path) -> Vec<StepFolder> {
+pub(super) fn step_folders(
+    graph: &ModelSettings,
+    working_directory: &Path,
+    has_model: impl Fn(&str) -> bool,
+) -> Vec<StepFolder> {
     if !graph.parameters.extra.contains_key("steps") {
         return Vec::new();
     }
     let Ok(Artifact::Path(manifest)) = Artifact::resolve(graph, working_directory) else { return Vec::new() };
-    let Ok(manifest) = graphs::read_manifest(graph, &manifest) else { return Vec::new() };
+    let Ok(mut manifest) = graphs::read_manifest(graph, &manifest) else { return Vec::new() };
+    manifest.graph.resolve_models(has_model);
     let base = working_directory.join(graph.folder().unwrap_or(working_directory));
     let steps = manifest.graph.steps().iter().filter_map(|step| {
         let folder = base.join(step.folder.as_ref()?);

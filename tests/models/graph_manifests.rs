@@ -252,8 +252,31 @@ fn pipeline_steps_may_pin_versions() {
   steps: [{name: versioned@1}, {name: versioned}]
   output: {steps: [versioned@1.outputs.of-1, versioned]}",
     );
+    let outputs_of_name = json!({"outputs": [{"input": "x", "name": "of-name"}]});
+    let folder = with_model(folder, "versioned:3", "mlserver.Select", &outputs_of_name);
+    let folder = with_graph(
+        folder,
+        "colons",
+        PIPELINE,
+        "
+  steps: [{name: versioned:1}, {name: versioned:2}, {name: versioned:3}]
+  output: {steps: [versioned:1.outputs.of-1, versioned:2, versioned:3]}",
+    );
+    let kserve = "
+  nodes:
+    root:
+      routerType: Ensemble
+      steps: [{serviceName: versioned:1}, {serviceName: versioned@2}, {name: named, serviceName: versioned:3}]";
+    let folder = with_graph(folder, "ensemble", KSERVE, kserve);
+    let folder = deployment(folder, "seldon", "{name: versioned:1}");
     let server = TestServer::start(folder);
     assert_eq!(outputs(&server, "pinned", "x=1"), "of-1=1 of-2=1");
+    assert_eq!(outputs(&server, "colons", "x=1"), "of-1=1 of-2=1 of-name=1");
+    assert_eq!(outputs(&server, "ensemble", "x=1"), "of-1=1 of-2=1 of-name=1");
+    assert_eq!(outputs(&server, "seldon", "x=1"), "of-1=1");
+    let steps = &server.get("/v2/models/colons").ok()["parameters"]["steps"];
+    assert_eq!(steps[0], json!({"name": "versioned:1", "model": "versioned@1"}));
+    assert_eq!(steps[2], json!({"name": "versioned:3", "model": "versioned:3"}));
 }
 
 /// A step that never answers, and one that is cancelled when another one answers first.
