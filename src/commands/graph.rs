@@ -136,7 +136,7 @@ impl ShownGraph {
         match graphs::read_manifest(settings, &manifest) {
             Ok(GraphManifest { mut graph, warnings, .. }) => {
                 let has_model = |name: &str| models.iter().any(|model| model.name == name);
-                graph.resolve_models(has_model);
+                graph.resolve_models(has_model, &settings.step_models);
                 shown.warnings.extend(warnings.iter().map(ToString::to_string));
                 shown.find_models(&graph, models);
                 shown.graph = Some(graph);

@@ -277,11 +277,16 @@ impl Graph {
 
     /// Decides whether names such as `model:v1` have a version. A model of this very name takes precedence. The name of a model of
     /// another server is not known, so it has one.
-    pub fn resolve_models(&mut self, has_model: impl Fn(&str) -> bool) {
+    ///
+    /// `created` has the names of the models that were created for steps and have another name, by the paths of the steps.
+    pub fn resolve_models(&mut self, has_model: impl Fn(&str) -> bool, created: &BTreeMap<String, String>) {
         for step in &mut self.steps {
             let is_model = step.url.is_none() && has_model(&step.model.name);
             if let Some(model) = step.model.with_version_of_name().filter(|_| !is_model) {
                 step.model = model;
+            }
+            if let Some(name) = created.get(&step.path) {
+                step.model.name.clone_from(name);
             }
         }
     }

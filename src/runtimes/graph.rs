@@ -124,7 +124,7 @@ pub fn load_graph(
     let read = graphs::read_manifest(settings, manifest).map_err(|error| LoadError::Graph(error.into()))?;
     let GraphManifest { mut graph, warnings, ignored } = read;
     let has_model = |name: &str| resources.directory.metadata(&StepModel::new(name)).is_some();
-    graph.resolve_models(has_model);
+    graph.resolve_models(has_model, &settings.step_models);
     let (model, version) = (settings.name.as_str(), settings.version());
     for warning in &warnings {
         warn!(model, version, "{warning}");

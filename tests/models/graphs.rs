@@ -199,6 +199,66 @@ fn cancelled_graph_cancels_its_running_steps() {
 }
 
 #[test]
+fn steps_with_one_folder_and_different_environments_are_models_of_their_own() {
+    let code = "
+import os
+from mlserver import MLModel
+from mlserver.codecs import StringCodec
+from mlserver.types import InferenceResponse
+
+class Says(MLModel):
+    async def predict(self, payload):
+        words = [os.environ['WORD'], os.environ['MLSERVER_MODEL_NAME'], self.name]
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output('says', words)])
+";
+    let container = |name: &str, word: &str| json!({"name": name, "env": [{"name": "WORD", "value": word}]});
+    let predictor = |name: &str, traffic: u8, word: &str| {
+        json!({
+            "name": name, "traffic": traffic, "graph": {"name": "says"},
+            "componentSpecs": [{"spec": {"containers": [container("says", word)]}}],
+        })
+    };
+    let manifest = |predictors: &Value| {
+        json!({
+            "apiVersion": "machinelearning.seldon.io/v1", "kind": "SeldonDeployment", "metadata": {"name": "d"},
+            "spec": {"predictors": predictors},
+        })
+        .to_string()
+    };
+    let graph = |folder: Folder, name: &str, predictors: &Value| {
+        let parameters = json!({"uri": "./graph.yaml", "extra": {"steps": {"says": {"folder": "../code"}}}});
+        let settings = json!({"name": name, "implementation": GRAPH, "parameters": parameters});
+        folder
+            .file(&format!("{name}/graph.yaml"), manifest(predictors))
+            .file(&format!("{name}/model-settings.json"), settings.to_string())
+    };
+    let folder = Folder::new()
+        .file("code/says.py", code)
+        .file("code/model-settings.json", json!({"name": "code", "implementation": "says.Says"}).to_string());
+    // Neither file can start on its own: `code` has no word.
+    let folder = graph(folder, "a", &json!([predictor("one", 50, "one"), predictor("two", 50, "two")]));
+    let folder = graph(folder, "b", &json!([predictor("only", 100, "three")]));
+    let folder = graph(folder, "c", &json!([predictor("only", 100, "one")]));
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let says = |graph: &str| {
+        let answer = infer(&server, graph).ok();
+        answer["outputs"][0]["data"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let mut of_a: Vec<Vec<String>> = (0..100).map(|_| says("a")).collect();
+    of_a.sort();
+    of_a.dedup();
+    assert_eq!(of_a, [["one", "says", "says"], ["two", "says", "a.says"]]);
+    assert_eq!(says("b"), ["three", "says", "b.says"]);
+    assert_eq!(says("c"), ["one", "says", "says"], "the same folder and variables are the same model");
+    // A reload finds the same models.
+    for model in ["says", "a.says", "b.says", "b"] {
+        assert_eq!(server.post(&format!("/v2/repository/models/{model}/load"), "").status, 200, "{model}");
+    }
+    assert_eq!(says("b"), ["three", "says", "b.says"]);
+}
+
+#[test]
 fn graph_streams_what_its_last_step_streams() {
     let folder = python_step(Folder::new().with_identity("a"), "streams", "Streams", &json!({}));
     let Some(starting) = with_python(folder.with_graph("graph", &pipeline(&[("a", &[]), ("streams", &["a"])]))) else {
