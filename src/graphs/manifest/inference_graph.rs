@@ -237,12 +237,7 @@ fn condition(
         report.problem(&path, message);
     }
     match Condition::parse(text) {
-        Ok(condition) => {
-            if condition.is_malformed() {
-                report.warn(&path, "the path is malformed, so the condition never matches");
-            }
-            Some(condition)
-        }
+        Ok(condition) => Some(condition),
         Err(error) => {
             report.problem(&path, error.to_string());
             None
