@@ -347,6 +347,21 @@ async fn failed_step_fails_the_graph_and_cancels_its_siblings() {
     assert_eq!(models.outcomes(), ["a failed the graph", "b cancelled"]);
 }
 
+#[tokio::test]
+async fn step_that_fails_as_it_starts_keeps_its_siblings_from_starting() {
+    let models = || Arc::new(Models::default().failing("a").returning("b", "y", 1).returning("c", "z", 1));
+    let (steps, output) = ("{name: a}, {name: b}, {name: c, inputs: [a, b]}", "steps: [c]");
+    for (graph, ran) in [
+        (pipeline(steps, output), &["a"][..]),
+        (root("Ensemble", "{serviceName: a, dependency: Hard}, {serviceName: b}"), &["a"]),
+        (root("Ensemble", "{serviceName: a}, {serviceName: b}"), &["a", "b"]),
+    ] {
+        let models = models();
+        let _ = answer(&graph, &models, 1).await;
+        assert_eq!(models.ran(), ran);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn dropped_execution_cancels_running_steps() {
     let graph = pipeline("{name: a}, {name: b}", "steps: [a, b]");

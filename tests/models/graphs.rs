@@ -198,6 +198,70 @@ fn cancelled_graph_cancels_its_running_steps() {
     });
 }
 
+/// Fails after a while, or runs until it is cancelled.
+const FAILING: &str = "
+import asyncio
+from mlserver import MLModel
+from mlserver.errors import MLServerError
+
+class Fails(MLModel):
+    async def predict(self, payload):
+        await asyncio.sleep(0.2)
+        raise MLServerError('not today', 418)
+";
+
+#[test]
+fn failed_step_cancels_the_steps_beside_it() {
+    let settings = json!({"name": "fails", "implementation": "failing.Fails"});
+    let folder = python_step(Folder::new().with_identity("all"), "slow", "Waits", &json!({"seconds": 600}))
+        .file("fails/failing.py", FAILING)
+        .file("fails/model-settings.json", settings.to_string());
+    let manifest = |nodes: &Value| {
+        json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+            "spec": {"nodes": nodes},
+        })
+        .to_string()
+    };
+    let both = |dependency: &str| json!([{"serviceName": "slow", "name": "slow"}, {"serviceName": "fails", "dependency": dependency}]);
+    let combiner = json!({
+        "apiVersion": "machinelearning.seldon.io/v1", "kind": "SeldonDeployment", "metadata": {"name": "d"},
+        "spec": {"predictors": [{"graph": {
+            "name": "all", "type": "COMBINER", "children": [{"name": "fails"}, {"name": "slow"}],
+        }}]},
+    });
+    let folder = folder
+        .with_graph("pipeline", &pipeline(&[("slow", &[]), ("fails", &[]), ("all", &["slow", "fails"])]))
+        .with_graph("hard", &manifest(&json!({"root": {"routerType": "Ensemble", "steps": both("Hard")}})))
+        .with_graph("soft", &manifest(&json!({"root": {"routerType": "Ensemble", "steps": both("Soft")}})))
+        .with_graph(
+            "nested",
+            &manifest(&json!({
+                "root": {"routerType": "Sequence", "steps": [{"nodeName": "both", "name": "n", "dependency": "Hard"}]},
+                "both": {"routerType": "Ensemble", "steps": both("Hard")},
+            })),
+        )
+        .with_graph("seldon", &combiner.to_string());
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let is_cancelled = || {
+        let metrics = server.scrape();
+        metrics.text().contains("model_infer_in_flight{model=\"slow\",version=\"None\"} 0")
+    };
+    for graph in ["pipeline", "hard", "nested", "seldon"] {
+        let started = Instant::now();
+        let answer = infer(&server, graph);
+        assert_eq!(answer.error(418), "step \"fails\": not today", "{graph}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{graph}");
+        wait_until("the other step has ended", is_cancelled);
+        let stream = server.post(&format!("/v2/models/{graph}/infer_stream"), REQUEST);
+        assert!(stream.text().contains("not today"), "{graph}: {}", stream.text());
+        wait_until("the other step has ended", is_cancelled);
+    }
+    let answer = server.post_with("/v2/models/soft/infer", &[("request-timeout", "1")], REQUEST);
+    assert_eq!(answer.status, 504, "the failure is allowed: {}", answer.text());
+}
+
 #[test]
 fn steps_with_one_folder_and_different_environments_are_models_of_their_own() {
     let code = "
