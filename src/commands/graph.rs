@@ -153,7 +153,7 @@ impl ShownGraph {
         let mut outputs = BTreeMap::new();
         for step in graph.steps() {
             let ModelReference { name, version } = &step.model;
-            let at = format!("{}: step \"{}\"", step.path, step.name);
+            let at = format!("{}: {}: step \"{}\"", graph.file(), step.path, step.name);
             if let Some(url) = &step.url {
                 let address = RemoteAddress::parse(url, name, version.as_deref());
                 self.models.push(match address {

@@ -275,6 +275,11 @@ impl Graph {
         &self.steps
     }
 
+    /// Returns the name of the manifest's file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// Decides whether names such as `model:v1` have a version. A model of this very name takes precedence. The name of a model of
     /// another server is not known, so it has one.
     ///

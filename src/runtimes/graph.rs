@@ -190,21 +190,20 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<Vec<StepTar
     let (mut problems, mut targets) = (Vec::new(), Vec::new());
     let mut outputs = BTreeMap::new();
     for step in graph.steps() {
+        let at = format!("{}: {}: step \"{}\"", graph.file(), step.path, step.name);
         if let Some(url) = &step.url {
             let ModelReference { name, version } = &step.model;
             let address = RemoteAddress::parse(url, name, version.as_deref()).map_err(|error| error.to_string());
             match address.and_then(|address| resources.servers.model(address).map_err(|error| error.to_string())) {
                 Ok(model) => targets.push(StepTarget::Remote(Arc::new(model))),
-                Err(error) => problems.push(format!("{}: step \"{}\": {error}", step.path, step.name)),
+                Err(error) => problems.push(format!("{at}: {error}")),
             }
             continue;
         }
         targets.push(StepTarget::Local(step_model(&step.model)));
         match resources.directory.metadata(&step_model(&step.model)) {
             None => problems.push(format!(
-                "{}: step \"{}\": the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
-                step.path,
-                step.name,
+                "{at}: the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
                 step_model(&step.model)
             )),
             Some(found) if !found.outputs.is_empty() => {

@@ -127,7 +127,7 @@ fn graph_with_problems_is_a_load_error_that_lists_them() {
     assert!(ended.stdout.contains("graph.yaml: spec.steps"), "{}", ended.stdout);
     let folder = Folder::new().with_identity("a").with_graph("graph", &pipeline(&[("a", &[]), ("nothing", &["a"])]));
     let ended = ServerBuilder::new(folder).run();
-    let expected = "spec.steps[1]: step \"nothing\": the server has no model `nothing`";
+    let expected = "graph.yaml: spec.steps[1]: step \"nothing\": the server has no model `nothing`";
     assert!(ended.code == Some(1) && ended.stdout.contains(expected), "{}", ended.stdout);
 }
 
