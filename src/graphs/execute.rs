@@ -87,8 +87,9 @@ impl<E> GraphError<E> {
     pub const fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Step { .. } => None,
-            Self::NoOutput { .. } | Self::Conflict { .. } => Some(StatusCode::UNPROCESSABLE_ENTITY),
-            Self::NoMatch { .. } => Some(StatusCode::NOT_FOUND),
+            Self::NoOutput { .. } | Self::NoMatch { .. } | Self::Conflict { .. } => {
+                Some(StatusCode::UNPROCESSABLE_ENTITY)
+            }
             Self::RouterIndex { .. } => Some(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }

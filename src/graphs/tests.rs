@@ -487,7 +487,7 @@ async fn switch_runs_the_first_match_and_lists_its_conditions_without_one() {
     assert_eq!(values(&response.outputs), [("y", 1)]);
     assert_eq!(ran.ran(), ["premium"]);
     let error = run(&graph, &models(), vec![int("x", 100)]).await.answer.unwrap_err();
-    assert_eq!(error.status().unwrap(), 404);
+    assert_eq!(error.status().unwrap(), 422);
     assert_eq!(
         error.to_string(),
         "node \"root\": no condition matches the request, expected one of: [@this].#(parameters.plan==\"premium\"), \
@@ -723,7 +723,7 @@ async fn prepare_follows_choices_and_reports_failures() {
     assert_eq!(last.step().name, "large");
     let prepared = prepare(switch, Arc::clone(&models), request(vec![int("x", 5)])).await;
     let Prepared::Answered(execution) = prepared else { panic!("no condition matches") };
-    assert_eq!(execution.answer.unwrap_err().status().unwrap(), 404);
+    assert_eq!(execution.answer.unwrap_err().status().unwrap(), 422);
 
     let router = graph(include_str!("examples/seldon-router.yaml"));
     let models = Models::default().returning("bandit", "index", -1).failing("b").returning("a", "y", 1);

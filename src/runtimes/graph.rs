@@ -302,7 +302,9 @@ impl GraphModel {
         let response = match self.answer(request, progress).await {
             Ok(response) => response,
             Err(error) => match error.kind() {
-                RuntimeErrorKind::InvalidRequest | RuntimeErrorKind::Rejected { status: 400..=499 } => {
+                RuntimeErrorKind::InvalidRequest
+                | RuntimeErrorKind::NothingRan
+                | RuntimeErrorKind::Rejected { status: 400..=499 } => {
                     return Ok(MlflowProtocol::rejected(&error));
                 }
                 _ => return Err(error),
@@ -558,6 +560,9 @@ fn runtime_error(error: &GraphError<RuntimeError>) -> RuntimeError {
             let (kind, is_logged) = (of_step.kind(), of_step.is_logged());
             let named = RuntimeError::new(kind, error.to_string());
             if is_logged { named.logged() } else { named }
+        }
+        (GraphError::NoOutput { .. } | GraphError::NoMatch { .. }, _) => {
+            RuntimeError::new(RuntimeErrorKind::NothingRan, error.to_string())
         }
         (_, Some(status)) => RuntimeError::rejected(status.as_u16(), error.to_string()),
         (_, None) => RuntimeError::exception(error.to_string()),

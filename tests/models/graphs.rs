@@ -369,9 +369,9 @@ fn switch_without_a_match_names_its_node_and_the_steps_of_graphs() {
         );
     let server = ServerBuilder::new(folder).start();
     let reason = "no condition matches the request, expected one of: id.none";
-    assert_eq!(infer(&server, "choice").error(404), format!("node \"root\": {reason}"));
-    assert_eq!(infer(&server, "outer").error(404), format!("step \"pick\": node \"root\": {reason}"));
-    assert_eq!(infer(&server, "nodes").error(404), format!("node \"inner\": {reason}"));
+    assert_eq!(infer(&server, "choice").error(422), format!("node \"root\": {reason}"));
+    assert_eq!(infer(&server, "outer").error(422), format!("step \"pick\": node \"root\": {reason}"));
+    assert_eq!(infer(&server, "nodes").error(422), format!("node \"inner\": {reason}"));
 }
 
 #[test]
