@@ -323,6 +323,31 @@ class Says(MLModel):
 }
 
 #[test]
+fn only_graph_answers_on_the_paths_of_seldon() {
+    let folder =
+        || Folder::new().with_identity("a").with_identity("infer").with_graph("graph", &pipeline(&[("a", &[])]));
+    let paths = ["/v2/models/infer", "/seldon/default/gpt2/v2/models/infer"];
+    let server = TestServer::start(folder());
+    for path in paths {
+        assert_eq!(server.post(path, REQUEST).ok()["model_name"], "graph", "{path}");
+    }
+    let named = server.post("/seldon/default/gpt2/v2/models/a/infer", REQUEST).ok();
+    assert_eq!(named["model_name"], "a");
+    server.post("/seldon/default/gpt2/v2/models/b/infer", REQUEST).error(404);
+    assert_eq!(server.get("/v2/models/infer").ok()["name"], "infer", "a model may have this name");
+    assert_eq!(server.get(paths[1]).status, 405);
+    let metrics = server.scrape();
+    assert!(metrics.text().contains("path=\"/seldon/{namespace}/{deployment}/v2/models/infer\""), "{}", metrics.text());
+    for folder in [folder().with_graph("other", &pipeline(&[("a", &[])])), Folder::new().with_identity("a")] {
+        let server = TestServer::start(folder);
+        for path in paths {
+            let error = server.post(path, REQUEST).error(404);
+            assert_eq!(error, "the server has no inference graph, or several: name a model in the path", "{path}");
+        }
+    }
+}
+
+#[test]
 fn graph_streams_what_its_last_step_streams() {
     let folder = python_step(Folder::new().with_identity("a"), "streams", "Streams", &json!({}));
     let Some(starting) = with_python(folder.with_graph("graph", &pipeline(&[("a", &[]), ("streams", &["a"])]))) else {
