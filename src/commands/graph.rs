@@ -134,7 +134,9 @@ impl ShownGraph {
         };
         shown.file = manifest.strip_prefix(folder).unwrap_or(&manifest).display().to_string();
         match graphs::read_manifest(settings, &manifest) {
-            Ok(GraphManifest { graph, warnings, .. }) => {
+            Ok(GraphManifest { mut graph, warnings, .. }) => {
+                let has_model = |name: &str| models.iter().any(|model| model.name == name);
+                graph.resolve_models(has_model, &settings.step_models);
                 shown.warnings.extend(warnings.iter().map(ToString::to_string));
                 shown.find_models(&graph, models);
                 shown.graph = Some(graph);
@@ -151,7 +153,7 @@ impl ShownGraph {
         let mut outputs = BTreeMap::new();
         for step in graph.steps() {
             let ModelReference { name, version } = &step.model;
-            let at = format!("{}: step \"{}\"", step.path, step.name);
+            let at = format!("{}: {}: step \"{}\"", graph.file(), step.path, step.name);
             if let Some(url) = &step.url {
                 let address = RemoteAddress::parse(url, name, version.as_deref());
                 self.models.push(match address {

@@ -87,8 +87,9 @@ impl<E> GraphError<E> {
     pub const fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Step { .. } => None,
-            Self::NoOutput { .. } | Self::Conflict { .. } => Some(StatusCode::UNPROCESSABLE_ENTITY),
-            Self::NoMatch { .. } => Some(StatusCode::NOT_FOUND),
+            Self::NoOutput { .. } | Self::NoMatch { .. } | Self::Conflict { .. } => {
+                Some(StatusCode::UNPROCESSABLE_ENTITY)
+            }
             Self::RouterIndex { .. } => Some(StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
@@ -304,7 +305,13 @@ impl<R: StepRunner> GraphRun<R> {
     fn start_steps(&mut self, context: &mut Context<'_>) {
         while let Some(event) = self.schedule.next() {
             match event {
-                ScheduleEvent::Start(node) => self.start(node, context),
+                ScheduleEvent::Start(node) => {
+                    self.start(node, context);
+                    // If it has failed already, the steps beside it do not start.
+                    if let Some(end) = self.ended.pop_back_if(|end| end.result.is_err()) {
+                        self.step_ended(end);
+                    }
+                }
                 ScheduleEvent::Cancel(node) => {
                     if let Some(handle) = self.abort_handles.remove(&node) {
                         handle.abort();

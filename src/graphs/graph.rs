@@ -72,6 +72,15 @@ pub struct ModelReference {
     pub version: Option<String>,
 }
 
+impl ModelReference {
+    /// Returns the model and the version of `model:v1`, for a name without a model of its own.
+    pub fn with_version_of_name(&self) -> Option<Self> {
+        let (name, version) = self.name.rsplit_once(':').filter(|_| self.version.is_none())?;
+        let is_complete = !name.is_empty() && !version.is_empty();
+        is_complete.then(|| Self { name: name.to_owned(), version: Some(version.to_owned()) })
+    }
+}
+
 /// A dependency between two steps, for drawings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
@@ -264,6 +273,27 @@ impl Graph {
     /// Returns the steps in an order in which they can run.
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// Returns the name of the manifest's file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Decides whether names such as `model:v1` have a version. A model of this very name takes precedence. The name of a model of
+    /// another server is not known, so it has one.
+    ///
+    /// `created` has the names of the models that were created for steps and have another name, by the paths of the steps.
+    pub fn resolve_models(&mut self, has_model: impl Fn(&str) -> bool, created: &BTreeMap<String, String>) {
+        for step in &mut self.steps {
+            let is_model = step.url.is_none() && has_model(&step.model.name);
+            if let Some(model) = step.model.with_version_of_name().filter(|_| !is_model) {
+                step.model = model;
+            }
+            if let Some(name) = created.get(&step.path) {
+                step.model.name.clone_from(name);
+            }
+        }
     }
 
     /// Returns the dependencies between steps, for drawings, without duplicates.

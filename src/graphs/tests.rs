@@ -347,6 +347,21 @@ async fn failed_step_fails_the_graph_and_cancels_its_siblings() {
     assert_eq!(models.outcomes(), ["a failed the graph", "b cancelled"]);
 }
 
+#[tokio::test]
+async fn step_that_fails_as_it_starts_keeps_its_siblings_from_starting() {
+    let models = || Arc::new(Models::default().failing("a").returning("b", "y", 1).returning("c", "z", 1));
+    let (steps, output) = ("{name: a}, {name: b}, {name: c, inputs: [a, b]}", "steps: [c]");
+    for (graph, ran) in [
+        (pipeline(steps, output), &["a"][..]),
+        (root("Ensemble", "{serviceName: a, dependency: Hard}, {serviceName: b}"), &["a"]),
+        (root("Ensemble", "{serviceName: a}, {serviceName: b}"), &["a", "b"]),
+    ] {
+        let models = models();
+        let _ = answer(&graph, &models, 1).await;
+        assert_eq!(models.ran(), ran);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn dropped_execution_cancels_running_steps() {
     let graph = pipeline("{name: a}, {name: b}", "steps: [a, b]");
@@ -472,7 +487,7 @@ async fn switch_runs_the_first_match_and_lists_its_conditions_without_one() {
     assert_eq!(values(&response.outputs), [("y", 1)]);
     assert_eq!(ran.ran(), ["premium"]);
     let error = run(&graph, &models(), vec![int("x", 100)]).await.answer.unwrap_err();
-    assert_eq!(error.status().unwrap(), 404);
+    assert_eq!(error.status().unwrap(), 422);
     assert_eq!(
         error.to_string(),
         "node \"root\": no condition matches the request, expected one of: [@this].#(parameters.plan==\"premium\"), \
@@ -708,7 +723,7 @@ async fn prepare_follows_choices_and_reports_failures() {
     assert_eq!(last.step().name, "large");
     let prepared = prepare(switch, Arc::clone(&models), request(vec![int("x", 5)])).await;
     let Prepared::Answered(execution) = prepared else { panic!("no condition matches") };
-    assert_eq!(execution.answer.unwrap_err().status().unwrap(), 404);
+    assert_eq!(execution.answer.unwrap_err().status().unwrap(), 422);
 
     let router = graph(include_str!("examples/seldon-router.yaml"));
     let models = Models::default().returning("bandit", "index", -1).failing("b").returning("a", "y", 1);

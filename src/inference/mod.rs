@@ -109,6 +109,8 @@ pub enum InferenceErrorKind {
     /// There was no response before a timeout or the client's deadline.
     Timeout,
     Stopping,
+    /// No step of a graph answers the request.
+    NothingRan,
     /// The model's code rejected the request with this status.
     Model {
         status: u16,
@@ -128,7 +130,7 @@ impl InferenceErrorKind {
             Self::NotFound => StatusCode::NOT_FOUND,
             // The protocol and the original use 400, not 503.
             Self::NotReady | Self::BadRequest => StatusCode::BAD_REQUEST,
-            Self::BadRepository => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::BadRepository | Self::NothingRan => StatusCode::UNPROCESSABLE_ENTITY,
             // A number that is not a valid status becomes 500.
             Self::Model { status } => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             Self::Overloaded | Self::Stopping | Self::WorkerLost => StatusCode::SERVICE_UNAVAILABLE,
@@ -143,6 +145,7 @@ impl From<RuntimeErrorKind> for InferenceErrorKind {
     fn from(kind: RuntimeErrorKind) -> Self {
         match kind {
             RuntimeErrorKind::InvalidRequest => Self::BadRequest,
+            RuntimeErrorKind::NothingRan => Self::NothingRan,
             RuntimeErrorKind::NotReady => Self::NotReady,
             RuntimeErrorKind::TooLarge => Self::TooLarge,
             RuntimeErrorKind::OverBudget | RuntimeErrorKind::Overloaded => Self::Overloaded,
@@ -207,6 +210,7 @@ impl InferenceError {
             InferenceErrorKind::NotFound
             | InferenceErrorKind::NotReady
             | InferenceErrorKind::BadRequest
+            | InferenceErrorKind::NothingRan
             | InferenceErrorKind::TooLarge
             | InferenceErrorKind::Overloaded
             | InferenceErrorKind::Stopping

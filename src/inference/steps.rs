@@ -290,6 +290,7 @@ pub(super) fn step_error(error: InferenceError) -> RuntimeError {
         InferenceErrorKind::NotFound => RuntimeErrorKind::NotFound,
         InferenceErrorKind::NotReady => RuntimeErrorKind::NotReady,
         InferenceErrorKind::BadRequest => RuntimeErrorKind::InvalidRequest,
+        InferenceErrorKind::NothingRan => RuntimeErrorKind::NothingRan,
         InferenceErrorKind::BadRepository | InferenceErrorKind::LoadFailed => RuntimeErrorKind::Unavailable,
         InferenceErrorKind::TooLarge => RuntimeErrorKind::TooLarge,
         InferenceErrorKind::Overloaded => RuntimeErrorKind::Overloaded,

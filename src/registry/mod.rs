@@ -26,6 +26,7 @@ use tokio::task::JoinError;
 use tracing::warn;
 
 use crate::compute::ComputeError;
+use crate::families::{ModelFamily, NativeEvaluator};
 use crate::repository::{self, ArtifactError};
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
@@ -160,6 +161,8 @@ pub struct RegisteredModel {
     pub timeouts: ModelTimeouts,
     /// The settings file. `None` for a model that the environment configures.
     pub source: Option<PathBuf>,
+    /// Whether it is an inference graph.
+    pub is_graph: bool,
     metrics: ModelMetrics,
     metrics_as_default: ModelMetrics,
     /// The name as a header value. `None` if it is not a valid one.
@@ -392,6 +395,15 @@ impl Registry {
         names.into_iter().flat_map(|(_, versions)| versions.all.values().cloned()).collect()
     }
 
+    /// Returns the name of the inference graph, if the server has exactly one.
+    pub fn only_graph(&self) -> Option<String> {
+        let snapshot = self.shared.snapshot.load();
+        let has_graph = |versions: &&Arc<ModelVersions>| versions.all.values().any(|model| model.is_graph);
+        let mut graphs = snapshot.all().filter(has_graph);
+        let only = graphs.next().filter(|_| graphs.next().is_none())?;
+        only.all.values().next().map(|model| model.name.clone())
+    }
+
     /// Finds the model with a route of its own for a path, which must be decoded.
     pub fn custom_route(&self, method: &Method, path: &str) -> CustomMatch {
         self.shared.snapshot.load().routes.find(method, path)
@@ -549,6 +561,8 @@ impl Registry {
             queue: RequestQueue::new(settings),
             timeouts: ModelTimeouts::of(settings),
             source: settings.source.clone(),
+            is_graph: ModelFamily::of(&settings.implementation)
+                .is_some_and(|family| family.native == Some(NativeEvaluator::Graph)),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),

@@ -1,5 +1,6 @@
 //! Finds the models below a folder.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::custom::{CustomError, CustomRepository, Listed};
-use super::steps::{StepFolder, step_folders};
+use super::steps::{StepFolder, StepFolders, step_folders};
 use super::unconfigured::{UnconfiguredError, UnconfiguredModel};
 use super::{Artifact, ArtifactError};
 use crate::families::{ModelFamily, NativeEvaluator};
@@ -152,13 +153,21 @@ impl Repository {
 
     /// Adds the models that graphs create from folders: `parameters.extra.steps.NAME.folder`. Models of the folder take precedence.
     fn add_steps(&self, discovery: &mut Discovery) {
-        let graphs = discovery.models.iter().filter(|model| model.settings.implementation == GRAPH_IMPLEMENTATION);
-        let steps: Vec<StepFolder> =
-            graphs.flat_map(|graph| step_folders(&graph.settings, self.working_directory())).collect();
-        for StepFolder { name, version, path, variables } in steps {
-            if discovery.models.iter().any(|model| model.settings.name == name) {
-                continue;
+        let names: BTreeSet<String> = discovery.models.iter().map(|model| model.settings.name.clone()).collect();
+        let has_model = |name: &str| names.contains(name);
+        let mut folders = StepFolders::default();
+        let is_graph =
+            |model: &&mut LoadedSettings<ModelSettings>| model.settings.implementation == GRAPH_IMPLEMENTATION;
+        for graph in discovery.models.iter_mut().filter(is_graph) {
+            for step in step_folders(&graph.settings, self.working_directory(), has_model) {
+                let (place, own) = (step.step.clone(), step.name.clone());
+                let name = folders.add(step, &graph.settings.name, has_model);
+                if name != own {
+                    graph.settings.step_models.insert(place, name);
+                }
             }
+        }
+        for StepFolder { name, version, path, variables, .. } in folders.0 {
             match ModelSettings::load(&path, &self.sources, self.strict) {
                 Ok(mut model) => {
                     let settings = &mut model.settings;

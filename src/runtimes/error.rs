@@ -31,6 +31,8 @@ pub struct RuntimeError {
 pub enum RuntimeErrorKind {
     /// The model cannot answer this request; retrying does not help.
     InvalidRequest,
+    /// No step of a graph answers this request: it fulfills no condition.
+    NothingRan,
     /// The model's code has loaded, but reports that it is not ready.
     NotReady,
     /// The response would take more memory than any may.

@@ -122,7 +122,9 @@ pub fn load_graph(
         return Err(GraphLoadError::Warmup { file: file() }.into());
     }
     let read = graphs::read_manifest(settings, manifest).map_err(|error| LoadError::Graph(error.into()))?;
-    let GraphManifest { graph, warnings, ignored } = read;
+    let GraphManifest { mut graph, warnings, ignored } = read;
+    let has_model = |name: &str| resources.directory.metadata(&StepModel::new(name)).is_some();
+    graph.resolve_models(has_model, &settings.step_models);
     let (model, version) = (settings.name.as_str(), settings.version());
     for warning in &warnings {
         warn!(model, version, "{warning}");
@@ -188,21 +190,20 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<Vec<StepTar
     let (mut problems, mut targets) = (Vec::new(), Vec::new());
     let mut outputs = BTreeMap::new();
     for step in graph.steps() {
+        let at = format!("{}: {}: step \"{}\"", graph.file(), step.path, step.name);
         if let Some(url) = &step.url {
             let ModelReference { name, version } = &step.model;
             let address = RemoteAddress::parse(url, name, version.as_deref()).map_err(|error| error.to_string());
             match address.and_then(|address| resources.servers.model(address).map_err(|error| error.to_string())) {
                 Ok(model) => targets.push(StepTarget::Remote(Arc::new(model))),
-                Err(error) => problems.push(format!("{}: step \"{}\": {error}", step.path, step.name)),
+                Err(error) => problems.push(format!("{at}: {error}")),
             }
             continue;
         }
         targets.push(StepTarget::Local(step_model(&step.model)));
         match resources.directory.metadata(&step_model(&step.model)) {
             None => problems.push(format!(
-                "{}: step \"{}\": the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
-                step.path,
-                step.name,
+                "{at}: the server has no model `{}`; add its folder, or a URL with `parameters.extra.steps`",
                 step_model(&step.model)
             )),
             Some(found) if !found.outputs.is_empty() => {
@@ -301,7 +302,9 @@ impl GraphModel {
         let response = match self.answer(request, progress).await {
             Ok(response) => response,
             Err(error) => match error.kind() {
-                RuntimeErrorKind::InvalidRequest | RuntimeErrorKind::Rejected { status: 400..=499 } => {
+                RuntimeErrorKind::InvalidRequest
+                | RuntimeErrorKind::NothingRan
+                | RuntimeErrorKind::Rejected { status: 400..=499 } => {
                     return Ok(MlflowProtocol::rejected(&error));
                 }
                 _ => return Err(error),
@@ -557,6 +560,9 @@ fn runtime_error(error: &GraphError<RuntimeError>) -> RuntimeError {
             let (kind, is_logged) = (of_step.kind(), of_step.is_logged());
             let named = RuntimeError::new(kind, error.to_string());
             if is_logged { named.logged() } else { named }
+        }
+        (GraphError::NoOutput { .. } | GraphError::NoMatch { .. }, _) => {
+            RuntimeError::new(RuntimeErrorKind::NothingRan, error.to_string())
         }
         (_, Some(status)) => RuntimeError::rejected(status.as_u16(), error.to_string()),
         (_, None) => RuntimeError::exception(error.to_string()),

@@ -46,6 +46,10 @@ pub struct ModelSettings {
     /// Environment variables of its workers, in addition to the server's: those of a step's container.
     #[serde(skip)]
     pub variables: BTreeMap<String, String>,
+    /// The models that were created for the steps of a graph and do not have the names of their steps, by the paths of the steps in the
+    /// manifest.
+    #[serde(skip)]
+    pub step_models: BTreeMap<String, String>,
 }
 
 /// The location of a model, and the parameters of its runtime. The table `PARAMETERS` describes each of them.

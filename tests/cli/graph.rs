@@ -117,7 +117,7 @@ fn graph_show_fails_if_a_model_is_missing() {
          <- label@v2
     "#);
     insta::assert_snapshot!(error, @r#"
-    error: graph "animals": spec.nodes.root.steps[0]: step "cat step": the model `cats` is missing
+    error: graph "animals": graph.yaml: spec.nodes.root.steps[0]: step "cat step": the model `cats` is missing
     error: the graph `animals` cannot be served
     "#);
 }
@@ -174,7 +174,7 @@ fn graph_show_prints_json() {
             }
           ],
           "problems": [
-            "spec.nodes.root.steps[0]: step \"cat step\": the model `cats` is missing"
+            "graph.yaml: spec.nodes.root.steps[0]: step \"cat step\": the model `cats` is missing"
           ],
           "warnings": []
         }

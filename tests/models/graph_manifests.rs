@@ -179,7 +179,7 @@ async fn pipeline_conditions_and_joins_decide_which_steps_answer() {
     let answer = infer_grpc(&server, "output-any", "y", 9).await.unwrap();
     assert_eq!((answer.model_name.as_str(), only_output(&answer)), ("output-any", ("r", &[9][..])));
     let status = infer_grpc(&server, "output-any", "q", 9).await.unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().starts_with("the graph has no output for this request: step"), "{}", status.message());
 }
 
@@ -252,8 +252,31 @@ fn pipeline_steps_may_pin_versions() {
   steps: [{name: versioned@1}, {name: versioned}]
   output: {steps: [versioned@1.outputs.of-1, versioned]}",
     );
+    let outputs_of_name = json!({"outputs": [{"input": "x", "name": "of-name"}]});
+    let folder = with_model(folder, "versioned:3", "mlserver.Select", &outputs_of_name);
+    let folder = with_graph(
+        folder,
+        "colons",
+        PIPELINE,
+        "
+  steps: [{name: versioned:1}, {name: versioned:2}, {name: versioned:3}]
+  output: {steps: [versioned:1.outputs.of-1, versioned:2, versioned:3]}",
+    );
+    let kserve = "
+  nodes:
+    root:
+      routerType: Ensemble
+      steps: [{serviceName: versioned:1}, {serviceName: versioned@2}, {name: named, serviceName: versioned:3}]";
+    let folder = with_graph(folder, "ensemble", KSERVE, kserve);
+    let folder = deployment(folder, "seldon", "{name: versioned:1}");
     let server = TestServer::start(folder);
     assert_eq!(outputs(&server, "pinned", "x=1"), "of-1=1 of-2=1");
+    assert_eq!(outputs(&server, "colons", "x=1"), "of-1=1 of-2=1 of-name=1");
+    assert_eq!(outputs(&server, "ensemble", "x=1"), "of-1=1 of-2=1 of-name=1");
+    assert_eq!(outputs(&server, "seldon", "x=1"), "of-1=1");
+    let steps = &server.get("/v2/models/colons").ok()["parameters"]["steps"];
+    assert_eq!(steps[0], json!({"name": "versioned:1", "model": "versioned@1"}));
+    assert_eq!(steps[2], json!({"name": "versioned:3", "model": "versioned:3"}));
 }
 
 /// A step that never answers, and one that is cancelled when another one answers first.
@@ -375,13 +398,13 @@ async fn inference_graph_switch_runs_the_first_match() {
     let server = TestServer::start(folder);
     assert_eq!(outputs(&server, "switch", "y=2 x=1"), "y=1");
     assert_eq!(outputs(&server, "switch", "y=2"), "z=2");
-    let error = infer(&server, "switch", "q=2").error(404);
+    let error = infer(&server, "switch", "q=2").error(422);
     let expected = "node \"root\": no condition matches the request, expected one of: inputs.#(name==\"x\"), \
                     inputs.#(name==\"y\")";
     assert_eq!(error, expected);
     assert_eq!(only_output(&infer_grpc(&server, "switch", "y", 2).await.unwrap()), ("z", &[2][..]));
     let status = infer_grpc(&server, "switch", "q", 2).await.unwrap_err();
-    assert_eq!((status.code(), status.message()), (Code::NotFound, expected));
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected));
 }
 
 #[test]
@@ -477,7 +500,7 @@ fn inference_graph_nodes_may_be_nested() {
     );
     let server = TestServer::start(folder);
     assert_eq!(outputs(&server, "nested", "x=4"), "joined=4,4", "the tensors `z` and `x`");
-    let error = infer(&server, "nested", "y=4").error(404);
+    let error = infer(&server, "nested", "y=4").error(422);
     assert!(error.starts_with("node \"choice\": "), "{error}");
 }
 

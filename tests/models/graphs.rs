@@ -127,7 +127,7 @@ fn graph_with_problems_is_a_load_error_that_lists_them() {
     assert!(ended.stdout.contains("graph.yaml: spec.steps"), "{}", ended.stdout);
     let folder = Folder::new().with_identity("a").with_graph("graph", &pipeline(&[("a", &[]), ("nothing", &["a"])]));
     let ended = ServerBuilder::new(folder).run();
-    let expected = "spec.steps[1]: step \"nothing\": the server has no model `nothing`";
+    let expected = "graph.yaml: spec.steps[1]: step \"nothing\": the server has no model `nothing`";
     assert!(ended.code == Some(1) && ended.stdout.contains(expected), "{}", ended.stdout);
 }
 
@@ -198,6 +198,155 @@ fn cancelled_graph_cancels_its_running_steps() {
     });
 }
 
+/// Fails after a while, or runs until it is cancelled.
+const FAILING: &str = "
+import asyncio
+from mlserver import MLModel
+from mlserver.errors import MLServerError
+
+class Fails(MLModel):
+    async def predict(self, payload):
+        await asyncio.sleep(0.2)
+        raise MLServerError('not today', 418)
+";
+
+#[test]
+fn failed_step_cancels_the_steps_beside_it() {
+    let settings = json!({"name": "fails", "implementation": "failing.Fails"});
+    let folder = python_step(Folder::new().with_identity("all"), "slow", "Waits", &json!({"seconds": 600}))
+        .file("fails/failing.py", FAILING)
+        .file("fails/model-settings.json", settings.to_string());
+    let manifest = |nodes: &Value| {
+        json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+            "spec": {"nodes": nodes},
+        })
+        .to_string()
+    };
+    let both = |dependency: &str| json!([{"serviceName": "slow", "name": "slow"}, {"serviceName": "fails", "dependency": dependency}]);
+    let combiner = json!({
+        "apiVersion": "machinelearning.seldon.io/v1", "kind": "SeldonDeployment", "metadata": {"name": "d"},
+        "spec": {"predictors": [{"graph": {
+            "name": "all", "type": "COMBINER", "children": [{"name": "fails"}, {"name": "slow"}],
+        }}]},
+    });
+    let folder = folder
+        .with_graph("pipeline", &pipeline(&[("slow", &[]), ("fails", &[]), ("all", &["slow", "fails"])]))
+        .with_graph("hard", &manifest(&json!({"root": {"routerType": "Ensemble", "steps": both("Hard")}})))
+        .with_graph("soft", &manifest(&json!({"root": {"routerType": "Ensemble", "steps": both("Soft")}})))
+        .with_graph(
+            "nested",
+            &manifest(&json!({
+                "root": {"routerType": "Sequence", "steps": [{"nodeName": "both", "name": "n", "dependency": "Hard"}]},
+                "both": {"routerType": "Ensemble", "steps": both("Hard")},
+            })),
+        )
+        .with_graph("seldon", &combiner.to_string());
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let is_cancelled = || {
+        let metrics = server.scrape();
+        metrics.text().contains("model_infer_in_flight{model=\"slow\",version=\"None\"} 0")
+    };
+    for graph in ["pipeline", "hard", "nested", "seldon"] {
+        let started = Instant::now();
+        let answer = infer(&server, graph);
+        assert_eq!(answer.error(418), "step \"fails\": not today", "{graph}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{graph}");
+        wait_until("the other step has ended", is_cancelled);
+        let stream = server.post(&format!("/v2/models/{graph}/infer_stream"), REQUEST);
+        assert!(stream.text().contains("not today"), "{graph}: {}", stream.text());
+        wait_until("the other step has ended", is_cancelled);
+    }
+    let answer = server.post_with("/v2/models/soft/infer", &[("request-timeout", "1")], REQUEST);
+    assert_eq!(answer.status, 504, "the failure is allowed: {}", answer.text());
+}
+
+#[test]
+fn steps_with_one_folder_and_different_environments_are_models_of_their_own() {
+    let code = "
+import os
+from mlserver import MLModel
+from mlserver.codecs import StringCodec
+from mlserver.types import InferenceResponse
+
+class Says(MLModel):
+    async def predict(self, payload):
+        words = [os.environ['WORD'], os.environ['MLSERVER_MODEL_NAME'], self.name]
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output('says', words)])
+";
+    let container = |name: &str, word: &str| json!({"name": name, "env": [{"name": "WORD", "value": word}]});
+    let predictor = |name: &str, traffic: u8, word: &str| {
+        json!({
+            "name": name, "traffic": traffic, "graph": {"name": "says"},
+            "componentSpecs": [{"spec": {"containers": [container("says", word)]}}],
+        })
+    };
+    let manifest = |predictors: &Value| {
+        json!({
+            "apiVersion": "machinelearning.seldon.io/v1", "kind": "SeldonDeployment", "metadata": {"name": "d"},
+            "spec": {"predictors": predictors},
+        })
+        .to_string()
+    };
+    let graph = |folder: Folder, name: &str, predictors: &Value| {
+        let parameters = json!({"uri": "./graph.yaml", "extra": {"steps": {"says": {"folder": "../code"}}}});
+        let settings = json!({"name": name, "implementation": GRAPH, "parameters": parameters});
+        folder
+            .file(&format!("{name}/graph.yaml"), manifest(predictors))
+            .file(&format!("{name}/model-settings.json"), settings.to_string())
+    };
+    let folder = Folder::new()
+        .file("code/says.py", code)
+        .file("code/model-settings.json", json!({"name": "code", "implementation": "says.Says"}).to_string());
+    // Neither file can start on its own: `code` has no word.
+    let folder = graph(folder, "a", &json!([predictor("one", 50, "one"), predictor("two", 50, "two")]));
+    let folder = graph(folder, "b", &json!([predictor("only", 100, "three")]));
+    let folder = graph(folder, "c", &json!([predictor("only", 100, "one")]));
+    let Some(starting) = with_python(folder) else { return };
+    let server = starting.start();
+    let says = |graph: &str| {
+        let answer = infer(&server, graph).ok();
+        answer["outputs"][0]["data"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let mut of_a: Vec<Vec<String>> = (0..100).map(|_| says("a")).collect();
+    of_a.sort();
+    of_a.dedup();
+    assert_eq!(of_a, [["one", "says", "says"], ["two", "says", "a.says"]]);
+    assert_eq!(says("b"), ["three", "says", "b.says"]);
+    assert_eq!(says("c"), ["one", "says", "says"], "the same folder and variables are the same model");
+    // A reload finds the same models.
+    for model in ["says", "a.says", "b.says", "b"] {
+        assert_eq!(server.post(&format!("/v2/repository/models/{model}/load"), "").status, 200, "{model}");
+    }
+    assert_eq!(says("b"), ["three", "says", "b.says"]);
+}
+
+#[test]
+fn only_graph_answers_on_the_paths_of_seldon() {
+    let folder =
+        || Folder::new().with_identity("a").with_identity("infer").with_graph("graph", &pipeline(&[("a", &[])]));
+    let paths = ["/v2/models/infer", "/seldon/default/gpt2/v2/models/infer"];
+    let server = TestServer::start(folder());
+    for path in paths {
+        assert_eq!(server.post(path, REQUEST).ok()["model_name"], "graph", "{path}");
+    }
+    let named = server.post("/seldon/default/gpt2/v2/models/a/infer", REQUEST).ok();
+    assert_eq!(named["model_name"], "a");
+    server.post("/seldon/default/gpt2/v2/models/b/infer", REQUEST).error(404);
+    assert_eq!(server.get("/v2/models/infer").ok()["name"], "infer", "a model may have this name");
+    assert_eq!(server.get(paths[1]).status, 405);
+    let metrics = server.scrape();
+    assert!(metrics.text().contains("path=\"/seldon/{namespace}/{deployment}/v2/models/infer\""), "{}", metrics.text());
+    for folder in [folder().with_graph("other", &pipeline(&[("a", &[])])), Folder::new().with_identity("a")] {
+        let server = TestServer::start(folder);
+        for path in paths {
+            let error = server.post(path, REQUEST).error(404);
+            assert_eq!(error, "the server has no inference graph, or several: name a model in the path", "{path}");
+        }
+    }
+}
+
 #[test]
 fn graph_streams_what_its_last_step_streams() {
     let folder = python_step(Folder::new().with_identity("a"), "streams", "Streams", &json!({}));
@@ -245,9 +394,9 @@ fn switch_without_a_match_names_its_node_and_the_steps_of_graphs() {
         );
     let server = ServerBuilder::new(folder).start();
     let reason = "no condition matches the request, expected one of: id.none";
-    assert_eq!(infer(&server, "choice").error(404), format!("node \"root\": {reason}"));
-    assert_eq!(infer(&server, "outer").error(404), format!("step \"pick\": node \"root\": {reason}"));
-    assert_eq!(infer(&server, "nodes").error(404), format!("node \"inner\": {reason}"));
+    assert_eq!(infer(&server, "choice").error(422), format!("node \"root\": {reason}"));
+    assert_eq!(infer(&server, "outer").error(422), format!("step \"pick\": node \"root\": {reason}"));
+    assert_eq!(infer(&server, "nodes").error(422), format!("node \"inner\": {reason}"));
 }
 
 #[test]

@@ -150,6 +150,7 @@ fn router_node<'a>(path: &str, node: &'a Value, report: &mut Report) -> Option<R
         report.problem(&steps_path, "expected at least one step");
     }
     let router = router?;
+    let has_weights = listed.iter().all(|(_, step)| step.get("weight").is_some_and(|weight| !weight.is_null()));
     let steps: Vec<_> = listed
         .into_iter()
         .enumerate()
@@ -162,7 +163,7 @@ fn router_node<'a>(path: &str, node: &'a Value, report: &mut Report) -> Option<R
         }
     }
     let total: u32 = steps.iter().map(|step| step.weight).sum();
-    if router == RouterType::Splitter && total != 100 {
+    if router == RouterType::Splitter && has_weights && total != 100 {
         report.problem(&steps_path, format!("the weights add up to {total}, expected 100"));
     }
     Some(RouterNode { path: path.to_owned(), router, steps })
@@ -202,6 +203,10 @@ fn router_step<'a>(
         report.choice(step, &path, "data", &[("$request", false), ("$response", true)]).unwrap_or_default();
     let is_hard = report.choice(step, &path, "dependency", &[("Soft", false), ("Hard", true)]).unwrap_or_default();
     let weight = report.percentage(step, &path, "weight").unwrap_or_default();
+    if router == RouterType::Splitter && optional(step, "weight").is_none() {
+        let message = "missing field; each step of a `Splitter` has its share of the requests, in percent";
+        report.problem(&field(&path, "weight"), message);
+    }
     let condition = condition(step, &path, index, router, report);
     for (name, routers) in [
         ("data", &[RouterType::Sequence][..]),
@@ -237,12 +242,7 @@ fn condition(
         report.problem(&path, message);
     }
     match Condition::parse(text) {
-        Ok(condition) => {
-            if condition.is_malformed() {
-                report.warn(&path, "the path is malformed, so the condition never matches");
-            }
-            Some(condition)
-        }
+        Ok(condition) => Some(condition),
         Err(error) => {
             report.problem(&path, error.to_string());
             None

@@ -150,8 +150,8 @@ fn step<'a>(
             report.problem(&trigger.path, "the step is also an input; a step may be an input or a trigger, not both");
         }
     }
-    let renames = renames(object, path, &inputs, names, report);
     let join = join(object, path, "inputsJoinType", report);
+    let renames = renames(object, path, &inputs, join, names, report);
     let triggers_join = report.choice(object, path, "triggersJoinType", &JOINS).unwrap_or(Join::Inner);
     PipelineStep { name, path: path.to_owned(), inputs, join, triggers, triggers_join, renames }
 }
@@ -176,8 +176,8 @@ fn output<'a>(spec: &'a Map<String, Value>, names: &mut Names<'a>, report: &mut 
     if inputs.is_empty() {
         report.problem("spec.output.steps", "expected at least one step");
     }
-    let renames = renames(object, path, &inputs, names, report);
     let join = join(object, path, "stepsJoin", report);
+    let renames = renames(object, path, &inputs, join, names, report);
     PipelineStep { inputs, join, renames, ..empty }
 }
 
@@ -230,11 +230,12 @@ fn check_overlaps(inputs: &[Reference<'_>], report: &mut Report) {
     }
 }
 
-/// Reads `tensorMap`, whose keys are tensors of the inputs.
+/// Reads `tensorMap`, whose keys are tensors of the inputs. Tensors that may be there together have different names.
 fn renames<'a>(
     object: &'a Map<String, Value>,
     path: &str,
     inputs: &[Reference<'a>],
+    join: Join,
     names: &mut Names<'a>,
     report: &mut Report,
 ) -> Vec<(Reference<'a>, &'a str)> {
@@ -245,6 +246,7 @@ fn renames<'a>(
     if !names.count(map.len(), report) {
         return Vec::new();
     }
+    let mut mapped: HashMap<&str, Vec<(Origin, &str)>> = HashMap::new();
     map.iter()
         .filter_map(|(key, value)| {
             let path = field(&path, key);
@@ -260,6 +262,14 @@ fn renames<'a>(
             if !inputs.iter().any(|input| reference.is_of(input)) {
                 report.problem(&reference.path, "the tensor is not one of the inputs");
             }
+            let earlier = mapped.entry(new.unwrap_or_default()).or_default();
+            let clash = earlier.iter().find(|(origin, _)| join == Join::Inner || *origin == reference.origin);
+            if let Some((_, earlier)) = clash.filter(|_| new.is_some()) {
+                let (earlier, new) = (plain(earlier), new.unwrap_or_default());
+                report
+                    .problem(&reference.path, format!("`{earlier}` has the new name `{new}`, too; choose another one"));
+            }
+            earlier.push((reference.origin, key));
             Some((reference, new?))
         })
         .collect()

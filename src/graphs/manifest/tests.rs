@@ -148,6 +148,22 @@ fn pipeline_two_producers_of_one_name_are_refused() {
     );
     let outer = text.replace("inputs: [a", "joinType: outer, inputs: [a");
     assert!(parse(&outer).is_ok(), "only one of them may be there");
+    let mapped = |inputs: &str, map: &str| {
+        pipeline(&format!(
+            "{{steps: [{{name: a}}, {{name: b}}, {{name: c, inputs: [{inputs}], tensorMap: {{{map}}}}}], output: {{steps: [c]}}}}"
+        ))
+    };
+    for (inputs, map, second, first) in [
+        ("a, b", "a.outputs.x: z, b.outputs.y: z", "b.outputs.y", "a.outputs.x"),
+        ("a", "a.outputs.x: z, a.outputs.y: z", "a.outputs.y", "a.outputs.x"),
+        ("p.inputs", "p.inputs.x: z, p.inputs.y: z", "p.inputs.y", "p.inputs.x"),
+    ] {
+        let expected =
+            format!("spec.steps[2].tensorMap.{second}: `{first}` has the new name `z`, too; choose another one");
+        assert_eq!(errors(&mapped(inputs, map)), [expected]);
+    }
+    let outer = mapped("a, b", "a.outputs.x: z, b.outputs.y: z").replace("inputs: [a", "joinType: outer, inputs: [a");
+    assert!(parse(&outer).is_ok(), "only one of them may be there");
 }
 
 #[test]
@@ -331,6 +347,22 @@ fn inference_graph_problems_are_reported_together_with_their_paths() {
 }
 
 #[test]
+fn splitter_steps_have_weights() {
+    let errors_of =
+        |steps: &str| errors(&inference_graph(&format!("{{root: {{routerType: Splitter, steps: [{steps}]}}}}")));
+    let missing = "missing field; each step of a `Splitter` has its share of the requests, in percent";
+    let steps = |indexes: &[usize]| {
+        indexes.iter().map(|index| format!("spec.nodes.root.steps[{index}].weight: {missing}")).collect::<Vec<_>>()
+    };
+    assert_eq!(errors_of("{serviceName: a}, {serviceName: b}"), steps(&[0, 1]));
+    assert_eq!(errors_of("{serviceName: a, weight: 100}, {serviceName: b}"), steps(&[1]));
+    assert_eq!(
+        errors_of("{serviceName: a, weight: 60}, {serviceName: b, weight: 60}"),
+        ["spec.nodes.root.steps: the weights add up to 120, expected 100"]
+    );
+}
+
+#[test]
 fn inference_graph_cycles_and_deep_nodes_are_refused() {
     let text = inference_graph(
         "{root: {routerType: Sequence, steps: [{nodeName: a}]}, a: {routerType: Ensemble, steps: [{nodeName: b}]}, \
@@ -363,7 +395,7 @@ fn inference_graph_expansion_is_limited() {
 fn inference_graph_settings_without_effect_are_warnings() {
     let text = inference_graph(
         "{root: {routerType: Splitter, steps: [{serviceName: a, weight: 100, data: $request, dependency: Hard}]}, \
-         other: {routerType: Sequence, steps: [{serviceName: a, weight: 1}, {serviceName: b, condition: 'a..b'}]}}",
+         other: {routerType: Sequence, steps: [{serviceName: a, weight: 1}, {serviceName: b, condition: 'a.b'}]}}",
     );
     assert_eq!(
         warnings(&text),
@@ -371,7 +403,6 @@ fn inference_graph_settings_without_effect_are_warnings() {
             "spec.nodes.root.steps[0].data: the field has no effect in a `Splitter`",
             "spec.nodes.root.steps[0].dependency: the field has no effect in a `Splitter`",
             "spec.nodes.other.steps[0].weight: the field has no effect in a `Sequence`",
-            "spec.nodes.other.steps[1].condition: the path is malformed, so the condition never matches",
             "spec.nodes.other: no step refers to this node",
         ]
     );

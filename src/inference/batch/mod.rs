@@ -631,9 +631,10 @@ async fn predict_together(
             Ok(BatchOutcome::Results(responses.into_iter().map(|response| Mutex::new(Some(Ok(response)))).collect()))
         }
         Err(error) => Err(match error.kind() {
-            RuntimeErrorKind::Exception | RuntimeErrorKind::Rejected { .. } | RuntimeErrorKind::InvalidRequest => {
-                BatchFailure::Requests(error.to_string())
-            }
+            RuntimeErrorKind::Exception
+            | RuntimeErrorKind::Rejected { .. }
+            | RuntimeErrorKind::InvalidRequest
+            | RuntimeErrorKind::NothingRan => BatchFailure::Requests(error.to_string()),
             _ => BatchFailure::Runtime(error),
         }),
     }

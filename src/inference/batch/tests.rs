@@ -268,12 +268,13 @@ impl Predictor for Failing {
 #[tokio::test(start_paused = true)]
 async fn batch_is_retried_only_if_the_models_code_failed() {
     use RuntimeErrorKind::{
-        Exception, Internal, InvalidRequest, NotReady, Rejected, Stopping, Unavailable, WorkerLost,
+        Exception, Internal, InvalidRequest, NotReady, NothingRan, Rejected, Stopping, Unavailable, WorkerLost,
     };
     for (kind, retried) in [
         (Exception, true),
         (Rejected { status: 422 }, true),
         (InvalidRequest, true),
+        (NothingRan, true),
         (NotReady, false),
         (WorkerLost, false),
         (Unavailable, false),

@@ -22,9 +22,10 @@ const fn kind_code(kind: InferenceErrorKind) -> Code {
     match kind {
         InferenceErrorKind::NotFound | InferenceErrorKind::Model { status: 404 } => Code::NotFound,
         // The original, too, answers INVALID_ARGUMENT for a model that is not ready.
-        InferenceErrorKind::NotReady | InferenceErrorKind::BadRequest | InferenceErrorKind::Model { status: 400 } => {
-            Code::InvalidArgument
-        }
+        InferenceErrorKind::NotReady
+        | InferenceErrorKind::BadRequest
+        | InferenceErrorKind::NothingRan
+        | InferenceErrorKind::Model { status: 400 } => Code::InvalidArgument,
         InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
         InferenceErrorKind::Overloaded | InferenceErrorKind::TooLarge => Code::ResourceExhausted,
         InferenceErrorKind::Timeout => Code::DeadlineExceeded,

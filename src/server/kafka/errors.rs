@@ -122,6 +122,7 @@ const fn kind_verdict(kind: InferenceErrorKind) -> Verdict {
         InferenceErrorKind::Stopping => Verdict::Abandon,
         InferenceErrorKind::NotFound
         | InferenceErrorKind::BadRequest
+        | InferenceErrorKind::NothingRan
         | InferenceErrorKind::TooLarge
         | InferenceErrorKind::Model { status: 400..=428 | 430..=499 } => Verdict::DeadLetter,
         InferenceErrorKind::BadRepository

@@ -63,7 +63,7 @@ impl RestMetrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             in_progress: Family::default(),
-            common: Arc::default(),
+            common: Arc::new([const { OnceLock::new() }; ROUTES]),
         };
         registry.register(format!("{prefix}_requests"), "Total HTTP requests", metrics.requests.clone());
         registry.register(

@@ -167,7 +167,9 @@ impl App {
             return response;
         }
         let path = without_prefix(parts.uri.path(), &self.root_path);
-        let route = Route::find(path, &parts.uri).filter(|route| !self.is_shadowed(route, &parts, path));
+        let route = Route::find(&parts.method, path, &parts.uri);
+        let route = route.filter(|route| !self.is_shadowed(route, &parts, path));
+        let route = route.map(|route| self.with_graph(route));
         let authorized = match &self.access {
             None => Ok(None),
             Some(access) => authorize(access, &parts, path, route.as_ref()).await,
@@ -227,6 +229,14 @@ impl App {
         route.spec.shadowable && !matches!(custom(), CustomMatch::NoRoute)
     }
 
+    /// Names the graph that a route without a name is for, if the server has one and no other.
+    fn with_graph<'a>(&self, route: Route<'a>) -> Route<'a> {
+        if route.spec.action != RouteAction::InferGraph {
+            return route;
+        }
+        Route { name: self.inference.registry().only_graph().unwrap_or_default().into(), ..route }
+    }
+
     /// Does what the route of a request asks for.
     async fn act<B: RequestBody>(
         &self,
@@ -243,7 +253,13 @@ impl App {
             RouteAction::Server => metadata::server(self),
             RouteAction::Model => metadata::model(self, route),
             RouteAction::ModelReady => Box::pin(health::model_ready(self, route)).await,
-            RouteAction::Infer => infer::infer(self, route, &parts.headers, body, trace, admission).await,
+            RouteAction::InferGraph if route.name.is_empty() => respond::error(
+                StatusCode::NOT_FOUND,
+                "the server has no inference graph, or several: name a model in the path",
+            ),
+            RouteAction::Infer | RouteAction::InferGraph => {
+                infer::infer(self, route, &parts.headers, body, trace, admission).await
+            }
             RouteAction::Docs
             | RouteAction::DocsDocument
             | RouteAction::DocsAsset

@@ -17,6 +17,8 @@ pub(super) enum RouteAction {
     Model,
     ModelReady,
     Infer,
+    /// `Infer` for the only graph of the server.
+    InferGraph,
     InferStream,
     Docs,
     DocsDocument,
@@ -79,7 +81,10 @@ const fn health(template: &'static str, action: RouteAction) -> RouteSpec {
 }
 
 /// The number of routes.
-pub(super) const ROUTES: usize = 32;
+pub(super) const ROUTES: usize = 35;
+
+/// The path whose other methods belong to another row.
+const ONLY_POST: &str = "/v2/models/infer";
 
 /// Every route.
 pub(super) static TABLE: [RouteSpec; ROUTES] = {
@@ -91,12 +96,17 @@ pub(super) static TABLE: [RouteSpec; ROUTES] = {
         row(Get, "/v2", RouteAction::Server, Read),
         // Of KServe.
         row(Get, "/v2/models", RouteAction::V1Models, Read),
+        // Of Seldon Core, for its only graph. The other methods of the path are for a model of this name.
+        row(Post, ONLY_POST, RouteAction::InferGraph, Infer),
         row(Get, "/v2/models/{model_name}", RouteAction::Model, Read),
         row(Get, "/v2/models/{model_name}/versions/{model_version}", RouteAction::Model, Read),
         row(Get, "/v2/models/{model_name}/ready", RouteAction::ModelReady, Open),
         row(Get, "/v2/models/{model_name}/versions/{model_version}/ready", RouteAction::ModelReady, Open),
         row(Post, "/v2/models/{model_name}/infer", RouteAction::Infer, Infer),
         row(Post, "/v2/models/{model_name}/versions/{model_version}/infer", RouteAction::Infer, Infer),
+        // Of Seldon Core, whose deployments have one graph.
+        row(Post, "/seldon/{namespace}/{deployment}/v2/models/infer", RouteAction::InferGraph, Infer),
+        row(Post, "/seldon/{namespace}/{deployment}/v2/models/{model_name}/infer", RouteAction::Infer, Infer),
         row(Post, "/v2/models/{model_name}/generate", RouteAction::Infer, Infer),
         row(Post, "/v2/models/{model_name}/versions/{model_version}/generate", RouteAction::Infer, Infer),
         row(Post, "/v2/models/{model_name}/infer_stream", RouteAction::InferStream, Infer),
@@ -193,7 +203,7 @@ pub(super) struct Route<'a> {
 
 impl<'a> Route<'a> {
     /// Finds the route of a path. Names that are not UTF-8 get replacement characters, so they match no model.
-    pub(super) fn find(path: &'a str, uri: &'a Uri) -> Option<Self> {
+    pub(super) fn find(method: &Method, path: &'a str, uri: &'a Uri) -> Option<Self> {
         // In one pass over the bytes: this runs for every request.
         let path = path.strip_prefix('/')?;
         let mut segments = [""; MAX_SEGMENTS];
@@ -206,7 +216,8 @@ impl<'a> Route<'a> {
         }
         *segments.get_mut(length)? = &path[start..];
         let segments = &segments[..=length];
-        COMPILED[segments.len()].iter().find_map(|route| route.bind(segments, uri))
+        let is_for = |route: &Self| route.spec.template != ONLY_POST || route.allows(method);
+        COMPILED[segments.len()].iter().filter_map(|route| route.bind(segments, uri)).find(is_for)
     }
 
     /// Returns the `Allow` header of the path.
@@ -256,7 +267,7 @@ impl CompiledRoute {
 
 /// Reports whether a path is reserved, so that a model's own route could never be reached.
 pub(super) fn is_taken(sample: &str) -> bool {
-    let in_table = Route::find(sample, &Uri::default()).is_some_and(|route| !route.spec.shadowable);
+    let in_table = Route::find(&Method::GET, sample, &Uri::default()).is_some_and(|route| !route.spec.shadowable);
     let is_reserved =
         |prefix: &&str| sample.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     in_table || RESERVED_PREFIXES.iter().any(is_reserved)
@@ -287,7 +298,7 @@ mod tests {
 
     fn find(path: &str) -> Option<(RouteAction, String, Option<String>)> {
         let uri: Uri = path.parse().unwrap();
-        let route = Route::find(uri.path(), &uri)?;
+        let route = Route::find(&Method::GET, uri.path(), &uri)?;
         Some((route.spec.action, route.name.into_owned(), route.version.map(Cow::into_owned)))
     }
 
@@ -348,6 +359,14 @@ mod tests {
         ] {
             assert_eq!(find(path), None, "{path}");
         }
+        let of_seldon = "/seldon/ns/dep/v2/models/infer";
+        assert_eq!(find(of_seldon), some(RouteAction::InferGraph, "", None));
+        assert_eq!(find("/seldon/ns/dep/v2/models/a%20b/infer"), some(RouteAction::Infer, "a b", None));
+        for (path, action) in [("/v2/models/infer", RouteAction::InferGraph), (of_seldon, RouteAction::InferGraph)] {
+            let uri: Uri = path.parse().unwrap();
+            assert_eq!(Route::find(&Method::POST, path, &uri).unwrap().spec.action, action, "{path}");
+        }
+        assert_eq!(find("/v2/models/infer"), some(RouteAction::Model, "infer", None), "a model's name");
         assert_eq!(find("/v2/models/%ff"), some(RouteAction::Model, "\u{fffd}", None));
     }
 
@@ -356,10 +375,11 @@ mod tests {
         let mut templates = HashSet::new();
         for (index, spec) in TABLE.iter().enumerate() {
             assert!(templates.insert(spec.template), "{}", spec.template);
-            let path =
-                spec.template.replace("{model_name}", "m").replace("{model_version}", "1").replace("{file}", "f");
+            let path = spec.template.replace("{model_name}", "m").replace("{model_version}", "1");
+            let path = path.replace("{namespace}", "n").replace("{deployment}", "d").replace("{file}", "f");
             let uri: Uri = path.parse().unwrap();
-            let route = Route::find(uri.path(), &uri).unwrap();
+            let method = if matches!(spec.methods, RouteMethods::Post) { Method::POST } else { Method::GET };
+            let route = Route::find(&method, uri.path(), &uri).unwrap();
             assert_eq!(route.index, index, "{path}");
             assert_eq!(route.name, if spec.template.contains("{model_name}") { "m" } else { "" });
             assert_eq!(route.version.is_some(), spec.template.contains("{model_version}"));

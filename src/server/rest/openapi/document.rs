@@ -44,7 +44,9 @@ impl Document {
         };
         document.name(&format!("Data Plane for {which}"), &format!("REST protocol to interact with {which}"));
         document.retain(|path, tag| {
-            path.contains(MODEL_NAME) && path.contains(MODEL_VERSION) == version.is_some() && tag != "kserve"
+            path.contains(MODEL_NAME)
+                && path.contains(MODEL_VERSION) == version.is_some()
+                && !["kserve", "seldon"].contains(&tag)
         });
         document.fill_in(&model.name, version);
         tensors::describe(&mut document.0, model);
@@ -126,7 +128,8 @@ mod tests {
         assert_eq!(paths(&document), served);
         for (path, item) in document.0["paths"].as_object().unwrap() {
             let uri: Uri = path.replace(['{', '}'], "").parse().unwrap();
-            let route = Route::find(uri.path(), &uri).unwrap();
+            let served = if item.get("post").is_some() { Method::POST } else { Method::GET };
+            let route = Route::find(&served, uri.path(), &uri).unwrap();
             assert_eq!(route.spec.template, path);
             for method in ["GET", "POST", "PUT", "DELETE", "PATCH"] {
                 let described = item.get(method.to_lowercase()).is_some();
