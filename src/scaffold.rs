@@ -1,6 +1,6 @@
 //! Creates projects from templates.
 //!
-//! A template is a folder of files: those whose names end in `.jinja` are rendered with [`TemplateValues`], all others are copied
+//! A template is a folder of files: those whose names end in `.jinja` are rendered by Tera with [`TemplateValues`], all others are copied
 //! unchanged. The built-in templates are in `templates/projects`; users have theirs in folders and archives, which may be on a web server.
 
 mod download;
