@@ -652,9 +652,10 @@ pub static CORS: SettingGroup = SettingGroup {
         SettingField::new(
             "allow_methods",
             FieldKind::TextList,
-            FieldDefault::TextList(&["GET"]),
+            FieldDefault::TextList(&["GET", "POST"]),
             "HTTP methods that cross-origin requests may use",
-        ),
+        )
+        .in_original("the default is `[\"GET\"]`"),
         SettingField::new(
             "allow_headers",
             FieldKind::TextList,
