@@ -181,11 +181,8 @@ mod tests {
 
     /// Loops over loops, with a body that does nothing.
     fn nested(source: &str, depth: usize) -> String {
-        let mut text = String::new();
-        for level in 0..depth {
-            text += &format!("{{% for i{level} in {source} %}}");
-        }
-        text + &"{% endfor %}".repeat(depth)
+        let loops: Vec<_> = (0..depth).map(|level| format!("{{% for i{level} in {source} %}}")).collect();
+        loops.concat() + &"{% endfor %}".repeat(depth)
     }
 
     #[test]
@@ -215,7 +212,7 @@ mod tests {
             "{% if true %}".repeat(5000),
             format!("{{% if false %}}{}{{% endif %}}", "{% elif false %}".repeat(60_000)),
             format!("{{{{ {}1{} }}}}", "(".repeat(50_000), ")".repeat(50_000)),
-            format!("{{{{ {} }}}}", ["1"; 50_000].join("+")),
+            format!("{{{{ {} }}}}", vec!["1"; 50_000].join("+")),
             "a".repeat(20_000_000),
         ];
         for text in cases {

@@ -13,6 +13,9 @@ class Adapter(MLModel):
     The worker finds it by its type. It does not look for these methods on models of users, whose names are their own.
     """
 
+    #: The position of its object among those of the other server, which would stop them in this order.
+    position: int = 0
+
     def steps(self) -> List[str]:
         """Returns the models that this one asks."""
         return []

@@ -300,8 +300,8 @@ def _started(server: Any, models: Any) -> None:
     _current.started(server, models)
 
 
-def take(script: str, arguments: List[str], name: str) -> Tuple[str, Any, Any, Callable[[], None]]:
-    """Returns the name of a script's first model, the model, its predictor if any, and a function to call once it is unloaded.
+def take(script: str, arguments: List[str], name: str) -> Tuple[int, Any, Any, Callable[[], None]]:
+    """Returns the position of a script's model, the model, its predictor if any, and a function to call once it is unloaded.
 
     A process runs a script once for all of its models, and again if one of them is reloaded.
     """
@@ -321,7 +321,8 @@ def take(script: str, arguments: List[str], name: str) -> Tuple[str, Any, Any, C
             _runs[key] = run
         run.taken[name] = 1
         taken = run
-    return next(iter(taken.models)), taken.models[name], taken.predictor, lambda: _give_back(taken, name)
+    position = list(taken.models).index(name)
+    return position, taken.models[name], taken.predictor, lambda: _give_back(taken, name)
 
 
 def _give_back(run: _Run, name: str) -> None:
@@ -341,11 +342,12 @@ class ScriptModel:
         """Runs the script, unless this process has done so for another of its models. Returns what calls the script's model."""
         parameters = settings.parameters
         extra: Dict[str, Any] = (parameters.extra if parameters is not None else None) or {}
-        first, instance, predictor, give_back = take(extra["script"], extra["arguments"], extra["name"])
+        position, instance, predictor, give_back = take(extra["script"], extra["arguments"], extra["name"])
         try:
             model = wrap(settings, instance, predictor)
+            model.position = position
             # One model has the routes of the script.
-            if extra["name"] == first:
+            if position == 0:
                 model.add_handlers(handlers_of(_app()))
         except BaseException:
             give_back()

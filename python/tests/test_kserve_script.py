@@ -67,8 +67,8 @@ def runs() -> int:
 
 def test_take_runs_a_script_once_for_all_of_its_models(script: Callable[[str], str]) -> None:
     path = script("kserve.ModelServer().start([Plus('a', 1), Plus('b', 2)])\nopen('ended', 'w').close()")
-    _name, first, _predictor, end_first = take(path, [], "a")
-    _name, second, _predictor, end_second = take(path, [], "b")
+    _position, first, _predictor, end_first = take(path, [], "a")
+    _position, second, _predictor, end_second = take(path, [], "b")
     assert (first.amount, second.amount, runs()) == (1, 2, 1)
     end_first()
     assert not Path("ended").exists(), "`start` returns once all models are unloaded"
@@ -78,9 +78,9 @@ def test_take_runs_a_script_once_for_all_of_its_models(script: Callable[[str], s
 
 def test_take_runs_a_script_again_for_a_reload(script: Callable[[str], str]) -> None:
     path = script("kserve.ModelServer().start([Plus('a', 1)])")
-    _name, old, _predictor, end_old = take(path, [], "a")
+    _position, old, _predictor, end_old = take(path, [], "a")
     script("kserve.ModelServer().start([Plus('a', 7)])")
-    _name, new, _predictor, end_new = take(path, [], "a")
+    _position, new, _predictor, end_new = take(path, [], "a")
     assert (old.amount, new.amount, runs()) == (1, 7, 2)
     end_old()
     end_new()
@@ -92,7 +92,7 @@ def test_take_passes_arguments_and_main_module(script: Callable[[str], str]) -> 
         "assert sys.argv == [__file__, '--amount', '3'], sys.argv\n"
         "kserve.ModelServer().start([Plus('a', int(sys.argv[2]))])"
     )
-    _name, model, _predictor, end = take(path, ["--amount", "3"], "a")
+    _position, model, _predictor, end = take(path, ["--amount", "3"], "a")
     assert (model.amount, type(model).__module__) == (3, "__main__")
     end()
 

@@ -1,24 +1,37 @@
 """Lines that the original's manual prints, and names and values that its users rely on."""
 
+import copy
 import datetime
 import importlib
 import json
 import logging
+import pickle
 from typing import Any
 
 import pytest
 from mlserver import MLModel, ModelSettings, Settings
-from mlserver.codecs import Base64Codec, DatetimeCodec, NumpyCodec, PandasCodec, StringCodec
+from mlserver.codecs import (
+    Base64Codec,
+    DatetimeCodec,
+    DecodedParameterName,
+    NumpyCodec,
+    PandasCodec,
+    StringCodec,
+    has_decoded,
+)
 from mlserver.context import model_context
 from mlserver.logging import ModelLoggerFormatter
+from mlserver.testing import serve
 from mlserver.types import (
     InferenceRequest,
     InferenceResponse,
     Parameters,
     RepositoryIndexResponse,
     RequestInput,
+    ResponseOutput,
     TensorData,
 )
+from mlserver.types.dataplane import decode_on_demand
 
 SETTINGS = ModelSettings(name="m", implementation=MLModel)
 
@@ -100,6 +113,47 @@ def test_structured_records_have_the_fields_of_their_model():
     assert record.model == ', "model_name": "m", "model_version": "v2"'
     formatter.format(record)
     assert record.model == ""
+
+
+class Decoding(MLModel):
+    """The last example of the manual's chapter about content types."""
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        seen = has_decoded(payload)
+        try:
+            decoded = getattr(payload.parameters, DecodedParameterName)
+        except AttributeError as error:
+            decoded = str(error)
+        again = getattr(payload.parameters, DecodedParameterName, None)
+        kind = f"{seen} {type(decoded).__name__} {again is decoded} {decoded if isinstance(decoded, str) else list(decoded)}"
+        return InferenceResponse(outputs=[ResponseOutput(name="y", shape=[1], datatype="BYTES", data=[kind])])
+
+    async def predict_stream(self, payloads):
+        async for payload in payloads:
+            yield await self.predict(payload)
+
+
+@pytest.mark.needs("pandas")
+def test_decoded_request_is_an_attribute_of_its_parameters():
+    column = {"name": "a", "shape": [2], "datatype": "INT64", "data": [1, 2]}
+    request = {"parameters": {"content_type": "pd"}, "inputs": [column]}
+    with serve(Decoding, name="m") as model:
+        for answer in (model.infer(request), next(iter(model.infer_stream([request])))):
+            assert answer.outputs[0].data.root == ["False DataFrame True ['a']"]
+        answer = model.infer({"parameters": {"a": 1}, "inputs": [column]})
+        assert answer.outputs[0].data.root[0].startswith("False str False the request has no decoded value")
+    with serve(Decoding, name="m", parameters={"content_type": "pd"}) as model:
+        answer = model.infer({"parameters": {"a": 1}, "inputs": [column]})
+        assert answer.outputs[0].data.root == ["False DataFrame True ['a']"]
+    # Parameters belong to one request, and copies to none.
+    made = InferenceRequest(**request)
+    assert not hasattr(made.parameters, DecodedParameterName)
+    decode_on_demand(made, SETTINGS)
+    copied = copy.deepcopy(made)
+    assert hasattr(made.parameters, DecodedParameterName)
+    assert not hasattr(copied.parameters, DecodedParameterName)
+    assert not hasattr(pickle.loads(pickle.dumps(made)).parameters, DecodedParameterName)
+    assert made.model_dump() == copied.model_dump()
 
 
 @pytest.mark.needs("numpy")

@@ -26,8 +26,8 @@ OF_LOADED_MODEL = {
     "run_plain", "threads",
 }  # fmt: skip
 
-#: What the adapter has for the routes of KServe's scripts.
-OF_ADAPTER = {"add_handlers"}
+#: What the adapter has for the routes of KServe's scripts, and their order.
+OF_ADAPTER = {"add_handlers", "position"}
 
 #: What KServe documents for its models, which its adapter asks of them.
 OF_KSERVE = {

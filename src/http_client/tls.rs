@@ -220,3 +220,60 @@ fn no_identity(path: &Path) -> HttpError {
         cause: "expected PEM with a certificate and its private key, which may be in a file of its own".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_790_000_000);
+
+    /// A certificate as `openssl req -x509` makes it: its own authority.
+    fn certificate(name: &str, years: (i32, i32)) -> rcgen::Certificate {
+        let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        (parameters.not_before, parameters.not_after) = (date_time_ymd(years.0, 1, 1), date_time_ymd(years.1, 1, 1));
+        parameters.self_signed(&KeyPair::generate().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn tls_own_certificate_of_the_server_is_trusted_if_the_user_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        let valid = certificate("host.example", (2020, 2090));
+        let other = certificate("host.example", (2020, 2090));
+        let (expired, future) = (certificate("host.example", (2019, 2020)), certificate("host.example", (2080, 2090)));
+        let verify = |named: &[&rcgen::Certificate], shown: &rcgen::Certificate, host: &str| {
+            fs::write(&path, named.iter().map(|certificate| certificate.pem()).collect::<String>()).unwrap();
+            let options = HttpOptions {
+                connect_timeout: Duration::ZERO,
+                timeout: Duration::ZERO,
+                max_body: 0,
+                http2: false,
+                insecure: false,
+                ca: Some(path.clone()),
+                certificate: None,
+                key: None,
+            };
+            let verifier = verifier(&options, false, Arc::new(ring::default_provider())).unwrap();
+            let host = ServerName::try_from(host.to_owned()).unwrap();
+            let now = UnixTime::since_unix_epoch(NOW);
+            verifier.verify_server_cert(shown.der(), &[], &host, &[], now).map_err(|error| error.to_string())
+        };
+        for named in [&[&valid][..], &[&other, &valid]] {
+            verify(named, &valid, "host.example").unwrap();
+        }
+        for (named, shown, host, expected) in [
+            (&valid, &valid, "other.example", "not valid for name"),
+            (&expired, &expired, "host.example", "Expired"),
+            (&future, &future, "host.example", "NotValidYet"),
+            (&valid, &other, "host.example", "CaUsedAsEndEntity"),
+        ] {
+            let error = verify(&[named], shown, host).unwrap_err();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+    }
+}

@@ -112,6 +112,8 @@ pub enum Availability {
     Supported,
     /// The field is accepted but has no effect. Holds the reason.
     NoEffect(&'static str),
+    /// Only numbers up to 0 have an effect. Holds the reason.
+    PositiveHasNoEffect(&'static str),
 }
 
 /// What a setting means in MLServer 1.7.1.
@@ -194,6 +196,11 @@ impl SettingField {
     /// Says what the setting means in MLServer 1.7.1, if that is not the same.
     pub(super) const fn in_original(mut self, difference: &'static str) -> Self {
         self.original = Original::Different(difference);
+        self
+    }
+
+    pub(super) const fn positive_has_no_effect(mut self, reason: &'static str) -> Self {
+        self.availability = Availability::PositiveHasNoEffect(reason);
         self
     }
 

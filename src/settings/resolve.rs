@@ -285,7 +285,10 @@ impl<'a> Resolver<'a> {
         let source_of = source.clone();
         match field.availability {
             Availability::Supported => {}
-            Availability::NoEffect(reason) => self.warnings.push(SettingsWarning::NoEffect { key, reason, source_of }),
+            Availability::PositiveHasNoEffect(_) if value.as_i64().is_some_and(|number| number <= 0) => {}
+            Availability::NoEffect(reason) | Availability::PositiveHasNoEffect(reason) => {
+                self.warnings.push(SettingsWarning::NoEffect { key, reason, source_of });
+            }
         }
     }
 

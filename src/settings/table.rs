@@ -652,9 +652,10 @@ pub static CORS: SettingGroup = SettingGroup {
         SettingField::new(
             "allow_methods",
             FieldKind::TextList,
-            FieldDefault::TextList(&["GET"]),
+            FieldDefault::TextList(&["GET", "POST"]),
             "HTTP methods that cross-origin requests may use",
-        ),
+        )
+        .in_original("the default is `[\"GET\"]`"),
         SettingField::new(
             "allow_headers",
             FieldKind::TextList,
@@ -752,7 +753,8 @@ pub static MODEL: SettingGroup = SettingGroup {
             FieldDefault::Null,
             "Deprecated; 0 gives the model a worker that runs plain functions inline",
         )
-        .in_original("0 or less runs the model in the server's process"),
+        .in_original("0 or less runs the model in the server's process")
+        .positive_has_no_effect("the server's `parallel_workers` is that of every pool"),
         SettingField::new("warm_workers", FieldKind::Bool, FieldDefault::Bool(false), "Deprecated")
             .no_effect("workers are always warm"),
     ],

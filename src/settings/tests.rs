@@ -394,6 +394,25 @@ fn values_without_effect_warn_unless_they_are_the_default() {
 }
 
 #[test]
+fn workers_of_a_model_warn_unless_they_ask_for_inline_calls() {
+    let warnings = |workers: serde_json::Value| {
+        let settings =
+            json!({"name": "iris", "implementation": "mlserver_xgboost.XGBoostModel", "parallel_workers": workers});
+        let case = Case::new().file("iris/model-settings.json", settings);
+        case.warnings(&case.model())
+    };
+    for workers in [json!(null), json!(0), json!(-1)] {
+        assert_eq!(warnings(workers.clone()), [""; 0], "{workers}");
+    }
+    assert_eq!(
+        warnings(json!(3)),
+        [
+            "`parallel_workers` in `[DIR]/iris/model-settings.json` has no effect: the server's `parallel_workers` is that of every pool"
+        ]
+    );
+}
+
+#[test]
 fn invalid_lines_of_the_dotenv_file_warn() {
     let case = Case::new().file(".env", "MLSERVER_DEBUG=1\noops oops\n");
     let loaded = case.server();

@@ -122,6 +122,7 @@ fn size(value: &Value, depth: usize) -> Option<usize> {
 }
 
 /// Tera's filter of the same name.
+#[expect(clippy::needless_pass_by_value, reason = "Tera passes them by value")]
 fn replace(text: &str, arguments: Kwargs, _: &State<'_>) -> Result<String, Error> {
     let (from, to) = (arguments.must_get::<&str>("from")?, arguments.must_get::<&str>("to")?);
     let added = text.matches(from).count().saturating_mul(to.len());
@@ -132,6 +133,7 @@ fn replace(text: &str, arguments: Kwargs, _: &State<'_>) -> Result<String, Error
 }
 
 /// Tera's filter of the same name.
+#[expect(clippy::needless_pass_by_value, reason = "Tera passes them by value")]
 fn join(values: &[Value], arguments: Kwargs, _: &State<'_>) -> Result<String, Error> {
     let separator = arguments.get::<&str>("sep")?.unwrap_or_default();
     let mut text = String::new();
@@ -148,6 +150,7 @@ fn join(values: &[Value], arguments: Kwargs, _: &State<'_>) -> Result<String, Er
 }
 
 /// Tera's filter of the same name.
+#[expect(clippy::needless_pass_by_value, reason = "Tera passes them by value")]
 fn indent(text: &str, arguments: Kwargs, _: &State<'_>) -> Result<String, Error> {
     let width = arguments.get::<usize>("width")?.unwrap_or(4);
     let character = arguments.get::<&str>("indentation")?.unwrap_or(" ");

@@ -3,7 +3,9 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -425,4 +427,65 @@ fn script_is_examined_by_doctor_without_running_it() {
     let shown = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.contains("problem  script `model.py` runs in Python: cannot run `"), "{shown}");
+}
+
+/// A script whose models write what the server calls at shutdown.
+fn stopping(record: &Path, stop: &str) -> Option<ServerBuilder> {
+    let record = record.display();
+    starting(&format!(
+        "
+def note(text):
+    with open('{record}', 'a') as file:
+        file.write(text + chr(10))
+
+class Stops(Times):
+    def stop(self):
+        note('stop ' + self.name)
+        {stop}
+
+    def start_engine(self):
+        pass
+
+    def stop_engine(self):
+        note('stop_engine ' + self.name)
+
+engine = Stops('eng')
+engine.engine = True
+kserve.ModelServer(grace_period=2).start([Stops('a'), engine])
+"
+    ))
+}
+
+#[test]
+fn script_models_are_stopped_in_the_order_of_kserve() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("stopped");
+    let Some(starting) = stopping(&record, "time.sleep(0.3)") else { return };
+    let server = starting.start();
+    answer(&server, "a");
+    assert!(!record.exists());
+    assert_eq!(server.terminate().code, Some(0));
+    assert_eq!(fs::read_to_string(&record).unwrap(), "stop a\nstop eng\nstop_engine eng\n");
+}
+
+#[test]
+fn script_model_whose_stop_hangs_does_not_keep_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("stopped");
+    for stop in ["time.sleep(1000)", "time.sleep(1000) if self.name == 'eng' else None", "raise RuntimeError('odd')"] {
+        let _ = fs::remove_file(&record);
+        let Some(starting) = stopping(&record, stop) else { return };
+        let server = starting.start();
+        let started = Instant::now();
+        assert_eq!(server.terminate().code, Some(0), "{stop}");
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(15), "{stop}: {took:?}");
+        let called = fs::read_to_string(&record).unwrap();
+        let expected = match stop {
+            "time.sleep(1000)" => "stop a\n",
+            "raise RuntimeError('odd')" => "stop a\nstop eng\nstop_engine eng\n",
+            _ => "stop a\nstop eng\n",
+        };
+        assert_eq!(called, expected, "{stop}");
+    }
 }

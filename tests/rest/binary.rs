@@ -7,7 +7,10 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
+use tonic::Code;
 
+use crate::support::grpc::{inference_client, raw_request};
+use crate::support::python::with_python;
 use crate::support::{Answer, Client, Folder, TestServer};
 
 const INFER: &str = "/v2/models/echo/infer";
@@ -373,4 +376,95 @@ fn binary_declared_sizes_allocate_no_memory() {
     let grown = server.peak_memory() - before;
     assert!(grown < 8 * 1024, "{grown} KiB");
     assert_still_serves(&server);
+}
+
+/// A model in Python.
+const COUNTS: &str = "
+from mlserver import MLModel
+from mlserver.types import InferenceResponse, ResponseOutput
+
+class Counts(MLModel):
+    async def predict(self, payload):
+        count = len(payload.inputs[0].data.root)
+        return InferenceResponse(outputs=[ResponseOutput(name='n', shape=[1], datatype='INT64', data=[count])])
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn binary_contents_of_a_wrong_length_are_invalid_over_every_protocol_for_every_model() {
+    let model = |name: &str, more: Value| {
+        let mut settings = json!({"name": name, "implementation": "models.Counts"});
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        settings.to_string()
+    };
+    let folder = Folder::iris()
+        .with_identity("echo")
+        .file("python/models.py", COUNTS)
+        .file("python/model-settings.json", model("python", json!({})))
+        .file("batched/models.py", COUNTS)
+        .file("batched/model-settings.json", model("batched", json!({"max_batch_size": 4, "max_batch_time": 0.01})));
+    let Some(builder) = with_python(folder) else { return };
+    let server = builder.start();
+    let mut client = inference_client(server.grpc).await;
+    // Datatype, shape and contents.
+    let cases: [(&str, &[i64], &[u8]); 27] = [
+        ("FP32", &[2], &[0; 4]),
+        ("FP32", &[2], &[0; 7]),
+        ("FP32", &[2], &[0; 9]),
+        ("FP32", &[2], &[0; 12]),
+        ("FP32", &[2], &[]),
+        ("FP32", &[1, 4], &[0; 12]),
+        ("FP32", &[4], &[0; 1]),
+        ("FP32", &[], &[0; 8]),
+        ("FP32", &[0], &[0; 4]),
+        ("FP32", &[-1], &[0; 5]),
+        ("FP32", &[-1, 3], &[0; 16]),
+        ("FP32", &[2, -1], &[0; 12]),
+        ("FP32", &[-1, -1], &[0; 8]),
+        ("FP32", &[-2], &[0; 8]),
+        ("FP32", &[i64::MAX, 2], &[0; 8]),
+        ("FP32", &[i64::MIN], &[0; 8]),
+        ("FP16", &[2], &[0; 3]),
+        ("INT64", &[1], &[0; 4]),
+        ("UINT8", &[3], &[0; 2]),
+        ("BOOL", &[3], &[0; 4]),
+        ("BYTES", &[1], &[1, 0, 0]),
+        ("BYTES", &[1], b"\x05\0\0\0a"),
+        ("BYTES", &[1], b"\xff\xff\xff\xffa"),
+        ("BYTES", &[2], b"\x01\0\0\0a"),
+        ("BYTES", &[1], b"\x01\0\0\0ab"),
+        ("BYTES", &[1], b"\x01\0\0\0a\x01\0\0\0b"),
+        ("BYTES", &[-1, 2], b"\x01\0\0\0a"),
+    ];
+    for name in ["echo", "iris-xgboost", "python", "batched"] {
+        for (datatype, shape, bytes) in cases {
+            let size = bytes.len();
+            let json = input(&json!(shape).to_string(), datatype, &format!(r#""binary_data_size":{size}"#));
+            let length = json.len().to_string();
+            let body = [json.as_bytes(), bytes].concat();
+            let answer = server.post_with(&format!("/v2/models/{name}/infer"), &[(LENGTH, &length)], body);
+            assert_eq!(answer.status, 400, "{name} {json}: {}", answer.text());
+            let status = client.model_infer(raw_request(name, datatype, shape, bytes.to_vec())).await.unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{name} {datatype} {shape:?} {bytes:?}: {status}");
+        }
+        // Sizes that are not those of the body, and contents that belong to no input.
+        let tensor = |size: usize| input("[4]", "FP32", &format!(r#""binary_data_size":{size}"#));
+        for (json, bytes) in [(tensor(20), 16), (tensor(16), 20), (tensor(16), 12)] {
+            let length = json.len().to_string();
+            let body = [json.as_bytes(), &vec![0; bytes]].concat();
+            let answer = server.post_with(&format!("/v2/models/{name}/infer"), &[(LENGTH, &length)], body);
+            assert_eq!(answer.status, 400, "{name} {json}: {}", answer.text());
+        }
+        let request = raw_request(name, "FP32", &[1, 4], vec![0; 16]);
+        for contents in [0, 2, 3] {
+            let mut request = request.clone();
+            request.raw_input_contents = vec![vec![0; 16].into(); contents];
+            let status = client.model_infer(request).await.unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{name} {contents}: {status}");
+        }
+        let mut two = request.clone();
+        two.inputs.push(two.inputs[0].clone());
+        let status = client.model_infer(two).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{name}: {status}");
+        client.model_infer(request).await.unwrap();
+    }
 }

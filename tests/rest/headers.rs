@@ -198,3 +198,43 @@ async fn head_limits_are_the_same_for_every_protocol() {
     }
     assert!(grpc.0 == 8 && grpc.1.starts_with("the path has "), "{grpc:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_beyond_what_the_libraries_read_is_rejected_by_every_protocol() {
+    let server = TestServer::start(Folder::new().with_identity("m"));
+    let names: Vec<&'static str> = (0..300).map(|index| &*format!("x-{index}").leak()).collect();
+    let many: Vec<(&'static str, &str)> = names.into_iter().map(|name| (name, "1")).collect();
+    // HTTP/2 and gRPC read any number.
+    let [http1, http2, grpc] = raw_heads(&server, &many).await;
+    assert_eq!(http1, (431, String::new()));
+    assert!(http2.0 == 431 && http2.1.contains("more than the limit of 128"), "{http2:?}");
+    assert_eq!(grpc, (200, "8".to_owned()));
+    let long = "a".repeat(500 << 10);
+    let [http1, http2, grpc] = raw_heads(&server, &[("authorization", &long)]).await;
+    // Whether HTTP/1.1 has a body depends on how much arrives at once.
+    assert_eq!(http1.0, 431, "{http1:?}");
+    assert_eq!([http2, grpc], [(431, String::new()), (431, String::new())]);
+    assert_eq!(raw_heads(&server, &[]).await[0].0, 200);
+}
+
+/// Returns the status and the body over HTTP/1.1 and HTTP/2, and what a call of gRPC sees.
+async fn raw_heads(server: &TestServer, headers: &[(&'static str, &str)]) -> [(u16, String); 3] {
+    let lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let lines = lines.concat();
+    let head = format!("POST {INFER} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{lines}\r\n{BODY}", BODY.len());
+    let address = server.http;
+    let first = tokio::task::spawn_blocking(move || {
+        let mut connection = Connection::open(address);
+        connection.write_if_taken(head);
+        connection.answer()
+    });
+    let first = first.await.unwrap();
+    let json = [&[("content-type", "application/json")], headers].concat();
+    let second = Http2::connect(server.http).await.call(INFER, &json, BODY.as_bytes()).await;
+    let message = framed(0, &infer_request("m", "INT32", &[2], ints(&[1, 2])).encode_to_vec());
+    let third =
+        Http2::connect(server.grpc).await.call("/inference.GRPCInferenceService/ModelInfer", headers, &message).await;
+    let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
+    let status = third.headers.get("grpc-status").map_or("", |value| value.to_str().unwrap());
+    [(first.status, text(&first.body)), (second.status, text(&second.body)), (third.status, status.to_owned())]
+}

@@ -583,6 +583,24 @@ fn cors_allowed_preflight_is_granted() {
 }
 
 #[test]
+fn cors_origins_alone_may_post() {
+    let server = iris_with(&json!({"cors_settings": {"allow_origins": ["https://a.example"]}}));
+    let origin = ("origin", "https://a.example");
+    let headers =
+        [origin, ("access-control-request-method", "POST"), ("access-control-request-headers", "content-type")];
+    let preflight = server.request(&Method::OPTIONS, INFER, &headers, b"");
+    assert_eq!(preflight.header("access-control-allow-origin"), "https://a.example");
+    assert_eq!(preflight.header("access-control-allow-methods"), "GET,POST");
+    assert!(preflight.header("access-control-allow-headers").contains("content-type"));
+    let answer = server.post_with(INFER, &[origin, ("content-type", "application/json")], ONE_ROW);
+    assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, "https://a.example"));
+    // Only what is asked for.
+    let narrow = json!({"cors_settings": {"allow_origins": ["https://a.example"], "allow_methods": ["GET"]}});
+    let preflight = iris_with(&narrow).request(&Method::OPTIONS, INFER, &headers, b"");
+    assert_eq!(preflight.header("access-control-allow-methods"), "GET");
+}
+
+#[test]
 fn cors_other_origin_is_not_granted() {
     let server = cors();
     for origin in ["https://evil.example", "https://a.example.evil", "https://x.b.example.evil", "null"] {

@@ -15,6 +15,7 @@ from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
 from ..logging import logger
 from ..types import InferenceResponse
+from ..types.dataplane import decode_on_demand
 from .failures import describe
 from .frames import Buffer, FrameError, FrameKind, Head, read_request, write_outputs
 from .models import LoadedModel, load, unload
@@ -260,6 +261,8 @@ class PredictCall(Call):
     def _read(self) -> Any:
         request = read_request(self.head, self.tail)
         request_id_var.set(request.id)
+        if self.model is not None:
+            decode_on_demand(request, self.model.settings)
         return request
 
     def _answer(self, response: Any) -> Final:

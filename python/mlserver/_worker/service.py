@@ -178,7 +178,9 @@ class Service:
             self._stopper = self.loop.loop.create_task(self._stop_each())
 
     async def _stop_each(self) -> None:
-        for model in [model for model in self.models.values() if issubclass(type(model.instance), Adapter)]:
+        adapters = [model for model in self.models.values() if issubclass(type(model.instance), Adapter)]
+        # They may have been loaded in any order.
+        for model in sorted(adapters, key=lambda model: model.instance.position):
             try:
                 await model.loop.run(lambda model=model: unload(model))  # type: ignore[misc]
             except BaseException:

@@ -5,6 +5,7 @@ import inspect
 from collections import deque
 from typing import Any, AsyncGenerator, AsyncIterator, Callable, Deque, Dict, List, Tuple
 
+from ..types.dataplane import decode_on_demand
 from .frames import Buffer, read_request
 from .models import LoadedModel
 
@@ -42,7 +43,7 @@ class Stream:
         self._credit += count
         self._wake()
 
-    async def requests(self) -> AsyncIterator[Any]:
+    async def requests(self, model: LoadedModel) -> AsyncIterator[Any]:
         """Yields the requests as they arrive."""
         while True:
             await self._wait_until(lambda: bool(self._requests) or self._closed)
@@ -50,11 +51,12 @@ class Stream:
                 return
             request = read_request(*self._requests.popleft())
             self._on_taken(1)
+            decode_on_demand(request, model.settings)
             yield request
 
     async def answers(self, model: LoadedModel) -> AsyncGenerator[Any, None]:
         """Yields the answers of the model. The next answer is computed only once it may be sent."""
-        source = model.instance.predict_stream(self.requests())
+        source = model.instance.predict_stream(self.requests(model))
         if inspect.isawaitable(source):
             source = await source
         is_async = hasattr(source, "__aiter__")

@@ -13,6 +13,7 @@ from ..types import (
     RequestOutput,
     ResponseOutput,
 )
+from ..types.dataplane import own_attribute
 from . import base
 from .base import (
     InputCodecLike,
@@ -27,6 +28,8 @@ from .errors import CodecError
 
 #: The attribute of parameters that caches the decoded value.
 DecodedParameterName = "_decoded_payload"
+
+_MISSING = object()
 
 DefaultInputPrefix = "input-"
 DefaultOutputPrefix = "output-"
@@ -89,12 +92,12 @@ _save_decoded = save_decoded
 
 def has_decoded(parametrised_obj: Parametrised) -> bool:
     """Returns whether a decoded value is cached with a request, an input or an output."""
-    return parametrised_obj.parameters is not None and hasattr(parametrised_obj.parameters, DecodedParameterName)
+    return own_attribute(parametrised_obj.parameters, DecodedParameterName, _MISSING) is not _MISSING
 
 
 def get_decoded(parametrised_obj: Parametrised) -> Any:
     """Returns the cached decoded value, or `None`."""
-    return getattr(parametrised_obj.parameters, DecodedParameterName, None)
+    return own_attribute(parametrised_obj.parameters, DecodedParameterName)
 
 
 def get_decoded_or_raw(parametrised_obj: Any) -> Any:

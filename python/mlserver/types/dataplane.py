@@ -3,7 +3,8 @@
 import copy
 import enum
 import json
-from typing import Any, Dict, Iterator, List, Optional
+import weakref
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from .._model import dumped_json
 from .._pydantic import NotADataclass, encode_in_fastapi
@@ -11,6 +12,9 @@ from .._tensor import BytesElements, DoubleElements, Elements, FixedElements, ne
 from .._validate import Loc, Problems
 from ..context import model_name_var
 from .base import BaseModel
+
+if TYPE_CHECKING:
+    from ..settings import ModelSettings
 
 _set = object.__setattr__
 
@@ -40,18 +44,51 @@ class Datatype(enum.Enum):
 class Parameters(BaseModel):
     """Parameters of a request, a response or a tensor: two known ones, and any others."""
 
-    __slots__ = ("_decoded_payload",)
+    __slots__ = ("_decoded_payload", "_request")
 
     _extra = "allow"
     _private = frozenset(("_decoded_payload",))
 
     _decoded_payload: Any
+    #: The request that has these parameters and the settings of its model, in the code of the model.
+    _request: Tuple["weakref.ref[InferenceRequest]", "ModelSettings"]
 
     content_type: Optional[str] = None
     headers: Optional[Dict[str, Any]] = None
 
-    def __getattr__(self, name: str) -> Any:  # extras, for type checkers
+    def __getattr__(self, name: str) -> Any:
+        # Extras are attributes already. This is also for type checkers.
+        if name == "_decoded_payload":
+            reference, settings = own_attribute(self, "_request", (None, None))
+            request = reference and reference()
+            if request is not None:
+                return _decoded(request, settings)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+def own_attribute(instance: Any, name: str, default: Any = None) -> Any:
+    """Returns an attribute, or `default`, without computing it."""
+    try:
+        return object.__getattribute__(instance, name)
+    except AttributeError:
+        return default
+
+
+def decode_on_demand(request: "InferenceRequest", settings: "ModelSettings") -> None:
+    """Has the parameters of a request decode it when the code of a model reads their decoded value."""
+    parameters = request.parameters
+    if parameters is not None:
+        # Weak, because a cycle would keep requests in memory until the garbage is collected.
+        _set(parameters, "_request", (weakref.ref(request), settings))
+
+
+def _decoded(request: "InferenceRequest", settings: "ModelSettings") -> Any:
+    from ..codecs.utils import decode_inference_request
+
+    decoded = decode_inference_request(request, settings, {tensor.name: tensor for tensor in settings.inputs or ()})
+    if decoded is request:
+        raise AttributeError("the request has no decoded value: neither it nor its model has the content type of a request")
+    return decoded
 
 
 class TensorData(BaseModel):

@@ -41,7 +41,7 @@ impl SettingReference {
     /// Returns why the setting has no effect, if it has none.
     fn restriction(&self) -> Option<String> {
         match self.field.availability {
-            Availability::Supported => None,
+            Availability::Supported | Availability::PositiveHasNoEffect(_) => None,
             Availability::NoEffect(reason) => Some(format!("no effect: {reason}")),
         }
     }

@@ -340,13 +340,8 @@ fn keep_form(tensor: &mut Tensor, sent: &[i64], text: Option<Cursor<'_>>, levels
     if matches!(tensor.data, TensorData::Irregular(_)) {
         return Ok(());
     }
-    let Some(mut text) = text else {
-        return match checked {
-            // Each element is whole, whatever the shape is.
-            Ok(()) | Err(TensorError::Count { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        };
-    };
+    // Binary data of another length is no form that a client could mean.
+    let Some(mut text) = text else { return checked.map_err(ReadError::from) };
     let depth = levels.depth();
     tensor.nested = depth > 1 && checked.is_ok() && levels.have(&tensor.shape);
     let is_open = matches!(checked, Err(TensorError::Inference { .. }));

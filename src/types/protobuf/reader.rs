@@ -217,7 +217,9 @@ impl<'a> Input<'a> {
         let label = if self.name.is_empty() { format!("#{index}") } else { self.name.to_owned() };
         let unknown = || ReadError::Datatype { input: label.clone(), found: self.datatype.chars().take(40).collect() };
         let datatype: Datatype = self.datatype.parse().map_err(|_| unknown())?;
-        let data = match self.contents.read(message, datatype, self.count(), &label)? {
+        let contents = self.contents.read(message, datatype, self.count(), &label)?;
+        let is_typed = contents.is_some();
+        let data = match contents {
             Some(data) => data,
             None if has_raw => match take_raw() {
                 Some(bytes) => TensorData::from_raw(&label, datatype, bytes)?,
@@ -231,7 +233,8 @@ impl<'a> Input<'a> {
             Tensor { name: label, datatype, shape: Vec::new(), parameters, data, nested: false, as_sent: None };
         tensor.shape = tensor.resolve_shape(&self.shape)?;
         match tensor.check() {
-            Err(TensorError::Count { .. }) if rule == TensorRule::AsSent => {}
+            // Raw contents of another length are no form that a client could mean, and neither are none.
+            Err(TensorError::Count { .. }) if is_typed && rule == TensorRule::AsSent => {}
             checked => checked?,
         }
         self.name.clone_into(&mut tensor.name);
