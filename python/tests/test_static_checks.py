@@ -14,7 +14,7 @@ OWN = "class Own:\n    pass\n"
 
 def run(folder: pathlib.Path, implementation: str = "models.Own", **question: Any) -> List[Dict[str, str]]:
     """Runs the checks as a script, as the server does."""
-    question = {"folder": str(folder), "paths": [], "modules": [], "requirements": [], **question}
+    question = {"folder": str(folder), "paths": [], "modules": [], "requirements": [], "hidden_headers": [], **question}
     script = [sys.executable, static_checks.__file__, json.dumps({"implementation": implementation, **question})]
     output = subprocess.run(script, capture_output=True, text=True, timeout=60)
     assert output.returncode == 0, output.stderr
@@ -140,6 +140,17 @@ def test_the_original_package_is_reported(
     if count:
         assert findings[0]["level"] == "warning"
         assert f"has Seldon's `mlserver` {version}" in findings[0]["text"]
+
+
+def test_hidden_headers_are_found_in_the_code_of_the_model(tmp_path: pathlib.Path) -> None:
+    """Not in comments, and not in longer texts such as docstrings."""
+    source = '"""authorization of users"""\nimport other  # cookie\n' + OWN + "\nNAMES = ['Cookie', 'cookie', 'x-user']\n"
+    write(tmp_path, models=source, other="def lazy(h):\n    return h['authorization']\n")
+    assert run(tmp_path) == []
+    findings = run(tmp_path, hidden_headers=["authorization", "cookie"])
+    assert [finding["level"] for finding in findings] == ["note", "note"]
+    assert "models.py`, line 6: names the header `cookie`, which models do not see" in findings[0]["text"]
+    assert "other.py`, line 2: names the header `authorization`" in findings[1]["text"]
 
 
 def test_findings_are_limited(tmp_path: pathlib.Path) -> None:

@@ -17,6 +17,11 @@ pub enum ColumnOrder {
 }
 
 impl ColumnOrder {
+    /// Returns whether the order of columns depends on their names: the features have names that somebody has given to them.
+    pub fn is_by_name(features: &[String]) -> bool {
+        !features.is_empty() && !are_generated(features)
+    }
+
     /// Finds the columns of a request by the names of a `LightGBM` model's features. `named` says that the names were given to columns
     /// on purpose.
     ///

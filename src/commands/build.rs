@@ -188,7 +188,7 @@ fn folder_image(
     let plan = ImagePlan::of(folder)?;
     let ignore = IgnoreRules::of_folder(folder)?;
     let variables = environment.variables().into_iter().collect();
-    let python = ProjectPython::of(folder, args.python.as_deref(), &variables);
+    let python = ProjectPython::of(folder, args.python.as_deref(), plan.packed(), &variables);
     let python = python.map_err(|error| CommandError { error: error.into(), code: USAGE })?;
     let options = DockerfileOptions {
         base: args.base.clone(),
@@ -326,7 +326,7 @@ mod tests {
             let output = vec!["ERROR: No matching distribution found for numpy==1.22.4".to_owned()];
             EngineError::from(BuildFailure { step: step.map(str::to_owned), reason: "exit code 1".to_owned(), output })
         };
-        let python = ProjectPython::of(Path::new("/nonexistent"), None, &HashMap::new()).unwrap();
+        let python = ProjectPython::of(Path::new("/nonexistent"), None, &[], &HashMap::new()).unwrap();
         let pip = "RUN /opt/environment/bin/python -m pip install --requirement requirements.txt";
         let text = with_python_hint(failure(Some(pip)), Some(&python)).to_string();
         assert!(

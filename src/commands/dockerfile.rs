@@ -36,7 +36,7 @@ pub fn run(args: &DockerfileArgs, environment: &dyn Environment, ui: &mut Ui) ->
         IgnoreRules::of_folder(&args.folder)?
     };
     let variables = environment.variables().into_iter().collect();
-    let python = ProjectPython::of(&args.folder, args.python.as_deref(), &variables);
+    let python = ProjectPython::of(&args.folder, args.python.as_deref(), plan.packed(), &variables);
     let python = python.map_err(|error| CommandError { error: error.into(), code: USAGE })?;
     let options = DockerfileOptions {
         base: args.base.clone(),

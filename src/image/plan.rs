@@ -35,6 +35,8 @@ pub struct PythonImage {
     pub requirements_name_files: bool,
     /// The file that describes a conda environment.
     pub conda: Option<String>,
+    /// The packed environments of the models, of which the base image should have the version.
+    pub packed: Vec<PathBuf>,
 }
 
 /// Why an image needs Python.
@@ -114,6 +116,11 @@ impl ImagePlan {
         }
         let present = |name: &str| absolute.join(name).is_file();
         let conda = CONDA_FILES.into_iter().rfind(|name| present(name)).map(str::to_owned);
+        let packed = discovery.models.iter().filter_map(|model| {
+            let archive = model.settings.parameters.environment_tarball.as_ref()?;
+            Some(model.settings.folder().unwrap_or(&absolute).join(archive))
+        });
+        let packed = packed.collect();
         let mut why = settings.model_repository_implementation.map(PythonReason::Repository);
         for model in &discovery.models {
             why = why.map_or_else(|| PythonReason::of(&model.settings, &absolute), |why| Ok(Some(why)))?;
@@ -131,7 +138,15 @@ impl ImagePlan {
             let text = fs::read(&path).map_err(|source| PlanError::Read { path, source })?;
             refer_to_files(&String::from_utf8_lossy(&text))
         };
-        Ok(Self::Python(PythonImage { why, requirements, requirements_name_files, conda }))
+        Ok(Self::Python(PythonImage { why, requirements, requirements_name_files, conda, packed }))
+    }
+
+    /// Returns the packed environments of the models that need Python.
+    pub fn packed(&self) -> &[PathBuf] {
+        match self {
+            Self::Native(_) => &[],
+            Self::Python(python) => &python.packed,
+        }
     }
 
     /// Reports whether the folder lists packages that the image does not install.

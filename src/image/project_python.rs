@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::runtimes::python::PythonVersion;
 use crate::types::text;
 
 /// The version of images whose project names none.
@@ -61,6 +62,12 @@ impl FromStr for PythonRelease {
     }
 }
 
+impl From<PythonVersion> for PythonRelease {
+    fn from(version: PythonVersion) -> Self {
+        Self(version.major, version.minor)
+    }
+}
+
 impl PythonRelease {
     /// Returns whether models can run in this version.
     const fn is_usable(self) -> bool {
@@ -69,7 +76,8 @@ impl PythonRelease {
 }
 
 impl ProjectPython {
-    /// Returns the version that `flag` sets, or that of the folder's files, or of the active virtual environment, or the default.
+    /// Returns the version that `flag` sets, or that of the folder's files, or of its models' packed environments, or of the active virtual
+    /// environment, or the default.
     ///
     /// # Errors
     ///
@@ -77,6 +85,7 @@ impl ProjectPython {
     pub fn of(
         folder: &Path,
         flag: Option<&str>,
+        packed: &[PathBuf],
         variables: &HashMap<String, String>,
     ) -> Result<Self, PythonVersionError> {
         if let Some(flag) = flag {
@@ -84,8 +93,11 @@ impl ProjectPython {
         }
         let venv = variables.get("VIRTUAL_ENV").filter(|folder| !folder.is_empty());
         let venv = venv.map(|folder| Path::new(folder).join(VENV_FILE));
-        let files = FILES.iter().map(|name| folder.join(name)).chain(venv);
-        let mut found = files.filter_map(|path| Some((named_in(&path).filter(|release| release.is_usable())?, path)));
+        let files = FILES.iter().map(|name| folder.join(name));
+        let files = files.filter_map(|path| Some((named_in(&path)?, path)));
+        let packed = packed.iter().filter_map(|path| Some((PythonVersion::of_archive(path)?.into(), path.clone())));
+        let venv = venv.into_iter().filter_map(|path| Some((named_in(&path)?, path)));
+        let mut found = files.chain(packed).chain(venv).filter(|(release, _)| release.is_usable());
         Ok(match found.next() {
             Some((release, path)) => Self { release, origin: PythonOrigin::File(path) },
             None => Self { release: PythonRelease(DEFAULT.0, DEFAULT.1), origin: PythonOrigin::Default },
@@ -153,7 +165,7 @@ mod tests {
             fs::write(path, content).unwrap();
         }
         let venv = venv.then(|| ("VIRTUAL_ENV".to_owned(), folder.path().join("venv").display().to_string()));
-        let python = ProjectPython::of(folder.path(), None, &venv.into_iter().collect()).unwrap();
+        let python = ProjectPython::of(folder.path(), None, &[], &venv.into_iter().collect()).unwrap();
         let shown = python.to_string();
         shown.replace(&format!("{}/", folder.path().display()), "")
     }

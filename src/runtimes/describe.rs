@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{LoadError, mlflow, native};
+use crate::codecs::ColumnOrder;
 use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
 use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
@@ -30,6 +31,8 @@ pub struct FileDescription {
     pub inputs: Vec<TensorMetadata>,
     /// The names of the columns of the only input.
     pub columns: Vec<String>,
+    /// The names by which the server finds the columns of a table, although the library of the model takes them by position.
+    pub found_by_name: Vec<String>,
     /// The names of the outputs that a request may ask for.
     pub outputs: Vec<String>,
     /// Requests of one row that the model may answer, in the order in which to try them.
@@ -95,6 +98,10 @@ fn trees(library: TreeLibrary, title: &str, path: &Path) -> Result<FileDescripti
         not_native: None,
         inputs: vec![tensor(INPUT, "FP32", vec![-1, columns])],
         columns: model.feature_names().unwrap_or_default().to_vec(),
+        found_by_name: match library {
+            TreeLibrary::LightGbm => found_by_name(model.feature_names()),
+            TreeLibrary::XgBoost => Vec::new(),
+        },
         outputs,
         examples,
     })
@@ -185,9 +192,15 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         not_native: None,
         inputs,
         columns: names.to_vec(),
+        found_by_name: found_by_name(model.features_by_position()),
         outputs: model.methods().iter().map(|method| method.name().to_owned()).collect(),
         examples,
     })
+}
+
+/// Returns the names of features that a library takes by position, if they are the model's own.
+pub(super) fn found_by_name(features: Option<&[String]>) -> Vec<String> {
+    features.filter(|features| ColumnOrder::is_by_name(features)).unwrap_or_default().to_vec()
 }
 
 fn shape(features: Option<usize>) -> Vec<i64> {
@@ -205,6 +218,7 @@ pub(super) fn refused(title: String, reason: &dyn fmt::Display) -> FileDescripti
         not_native: Some(reason.to_string()),
         inputs: Vec::new(),
         columns: Vec::new(),
+        found_by_name: Vec::new(),
         outputs: Vec::new(),
         examples: Vec::new(),
     }

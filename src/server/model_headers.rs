@@ -41,6 +41,14 @@ impl ForwardedHeaders {
         Ok(forwarded)
     }
 
+    /// Returns the names of the headers that models do not see.
+    pub fn hidden(self) -> Vec<&'static str> {
+        [(self.authorization, "authorization"), (self.cookie, "cookie")]
+            .into_iter()
+            .filter_map(|(is_forwarded, name)| (!is_forwarded).then_some(name))
+            .collect()
+    }
+
     /// Removes the credentials that models do not see.
     pub(super) fn hide_others(self, headers: &mut HeaderMap) {
         if !self.authorization {

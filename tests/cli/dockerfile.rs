@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use serde_json::json;
+
 use crate::support::goldens::framework_models;
 use crate::support::{Folder, run_mlserver};
 
@@ -210,6 +212,19 @@ fn build_without_the_feature_names_it() {
     );
 }
 
+/// An archive with the names that `conda-pack` gives to the files of Python 3.10.
+fn packed_environment() -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for name in ["bin/activate", "bin/python3.1", "bin/python3.10", "conda-meta/python-3.10.14-hd12c33a_0_cpython.json"]
+    {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        header.set_mode(0o755);
+        archive.append_data(&mut header, name, &[][..]).unwrap();
+    }
+    archive.into_inner().unwrap()
+}
+
 #[test]
 fn dockerfile_base_has_the_python_of_the_project() {
     let base = |folder: &Folder, flags: &[&str]| {
@@ -219,6 +234,15 @@ fn dockerfile_base_has_the_python_of_the_project() {
     let folder = custom().file("requirements.txt", "numpy==1.22.4\n");
     assert_eq!(base(&folder, &[]), "FROM python:3.12-slim");
     assert_eq!(base(&folder, &["--python", "3.10"]), "FROM python:3.10-slim");
+    // Models with a packed environment have been developed with its Python.
+    let settings = |archive: &str| json!({"name": "packed", "implementation": "models.Packed", "parameters": {"environment_tarball": archive}});
+    let folder = folder
+        .file("packed/environment.tar", packed_environment())
+        .file("packed/model-settings.json", settings("./environment.tar").to_string());
+    assert_eq!(base(&folder, &[]), "FROM python:3.10-slim");
+    let folder = folder.file("packed/model-settings.json", settings("./lost.tar").to_string());
+    assert_eq!(base(&folder, &[]), "FROM python:3.12-slim", "`start` reports what is missing");
+    let folder = folder.file("packed/model-settings.json", settings("./environment.tar").to_string());
     let folder = folder.file("runtime.txt", "python-3.9.16\n");
     assert_eq!(base(&folder, &[]), "FROM python:3.9-slim");
     let folder = folder.file(".python-version", "3.11.4\n");

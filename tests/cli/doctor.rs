@@ -9,8 +9,9 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::models::columns;
 use crate::support::python::python;
-use crate::support::{Folder, ServerBuilder, mlserver_command};
+use crate::support::{Folder, ServerBuilder, mlserver_command, repository_path};
 
 fn doctor_command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = mlserver_command(folder.root(), &[&["doctor"], arguments].concat());
@@ -61,6 +62,7 @@ fn doctor_folder_without_problems_passes() {
     ok       any free port is used for gRPC
     ok       any free port is used for metrics
     ok       model `breast-cancer-lightgbm` is native
+    note     model `breast-cancer-lightgbm`: columns of tables are found by the names of its features, such as `mean_radius`, in any order; MLServer 1.7.1 takes them by position
     ok       model `iris-xgboost` is native
     ");
     let output = doctor_command(&folder, &["iris-xgboost/model.json"]).output().unwrap();
@@ -251,6 +253,59 @@ fn doctor_reports_a_model_that_is_described_twice() {
         "warning  ignoring `[DIR]/iris-xgboost/model-settings.json`: a later file describes the same model and version";
     assert!(found.contains(expected), "{found}");
     assert_eq!(found.matches("model `iris-xgboost` is native").count(), 1, "{found}");
+}
+
+#[test]
+fn doctor_notes_what_changes_for_the_models_of_the_folder() {
+    let unnamed = fs::read_to_string(repository_path("tests/fixtures/columns/lightgbm.txt")).unwrap();
+    let unnamed = unnamed.replace("feature_names=a b_b c d\n", "feature_names=Column_0 Column_1 Column_2 Column_3\n");
+    assert!(unnamed.contains("Column_3"));
+    let settings = r#"{"implementation": "mlserver_lightgbm.LightGBMModel", "parameters": {"uri": "./model.txt"}}"#;
+    let folder = columns::folder().file("unnamed/model.txt", unnamed).file("unnamed/model-settings.json", settings);
+    let notes = |output: &Output| {
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        text.lines().filter(|line| line.starts_with("note ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let output = doctor(&folder, &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let expected = |model: &str| {
+        format!(
+            "note     model `{model}`: columns of tables are found by the names of its features, such as `a`, in any order; "
+        )
+    };
+    let found = notes(&output);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with(&expected("lightgbm")) && found[1].starts_with(&expected("mlflow")), "{found:?}");
+
+    let Some(python) = python() else { return };
+    let python = [("MLSERVER_PYTHON_EXECUTABLE", python.to_str().unwrap())];
+    let reads = "from mlserver import MLModel\nfrom helper import user\n\nclass Own(MLModel):\n    # authorization, cookie\n    \
+        async def predict(self, payload):\n        user(payload.parameters.headers)\n        return payload\n";
+    let helper = "def user(headers):\n    return headers.get('Authorization') or headers.get('authorization')\n";
+    let batching = r#"{"name": "m", "implementation": "models.Own", "max_batch_size": 8, "max_batch_time": 0.1}"#;
+    let own = |forwarded: &[&str]| {
+        own_model(reads)
+            .file("m/helper.py", helper)
+            .file("m/model-settings.json", batching)
+            .settings(&json!({"forward_headers": forwarded}))
+    };
+    let folder = own(&[]);
+    let output = doctor(&folder, &python);
+    assert_eq!(output.status.code(), Some(0));
+    let found = notes(&output).join("\n").replace(folder.root().canonicalize().unwrap().to_str().unwrap(), "[DIR]");
+    insta::assert_snapshot!(found, @"
+    note     model `m`: `[DIR]/m/helper.py`, line 2: names the header `authorization`, which models do not see, unlike in MLServer 1.7.1: if the model needs it, list it in the setting `forward_headers`
+    note     model `m`: with `max_batch_size` 8, the data of its answers is flat and must have their datatype; without adaptive batching, answers have the nesting that the model gives them
+    ");
+    let json: Value = serde_json::from_slice(
+        &doctor_command(&folder, &[".", "--format", "json"]).envs(python).output().unwrap().stdout,
+    )
+    .unwrap();
+    assert_eq!((&json["warnings"], &json["problems"]), (&json!(0), &json!(0)), "notes are neither: {json}");
+    // What the settings forward is no change, and models without such habits have no notes.
+    assert_eq!(notes(&doctor(&own(&["authorization"]), &python)).len(), 1, "only the batches");
+    assert!(notes(&doctor(&own_model(OWN), &python)).is_empty());
+    assert!(notes(&doctor(&Folder::iris(), &[])).is_empty());
 }
 
 #[test]

@@ -6,11 +6,12 @@ Run as a script by the interpreter of the model, with one argument: a JSON objec
 * `folder`: the folder of the model's settings, or null,
 * `paths`: more folders that models import from,
 * `modules`: the modules that the runtime of the class imports,
-* `requirements`: the paths of `requirements.txt` files.
+* `requirements`: the paths of `requirements.txt` files,
+* `hidden_headers`: the headers of requests that models do not see, in lower case.
 
-Writes one line: `MARK` and a JSON list of findings, each with `level` (`problem` or `warning`) and `text`. Modules of the
-folders are parsed, not imported; of installed packages, only the location is looked up. What is imported in functions, or below
-`if` and `try`, is not checked, because it may never run.
+Writes one line: `MARK` and a JSON list of findings, each with `level` (`problem`, `warning` or `note`) and `text`.
+Modules of the folders are parsed, not imported; of installed packages, only the location is looked up. What is imported
+in functions, or below `if` and `try`, is not checked, because it may never run.
 """
 
 import ast
@@ -23,7 +24,7 @@ import os
 import re
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 MARK = "mlserver-static-checks"
 #: The most modules of a model that are parsed, and the most findings.
@@ -42,8 +43,9 @@ def is_older(version: str) -> bool:
 class Checks:
     """The findings about one model."""
 
-    def __init__(self, folders: List[str]) -> None:
+    def __init__(self, folders: List[str], hidden_headers: Sequence[str] = ()) -> None:
         self.folders = list(dict.fromkeys(os.path.realpath(folder) for folder in folders))
+        self.hidden_headers = hidden_headers
         self.findings: List[Dict[str, str]] = []
         self.parsed: Set[str] = set()
 
@@ -83,7 +85,8 @@ class Checks:
             self.imports(tree, spec)
 
     def imports(self, tree: ast.Module, spec: ModuleSpec) -> None:
-        """Checks the modules that a module of the model imports when it is imported itself."""
+        """Checks the headers that a module of the model names, and the modules that it imports when it is imported itself."""
+        self.headers(tree, str(spec.origin))
         for line, module in _imported(tree, spec):
             found, missing = self.find(module)
             if found is None:
@@ -93,6 +96,21 @@ class Checks:
                 inner = self.parse(found)
                 if inner is not None:
                     self.imports(inner, found)
+
+    def headers(self, tree: ast.Module, origin: str) -> None:
+        """Reports where a module names headers that models do not see, each once."""
+        left = set(self.hidden_headers)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            name = node.value.strip().lower()
+            if name in left:
+                left.remove(name)
+                self.add(
+                    "note",
+                    f"`{origin}`, line {node.lineno}: names the header `{name}`, which models do not see, unlike in "
+                    "MLServer 1.7.1: if the model needs it, list it in the setting `forward_headers`",
+                )
 
     def find(self, name: str) -> Tuple[Optional[ModuleSpec], str]:
         """Returns where a module is, or None and the name of the part that is missing."""
@@ -255,7 +273,7 @@ def run(question: Dict[str, Any]) -> List[Dict[str, str]]:
     """Returns the findings about one model."""
     folders = ([question["folder"]] if question["folder"] else []) + list(question["paths"])
     sys.path[:0] = folders
-    checks = Checks(folders)
+    checks = Checks(folders, question["hidden_headers"])
     checks.modules(question["modules"])
     checks.implementation(question["implementation"])
     for path in question["requirements"]:

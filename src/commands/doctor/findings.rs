@@ -11,6 +11,8 @@ use crate::ui::{Highlight, Ui};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FindingLevel {
     Ok,
+    /// It works, but differently than in MLServer 1.7.1.
+    Note,
     /// It does not keep the server from becoming ready.
     Warning,
     /// The server would not become ready.
@@ -36,6 +38,7 @@ impl FindingLevel {
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
+            Self::Note => "note",
             Self::Warning => "warning",
             Self::Problem => "problem",
         }
@@ -44,6 +47,7 @@ impl FindingLevel {
     fn highlight(self) -> Highlight {
         match self {
             Self::Ok => Highlight::Success,
+            Self::Note => Highlight::Strong,
             Self::Warning => Highlight::Warning,
             Self::Problem => Highlight::Error,
         }
@@ -53,6 +57,10 @@ impl FindingLevel {
 impl Findings {
     pub(super) fn ok(&mut self, text: impl Display) {
         self.add(FindingLevel::Ok, text);
+    }
+
+    pub(super) fn note(&mut self, text: impl Display) {
+        self.add(FindingLevel::Note, text);
     }
 
     pub(super) fn warning(&mut self, text: impl Display) {

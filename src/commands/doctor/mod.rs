@@ -20,7 +20,7 @@ use crate::image::docker::DockerEngine;
 use crate::registry::chain;
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
-use crate::server::{Port, rest};
+use crate::server::{ForwardedHeaders, Port, rest};
 use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
@@ -109,6 +109,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
                  a model file{file}"
             ));
         }
+        let hidden = ForwardedHeaders::new(&settings.forward_headers).map(ForwardedHeaders::hidden).unwrap_or_default();
         let mut examined = Vec::new();
         let last: HashMap<_, _> =
             discovery.models.iter().enumerate().map(|(index, model)| (key(model), index)).collect();
@@ -122,10 +123,10 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
             for warning in &model.warnings {
                 findings.warning(format_args!("model `{}`: {warning}", model.settings.name));
             }
-            examined.push((
-                models::examine(&model.settings, repository.working_directory(), &python, findings).await,
-                model.settings,
-            ));
+            let folder = repository.working_directory();
+            let place = models::examine(&model.settings, folder, &python, &hidden, findings).await;
+            models::changes(&model.settings, folder, place, findings);
+            examined.push((place, model.settings));
         }
         models::memory(&examined, repository.working_directory(), &settings, findings);
     }

@@ -5,8 +5,10 @@ use std::path::Path;
 use super::findings::Findings;
 use crate::families::ModelFamily;
 use crate::image::PythonReason;
+use crate::inference::BatchOptions;
 use crate::registry::{artifact_size, chain};
 use crate::repository::Artifact;
+use crate::runtimes::FileDescription;
 use crate::runtimes::python::{Python, SCRIPT_IMPLEMENTATION, StaticFindingLevel};
 use crate::settings::{ModelSettings, Settings, memory_limit};
 
@@ -24,6 +26,7 @@ pub(super) async fn examine(
     model: &ModelSettings,
     folder: &Path,
     python: &Python,
+    hidden_headers: &[&str],
     findings: &mut Findings,
 ) -> ModelPlace {
     let name = &model.name;
@@ -46,7 +49,11 @@ pub(super) async fn examine(
             findings.warning(format_args!("model `{name}`: {error}"));
         }
     }
-    if in_python(model, &why.to_string(), python, findings).await { ModelPlace::Workers } else { ModelPlace::Nowhere }
+    if in_python(model, &why.to_string(), python, hidden_headers, findings).await {
+        ModelPlace::Workers
+    } else {
+        ModelPlace::Nowhere
+    }
 }
 
 /// Looks for the interpreter of a script. What the script starts is only known when it runs.
@@ -65,11 +72,17 @@ pub(super) async fn examine_script(script: &Path, python: &Python, findings: &mu
 /// Examines the class of a model repository.
 pub(super) async fn examine_class(model: &ModelSettings, python: &Python, findings: &mut Findings) {
     let why = format!("model repository `{}` runs in Python", model.implementation);
-    in_python(model, &why, python, findings).await;
+    in_python(model, &why, python, &[], findings).await;
 }
 
 /// Looks for the interpreter and the modules of a model; returns whether it would be loaded.
-async fn in_python(model: &ModelSettings, why: &str, python: &Python, findings: &mut Findings) -> bool {
+async fn in_python(
+    model: &ModelSettings,
+    why: &str,
+    python: &Python,
+    hidden_headers: &[&str],
+    findings: &mut Findings,
+) -> bool {
     let interpreter = match python.interpreter(model).await {
         Ok(path) => path,
         Err(error) => {
@@ -77,7 +90,7 @@ async fn in_python(model: &ModelSettings, why: &str, python: &Python, findings: 
             return false;
         }
     };
-    let found = match python.check(model).await {
+    let found = match python.check(model, hidden_headers).await {
         Ok(found) => found,
         Err(error) => {
             findings.warning(format_args!("{why}: {}", chain(&error)));
@@ -93,12 +106,40 @@ async fn in_python(model: &ModelSettings, why: &str, python: &Python, findings: 
                 findings.model_problem(format_args!("model `{}`: {}{hint}", model.name, finding.text));
             }
             StaticFindingLevel::Warning => findings.warning(finding.text),
+            StaticFindingLevel::Note => findings.note(format_args!("model `{}`: {}", model.name, finding.text)),
         }
     }
     if loads {
         findings.ok(format_args!("{why}, with `{}`", interpreter.display()));
     }
     loads
+}
+
+/// Reports what this server does differently for a model than MLServer 1.7.1, as far as its settings and its file tell.
+pub(super) fn changes(model: &ModelSettings, folder: &Path, place: ModelPlace, findings: &mut Findings) {
+    let name = &model.name;
+    let family = ModelFamily::of_package(&model.implementation);
+    if place != ModelPlace::Nowhere
+        && let Some(family) = family
+        && let Ok(Artifact::Path(path)) = Artifact::resolve(model, folder)
+        && let Ok(file) = FileDescription::read(family, &path)
+        && let Some(first) = file.found_by_name.first()
+    {
+        findings.note(format_args!(
+            "model `{name}`: columns of tables are found by the names of its features, such as `{first}`, in any order; MLServer 1.7.1 takes them \
+             by position"
+        ));
+    }
+    if place == ModelPlace::Workers
+        && family.is_none()
+        && let Some(batches) = BatchOptions::of(model)
+    {
+        findings.note(format_args!(
+            "model `{name}`: with `max_batch_size` {}, the data of its answers is flat and must have their datatype; without adaptive \
+             batching, answers have the nesting that the model gives them",
+            batches.max_size
+        ));
+    }
 }
 
 /// Returns how to install what a family's runtime needs.

@@ -189,7 +189,7 @@ fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::Loa
 /// Describes the model in a folder with an `MLmodel`, and whether it is evaluated natively.
 pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadError> {
     match read_model(folder) {
-        Ok((description, _)) => {
+        Ok((description, evaluator)) => {
             let ModelDescription { artifact, predict_fn, version, signature, .. } = description;
             let title = format!(
                 "MLflow model\nartifact: {}\npredict_fn: {predict_fn}\nsignature: {}",
@@ -219,12 +219,15 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                     input.map(|input| json!({"inputs": [input]})).into_iter().collect()
                 }
             };
+            // With a signature, MLflow itself finds columns by name.
+            let features = evaluator.features_by_position().filter(|_| matches!(signature.input, InputSchema::Any));
             Ok(FileDescription {
                 title,
                 version: Some(format!("mlflow {version}")),
                 not_native: None,
                 inputs: signature.inputs,
                 columns: Vec::new(),
+                found_by_name: describe::found_by_name(features),
                 outputs: vec![OUTPUT.to_owned()],
                 examples,
             })

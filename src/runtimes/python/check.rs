@@ -30,16 +30,23 @@ pub struct StaticFinding {
 pub enum StaticFindingLevel {
     Problem,
     Warning,
+    /// The model loads, but its code may expect what the server does differently than MLServer 1.7.1.
+    Note,
 }
 
 impl Python {
     /// Looks for the class of a model, for the modules that its code imports, for its framework, and for the packages of its
-    /// `requirements.txt`, with the interpreter that would run it. Runs no code of the model.
+    /// `requirements.txt`, with the interpreter that would run it. Also looks for the names of `hidden_headers` in its code, which models
+    /// do not see. Runs no code of the model.
     ///
     /// # Errors
     ///
     /// Fails if there is no interpreter, or if it does not answer.
-    pub async fn check(&self, settings: &ModelSettings) -> Result<Vec<StaticFinding>, PythonLoadError> {
+    pub async fn check(
+        &self,
+        settings: &ModelSettings,
+        hidden_headers: &[&str],
+    ) -> Result<Vec<StaticFinding>, PythonLoadError> {
         let options = &self.0.options;
         let environment = self.0.environments.of(settings, options).await?;
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
@@ -60,6 +67,7 @@ impl Python {
             "paths": options.paths,
             "modules": family.map_or(&[] as &[&str], |family| family.modules),
             "requirements": distinct,
+            "hidden_headers": hidden_headers,
         });
         let mut command = Command::new(&environment.interpreter);
         command.arg(sdk.join("mlserver/_worker/static_checks.py")).arg(question.to_string());

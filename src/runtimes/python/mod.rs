@@ -44,6 +44,7 @@ use crate::settings::ModelSettings;
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::workers::WorkerMetrics;
 pub use check::{StaticFinding, StaticFindingLevel};
+pub use environment::PythonVersion;
 use environment::{Environment, EnvironmentError, Environments};
 use frame::FrameError;
 use message::MessageError;

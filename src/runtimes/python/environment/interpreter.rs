@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 /// The oldest version of Python that the package `mlserver` supports.
-const OLDEST: PythonVersion = PythonVersion { major: 3, minor: 8 };
+pub(super) const OLDEST: PythonVersion = PythonVersion { major: 3, minor: 8 };
 /// How long an interpreter may take to print its version: wrappers and cold disks are slow.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many bytes of a program's output are kept.
@@ -25,8 +25,8 @@ const PROBE: &str = "import os, sys; \
 /// The major and minor version of Python, on which installed packages depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PythonVersion {
-    pub(super) major: u16,
-    pub(super) minor: u16,
+    pub major: u16,
+    pub minor: u16,
 }
 
 impl PythonVersion {

@@ -5,6 +5,7 @@ mod archives;
 mod expand;
 mod interpreter;
 mod packages;
+mod packed_version;
 mod refusal;
 mod relocate;
 mod tar;
@@ -26,8 +27,9 @@ use super::PythonOptions;
 use crate::settings::ModelSettings;
 use archives::{ArchiveError, Archives};
 use expand::expand;
+pub use interpreter::PythonVersion;
 pub(super) use interpreter::run as run_program;
-use interpreter::{Interpreter, InterpreterError, PythonVersion, probe};
+use interpreter::{Interpreter, InterpreterError, probe};
 use relocate::VenvFile;
 
 /// How much freed memory glibc keeps for reuse: the values that it would choose itself after a block of 32 MiB was freed.
