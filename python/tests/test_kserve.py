@@ -167,6 +167,21 @@ def raw_tensor(datatype: str, size: Any) -> Dict[str, Any]:
     return {"name": "t", "shape": [2], "datatype": datatype, "parameters": {"binary_data_size": size}}
 
 
+@pytest.mark.needs("numpy", "grpc")
+def test_contents_of_grpc_are_data() -> None:
+    """KServe documents them for inputs and outputs, but its own methods fail with them."""
+    from kserve.protocol.grpc.grpc_predict_v2_pb2 import InferTensorContents
+    from kserve.protocol.infer_type import InferInput, InferOutput, InferRequest
+
+    numbers, texts = InferTensorContents(int_contents=[1, 2]), InferTensorContents(bytes_contents=[b"a"])
+    for cls in (InferInput, InferOutput):
+        assert cls("x", [2], "INT32", numbers).as_numpy().tolist() == [1, 2]
+    inputs = [InferInput("x", [2], "INT32", numbers), InferInput("y", [1], "BYTES", texts)]
+    request = InferRequest("m", inputs)
+    assert request.to_rest()[0]["inputs"][0]["data"] == [1, 2]
+    assert list(request.to_grpc().inputs[1].contents.bytes_contents) == [b"a"]
+
+
 @pytest.mark.needs("numpy")
 def test_damaged_messages_are_invalid_input() -> None:
     """Bytes and lengths of messages come from clients and predictors."""
