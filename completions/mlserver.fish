@@ -129,7 +129,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l insecure -d 
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-insecure -d 'Verify TLS certificates'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l http2 -d 'Use HTTP/2 for REST even without TLS; the server must support it [env: MLSERVER_INFER_HTTP2]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-http2 -d 'Use HTTP/2 for REST only over TLS'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log retries and split requests (-v) or full traffic (-vv) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s v -l verbose -d 'Log retries and split requests (-v) or full traffic (-vv, --extra-verbose) [env: MLSERVER_INFER_VERBOSE, MLSERVER_INFER_EXTRA_VERBOSE]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l extra-verbose -d 'Log full traffic, like -vv'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -d 'Do not log requests'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'

@@ -237,7 +237,7 @@ pub struct InferArgs {
     #[arg(long, value_name = "ROWS", help_heading = CONCURRENCY)]
     pub rate: Option<f64>,
 
-    /// Log retries and split requests (-v) or full traffic (-vv)
+    /// Log retries and split requests (-v) or full traffic (-vv, --extra-verbose)
     #[arg(short, long, action = ArgAction::Count, overrides_with = "no_verbose", help_heading = REPORTING)]
     pub verbose: u8,
 
