@@ -95,10 +95,11 @@ fn crashing_model_is_quarantined_and_its_neighbors_answer() {
         let answer = infer(&server, model, input);
         (answer.status == 200).then(|| value(&answer))
     };
-    // The last crash may have started a worker for the neighbors that is not ready yet.
-    wait_until("it has a worker of its own, and its neighbors share one", || {
+    // The last crash may have started a worker for the neighbors that is not ready yet. A neighbor whose calls ran during two crashes,
+    // which a busy machine makes likely, may have been moved first.
+    wait_until("it has a worker of its own", || {
         let [own, coroutine, plain] = [worker("m", json!("pid")), worker("n", json!(0)), worker("p", json!(0))];
-        own.is_some() && coroutine.is_some() && own != coroutine && coroutine == plain
+        [&own, &coroutine, &plain].into_iter().all(Option::is_some) && own != coroutine && own != plain
     });
     // Its own worker ends with it.
     let own = pid(value(&infer(&server, "m", "pid")));

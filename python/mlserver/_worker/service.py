@@ -178,9 +178,12 @@ class Service:
             self._stopper = self.loop.loop.create_task(self._stop_each())
 
     async def _stop_each(self) -> None:
-        adapters = [model for model in self.models.values() if issubclass(type(model.instance), Adapter)]
+        adapters = [(number, model) for number, model in self.models.items() if issubclass(type(model.instance), Adapter)]
         # They may have been loaded in any order.
-        for model in sorted(adapters, key=lambda model: model.instance.position):
+        for number, model in sorted(adapters, key=lambda entry: entry[1].instance.position):
+            # The server may unload it at the same time.
+            if self.models.pop(number, None) is None:
+                continue
             try:
                 await model.loop.run(lambda model=model: unload(model))  # type: ignore[misc]
             except BaseException:
