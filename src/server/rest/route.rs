@@ -83,7 +83,7 @@ const fn health(template: &'static str, action: RouteAction) -> RouteSpec {
 /// The number of routes.
 pub(super) const ROUTES: usize = 35;
 
-/// The path whose other methods belong to another row.
+/// The path that GET and HEAD do not find, since they belong to another row.
 const ONLY_POST: &str = "/v2/models/infer";
 
 /// Every route.
@@ -96,7 +96,7 @@ pub(super) static TABLE: [RouteSpec; ROUTES] = {
         row(Get, "/v2", RouteAction::Server, Read),
         // Of KServe.
         row(Get, "/v2/models", RouteAction::V1Models, Read),
-        // Of Seldon Core, for its only graph. The other methods of the path are for a model of this name.
+        // Of Seldon Core, for its only graph. GET is for a model of this name.
         row(Post, ONLY_POST, RouteAction::InferGraph, Infer),
         row(Get, "/v2/models/{model_name}", RouteAction::Model, Read),
         row(Get, "/v2/models/{model_name}/versions/{model_version}", RouteAction::Model, Read),
@@ -216,7 +216,8 @@ impl<'a> Route<'a> {
         }
         *segments.get_mut(length)? = &path[start..];
         let segments = &segments[..=length];
-        let is_for = |route: &Self| route.spec.template != ONLY_POST || route.allows(method);
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let is_for = |route: &Self| route.spec.template != ONLY_POST || !is_read;
         COMPILED[segments.len()].iter().filter_map(|route| route.bind(segments, uri)).find(is_for)
     }
 
@@ -364,7 +365,10 @@ mod tests {
         assert_eq!(find("/seldon/ns/dep/v2/models/a%20b/infer"), some(RouteAction::Infer, "a b", None));
         for (path, action) in [("/v2/models/infer", RouteAction::InferGraph), (of_seldon, RouteAction::InferGraph)] {
             let uri: Uri = path.parse().unwrap();
-            assert_eq!(Route::find(&Method::POST, path, &uri).unwrap().spec.action, action, "{path}");
+            for method in [Method::POST, Method::OPTIONS] {
+                let route = Route::find(&method, path, &uri).unwrap();
+                assert_eq!((route.spec.action, route.allow()), (action, "POST"), "{method} {path}");
+            }
         }
         assert_eq!(find("/v2/models/infer"), some(RouteAction::Model, "infer", None), "a model's name");
         assert_eq!(find("/v2/models/%ff"), some(RouteAction::Model, "\u{fffd}", None));
