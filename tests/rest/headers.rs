@@ -209,7 +209,8 @@ async fn head_beyond_what_the_libraries_read_is_rejected_by_every_protocol() {
     assert_eq!(http1, (431, String::new()));
     assert!(http2.0 == 431 && http2.1.contains("more than the limit of 128"), "{http2:?}");
     assert_eq!(grpc, (200, "8".to_owned()));
-    let long = "a".repeat(500 << 10);
+    // From about 500 KiB on, HTTP/2 may end the connection instead, because of the number of frames.
+    let long = "a".repeat(430 << 10);
     let [http1, http2, grpc] = raw_heads(&server, &[("authorization", &long)]).await;
     // Whether HTTP/1.1 has a body depends on how much arrives at once.
     assert_eq!(http1.0, 431, "{http1:?}");
