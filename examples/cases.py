@@ -71,27 +71,29 @@ def _sample(line: str) -> Tuple[str, List[str], float]:
     return name, sorted(labels.rstrip("}").split(",")), float(value)
 
 
-def differences(recorded: Any, found: Any, where: str = "answer") -> List[str]:
-    """Returns the differences between a recorded and an actual answer. Numbers may differ by a relative 1e-6."""
+def differences(recorded: Any, found: Any, where: str = "answer", tolerance: float = 1e-6) -> List[str]:
+    """Returns the differences between a recorded and an actual answer. Numbers may differ by a relative `tolerance`."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         told = []
         for name in [*recorded, *(name for name in found if name not in recorded)]:
             if name not in found or name not in recorded:
                 told.append(f"{where}.{name} is {'missing' if name in recorded else 'new'}")
             else:
-                told += differences(recorded[name], found[name], f"{where}.{name}")
+                told += differences(recorded[name], found[name], f"{where}.{name}", tolerance)
         return told
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         return [
-            told for index, pair in enumerate(zip(recorded, found)) for told in differences(*pair, f"{where}[{index}]")
+            told
+            for index, pair in enumerate(zip(recorded, found))
+            for told in differences(*pair, f"{where}[{index}]", tolerance)
         ]
     if isinstance(recorded, float) and isinstance(found, (int, float)) and not isinstance(found, bool):
-        close = abs(recorded - found) <= 1e-6 * max(abs(recorded), abs(found))
+        close = abs(recorded - found) <= tolerance * max(abs(recorded), abs(found))
         return [] if close else [f"{where}: {recorded} was recorded, {found} came"]
     if isinstance(recorded, str) and isinstance(found, str) and recorded[:1] in ("{", "["):
         try:
             # JSON in a string contains numbers, too.
-            return differences(json.loads(recorded), json.loads(found), where)
+            return differences(json.loads(recorded), json.loads(found), where, tolerance)
         except ValueError:
             pass
     return [] if recorded == found else [f"{where}: {recorded!r} was recorded, {found!r} came"]

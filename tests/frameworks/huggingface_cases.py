@@ -31,6 +31,10 @@ MODELS: Dict[str, Dict[str, Any]] = {
 }
 
 
+#: The sums of 32-bit floats in networks depend on the instructions of the processor.
+TOLERANCE = 1e-4
+
+
 def absent() -> List[str]:
     """Returns the models whose tasks the installed transformers lacks, and the cases that it answers differently."""
     import transformers

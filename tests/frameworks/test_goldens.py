@@ -29,13 +29,15 @@ def runtime(request, tmp_path_factory):
     with getattr(module, "serving", nullcontext)(folder):
         server = serve(folder, sys.executable)
         try:
-            yield [case for case in cases if not {case["name"], _model(case)} & absent], server.wait_until_ready()
+            tolerance = getattr(module, "TOLERANCE", 1e-6)
+            asked = [case for case in cases if not {case["name"], _model(case)} & absent]
+            yield asked, server.wait_until_ready(), tolerance
         finally:
             server.stop()
 
 
 def test_golden_answers_match_the_original(runtime):
-    cases, server = runtime
+    cases, server, tolerance = runtime
     told = []
     answers = {case["name"]: case["answer"] for case in cases}
     for case in cases:
@@ -50,7 +52,8 @@ def test_golden_answers_match_the_original(runtime):
         if "body" not in expected:
             assert "body" in answer, case["name"]
             del answer["body"]
-        told += [f"{case['name']}: {difference}" for difference in differences(expected, answer)]
+        found = differences(expected, answer, tolerance=tolerance)
+        told += [f"{case['name']}: {difference}" for difference in found]
     assert not told, "\n".join(told)
 
 
