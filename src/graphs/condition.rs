@@ -531,7 +531,7 @@ fn get<'a>(value: Json<'a>, path: &'a [PathPart]) -> Option<Json<'a>> {
     get(search(&value, before)?.0?, after)
 }
 
-/// The result of a search: the value, or `None` if it is missing whatever other places have.
+/// The result of a search: the value, or `None` if it is missing and no other place is searched.
 struct Found<'a>(Option<Json<'a>>);
 
 /// Searches a value for a path without pipes. Returns `None` if another place may have the value.

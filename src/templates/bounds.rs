@@ -4,7 +4,7 @@
 //! characters or elements, and the result [`MAX_OUTPUT`] bytes. Tera has no hook between two steps, but filters and the output are ours:
 //!
 //! - [`guard`] appends the filter [`FILTER`] to every expression of `if`, `for` and `set`, and to every printed expression that is more than
-//!   a name. The filter checks the clock and the size of the value. Whatever is printed passes through [`Output`], which checks the clock, too.
+//!   a name. The filter checks the clock and the size of the value. All printed text passes through [`Output`], which checks the clock, too.
 //!   So nothing but text and the ends of blocks is executed between two checks, and loops that do nothing still evaluate what they loop over.
 //! - Between two checks, one expression is evaluated. Tera allows at most 256 terms, of values with checked sizes. The filters that could
 //!   multiply sizes (`replace`, `join`, `indent`) are replaced by ones that check the size of their result.

@@ -340,7 +340,7 @@ fn keep_form(tensor: &mut Tensor, sent: &[i64], text: Option<Cursor<'_>>, levels
     if matches!(tensor.data, TensorData::Irregular(_)) {
         return Ok(());
     }
-    // Binary data of another length is no form that a client could mean.
+    // Binary data must have the length of its shape, for models in Python, too.
     let Some(mut text) = text else { return checked.map_err(ReadError::from) };
     let depth = levels.depth();
     tensor.nested = depth > 1 && checked.is_ok() && levels.have(&tensor.shape);

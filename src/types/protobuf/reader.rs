@@ -233,7 +233,7 @@ impl<'a> Input<'a> {
             Tensor { name: label, datatype, shape: Vec::new(), parameters, data, nested: false, as_sent: None };
         tensor.shape = tensor.resolve_shape(&self.shape)?;
         match tensor.check() {
-            // Raw contents of another length are no form that a client could mean, and neither are none.
+            // Raw contents must have the length of their shape, for models in Python, too; so must missing ones.
             Err(TensorError::Count { .. }) if is_typed && rule == TensorRule::AsSent => {}
             checked => checked?,
         }
