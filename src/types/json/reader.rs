@@ -291,17 +291,18 @@ impl TensorReader {
 /// Rounds doubles to the elements of a shorter float, to the nearest. Returns `None` if one of them is beyond its range.
 fn narrowed(doubles: &Bytes, datatype: Datatype) -> Option<ElementData> {
     fn convert<const N: usize>(doubles: &[u8], narrow: impl Fn(f64) -> ([u8; N], f64)) -> Option<(Bytes, bool)> {
-        let mut buffer = Vec::with_capacity(doubles.len() / size_of::<f64>() * N);
-        let mut is_exact = true;
-        for double in doubles.chunks_exact(size_of::<f64>()).map(bytemuck::pod_read_unaligned::<f64>) {
-            let (element, read) = narrow(double);
-            if read.is_infinite() && double.is_finite() {
-                return None;
-            }
-            is_exact &= read.to_bits() == double.to_bits() || double.is_nan();
-            buffer.extend_from_slice(&element);
+        let doubles = doubles.as_chunks().0;
+        let mut buffer = vec![0; doubles.len() * N];
+        // Without a branch, so that several elements are converted at once.
+        let (mut is_exact, mut is_beyond) = (true, false);
+        for (&double, element) in doubles.iter().zip(buffer.as_chunks_mut().0) {
+            let double = f64::from_le_bytes(double);
+            let read;
+            (*element, read) = narrow(double);
+            is_beyond |= read.is_infinite() & double.is_finite();
+            is_exact &= (read.to_bits() == double.to_bits()) | double.is_nan();
         }
-        Some((buffer.into(), is_exact))
+        (!is_beyond).then(|| (buffer.into(), is_exact))
     }
     #[expect(clippy::cast_possible_truncation, reason = "to round it")]
     let single = |double: f64| double as f32;
