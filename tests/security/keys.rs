@@ -331,9 +331,11 @@ fn max_in_flight_of_a_key_counts_until_the_response_is_sent() {
     let keys = json!([with(entry("one", &["infer"]), "max_in_flight", json!(1)), entry("ci", &["infer"])]);
     let server = serve(&keys, &json!({}));
     let mut slow = Connection::open(server.http);
-    let head = format!("POST /v2/models/{IRIS}/infer HTTP/1.1\r\nhost: test\r\nauthorization: Bearer one-key\r\n");
-    slow.write(format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n", IRIS_REQUEST.len()));
-    wait_until("the second request is refused", || infer(&server, IRIS, "one").status == 429);
+    slow.start_upload_with(
+        &format!("/v2/models/{IRIS}/infer"),
+        "authorization: Bearer one-key\r\n",
+        IRIS_REQUEST.len(),
+    );
     assert_eq!(infer(&server, IRIS, "one").error(429), "`one` has 1 requests in flight, which is its limit");
     assert_eq!(infer(&server, IRIS, "ci").status, 200, "others are not affected");
     let over_grpc = tokio::runtime::Runtime::new().unwrap().block_on(async {

@@ -141,9 +141,14 @@ impl Connection {
 
     /// Starts a request with a body of `length` bytes, and returns once the server is waiting for the body.
     pub(crate) fn start_upload(&mut self, path: &str, length: usize) {
+        self.start_upload_with(path, "", length);
+    }
+
+    /// Starts a request as `start_upload` does, with further headers, each with its end of line.
+    pub(crate) fn start_upload_with(&mut self, path: &str, headers: &str, length: usize) {
         self.write(format!(
             "POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\nexpect: 100-continue\r\n\r\n"
+             {headers}content-length: {length}\r\nexpect: 100-continue\r\n\r\n"
         ));
         assert_eq!(self.head(), "HTTP/1.1 100 Continue\r\n\r\n");
     }

@@ -291,18 +291,17 @@ impl TensorReader {
 /// Rounds doubles to the elements of a shorter float, to the nearest. Returns `None` if one of them is beyond its range.
 fn narrowed(doubles: &Bytes, datatype: Datatype) -> Option<ElementData> {
     fn convert<const N: usize>(doubles: &[u8], narrow: impl Fn(f64) -> ([u8; N], f64)) -> Option<(Bytes, bool)> {
-        let doubles = doubles.as_chunks().0;
-        let mut buffer = vec![0; doubles.len() * N];
         // Without a branch, so that several elements are converted at once.
         let (mut is_exact, mut is_beyond) = (true, false);
-        for (&double, element) in doubles.iter().zip(buffer.as_chunks_mut().0) {
+        let convert = |&double: &[u8; 8]| {
             let double = f64::from_le_bytes(double);
-            let read;
-            (*element, read) = narrow(double);
+            let (element, read) = narrow(double);
             is_beyond |= read.is_infinite() & double.is_finite();
             is_exact &= (read.to_bits() == double.to_bits()) | double.is_nan();
-        }
-        (!is_beyond).then(|| (buffer.into(), is_exact))
+            element
+        };
+        let elements: Vec<[u8; N]> = doubles.as_chunks().0.iter().map(convert).collect();
+        (!is_beyond).then(|| (elements.into_flattened().into(), is_exact))
     }
     #[expect(clippy::cast_possible_truncation, reason = "to round it")]
     let single = |double: f64| double as f32;
