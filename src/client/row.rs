@@ -91,11 +91,11 @@ fn write_answer(
     response.id = id.unwrap_or_default();
     let mut parameters = place.parameters();
     parameters.insert("inference_id".to_owned(), inference_id.into());
-    for (key, value) in std::mem::take(&mut response.parameters.others) {
+    for (key, value) in std::mem::take(&mut response.parameters.others).into_inner() {
         // The model's parameters do not override the row's index and request.
         parameters.entry(key).or_insert(value);
     }
-    response.parameters.others = parameters;
+    response.parameters.others = parameters.into();
     let has_infinity = response.outputs.iter().any(has_infinity);
     let non_finite = if has_infinity { NonFinite::String } else { NonFinite::Null };
     let written = write_response(&response, &WriteOptions { non_finite, ..WriteOptions::default() });

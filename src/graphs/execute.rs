@@ -20,7 +20,7 @@ use super::graph::{Choice, Graph, INPUT, Join, Naming, NodeAction, NodeId, Port,
 use super::schedule::{Branch, FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus, SkipReason};
 use crate::types::json::{BinaryOutputs, NonFinite, WriteOptions, write_request, write_response};
 use crate::types::{
-    Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, short,
+    Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Seldom, Tensor, short,
 };
 
 /// The maximum number of steps or conditions that an error lists.
@@ -186,7 +186,7 @@ pub async fn prepare<R: StepRunner>(
 struct Bundle {
     tensors: Vec<Tensor>,
     parameters: Parameters,
-    headers: HeaderMap,
+    headers: Seldom<HeaderMap>,
 }
 
 impl Bundle {
@@ -200,9 +200,11 @@ impl Bundle {
         if later.parameters.content_type.is_some() {
             self.parameters.content_type = later.parameters.content_type;
         }
-        self.parameters.others.extend(later.parameters.others);
+        if !later.parameters.others.is_empty() {
+            self.parameters.others.extend(later.parameters.others.into_inner());
+        }
         if !later.headers.is_empty() {
-            self.headers.extend(later.headers);
+            self.headers.extend(later.headers.into_inner());
         }
     }
 }
@@ -267,7 +269,7 @@ impl<R: StepRunner> GraphRun<R> {
         let names = names_if(graph.usage(INPUT).has_selectors, &tensors);
         let mut outputs = vec![None; graph.nodes().len()];
         let passed = if graph.passes_parameters() { parameters.clone() } else { Parameters::new() };
-        outputs[INPUT] = Some(Bundle { tensors, parameters: passed, headers: HeaderMap::new() });
+        outputs[INPUT] = Some(Bundle { tensors, parameters: passed, headers: Seldom::default() });
         Self {
             schedule: Schedule::new(Arc::clone(&graph), names),
             ended: VecDeque::new(),

@@ -143,7 +143,7 @@ impl StepScope {
         let read = if is_long { inference.compute.run_at(self.priority, read).await? } else { read() };
         let mut request = read.map_err(RuntimeError::invalid_request)?;
         self.prepare(&mut request, span);
-        request.headers = headers;
+        request.headers = headers.into();
         let response = inference.infer(target, request, admission).await.map_err(step_error)?;
         let is_long = response.outputs.iter().map(crate::types::Tensor::byte_len).sum::<usize>() >= LONG_BODY;
         let write = move || write_v1_response(&response, NonFinite::Null);

@@ -72,7 +72,7 @@ impl CloudEvents {
         headers: &HeaderMap,
         model: &RegisteredModel,
     ) {
-        if request.parameters.others.shift_remove("headers").is_some() {
+        if request.parameters.others.written().and_then(|others| others.shift_remove("headers")).is_some() {
             warn!(
                 model = model.name,
                 request_id = request.id,
@@ -90,10 +90,10 @@ impl CloudEvents {
     /// Takes the headers out of a response and adds our own, with room for a content type.
     pub(super) fn take_response_headers(&self, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
         let mut headers = self.response_headers(model, &response.id);
-        if !response.headers.is_empty() {
-            model_headers::filter(&mut response.headers);
+        if let Some(of_model) = response.headers.written() {
+            model_headers::filter(of_model);
             // Ours override the model's headers of the same name.
-            let ours = std::mem::replace(&mut headers, std::mem::take(&mut response.headers));
+            let ours = std::mem::replace(&mut headers, std::mem::take(of_model));
             headers.extend(ours);
         }
         headers
@@ -108,7 +108,7 @@ impl CloudEvents {
     ) -> Vec<(String, Vec<u8>)> {
         let ours = self.headers_in_body(model, &response.id).map(|(name, value)| (name.to_owned(), value.into_bytes()));
         let ours: Vec<_> = ours.collect();
-        let mut of_model = std::mem::take(&mut response.headers);
+        let mut of_model = std::mem::take(&mut response.headers).into_inner();
         model_headers::filter(&mut of_model);
         let is_ours = |name: &HeaderName| IN_BODY.iter().any(|(own, _)| own == name);
         let of_model = of_model.iter().filter(|(name, _)| !is_ours(name));

@@ -119,7 +119,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         let parts: Vec<&Tensor> = requests.iter().map(|request| request.inputs.get(index)).collect::<Option<_>>()?;
         let mut merged = Tensor::concat_rows(&parts)?;
         if parts.len() > 1 {
-            for (key, value) in &mut merged.parameters.others {
+            for (key, value) in merged.parameters.others.written().into_iter().flatten() {
                 let values = parts.iter().map(|part| part.parameters.others.get(key).cloned());
                 *value = Value::Array(values.collect::<Option<_>>()?);
             }
@@ -131,7 +131,7 @@ pub fn merge(requests: &[&InferenceRequest]) -> Option<InferenceRequest> {
         reservation: ByteReservation::default(),
         id: String::new(),
         parameters: first.parameters.clone(),
-        headers: common_headers(requests),
+        headers: common_headers(requests).into(),
         inputs: first.inputs.iter().enumerate().map(merge_input).collect::<Option<_>>()?,
         outputs: first.outputs.clone(),
         has_outputs: first.has_outputs,
@@ -209,7 +209,8 @@ struct BatchSlice {
 impl BatchSlice {
     /// Replaces each list by the part that belongs to the request.
     fn restrict(&self, parameters: &mut Parameters) {
-        parameters.others.retain(|_, value| match value {
+        let Some(others) = parameters.others.written() else { return };
+        others.retain(|_, value| match value {
             Value::Array(list) => match self.part(list) {
                 ListPart::Whole => true,
                 ListPart::Own(part) => {

@@ -6,6 +6,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::Seldom;
+
 const CONTENT_TYPE: &str = "content_type";
 /// See [`Parameters::has_named_columns`].
 const NAMED_COLUMNS: &str = "named_columns";
@@ -16,7 +18,7 @@ pub struct Parameters {
     /// A separate field because nearly every response has one, and usually nothing else.
     pub content_type: Option<Cow<'static, str>>,
     /// Everything else.
-    pub others: Map<String, Value>,
+    pub others: Seldom<Map<String, Value>>,
     /// Whether the source has an object without members, which models in Python distinguish from none.
     pub is_given: bool,
 }
@@ -97,7 +99,7 @@ impl From<Map<String, Value>> for Parameters {
         if content_type.is_some() {
             others.shift_remove(CONTENT_TYPE);
         }
-        Self { content_type, others, is_given: false }
+        Self { content_type, others: others.into(), is_given: false }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{ByteReservation, Parameters, Priority, Tensor, TraceContext};
+use super::{ByteReservation, Parameters, Priority, Seldom, Tensor, TraceContext};
 
 /// The maximum number of inputs, outputs, raw contents, parameters and their keys in total. Each of them may take only two bytes
 /// of the request but a hundred times as much memory, so the limit on the size of requests is not enough.
@@ -15,7 +15,7 @@ pub struct InferenceRequest {
     pub id: String,
     pub parameters: Parameters,
     /// The headers of the transport, which models see as `parameters.headers`.
-    pub headers: HeaderMap,
+    pub headers: Seldom<HeaderMap>,
     pub inputs: Vec<Tensor>,
     /// The outputs that the client requested; empty for the model's default.
     pub outputs: Vec<RequestedOutput>,
@@ -58,6 +58,6 @@ pub struct InferenceResponse {
     pub id: String,
     pub parameters: Parameters,
     /// Headers that the model adds to the transport's response.
-    pub headers: HeaderMap,
+    pub headers: Seldom<HeaderMap>,
     pub outputs: Vec<Tensor>,
 }

@@ -80,7 +80,7 @@ impl Predictor for Recorder {
     }
 
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        *self.0.lock().unwrap() = request.headers;
+        *self.0.lock().unwrap() = request.headers.into_inner();
         Box::pin(std::future::ready(Ok(InferenceResponse::default())))
     }
 }

@@ -200,8 +200,11 @@ mod tests {
     fn parameters() -> impl Strategy<Value = Parameters> {
         let others = vec((text(), value()), 0..2);
         (option::of(text()), others).prop_map(|(content_type, others)| {
-            let others = others.into_iter().collect();
-            Parameters { others, ..content_type.map_or_else(Parameters::new, Parameters::with_content_type) }
+            let others: Map<_, _> = others.into_iter().collect();
+            Parameters {
+                others: others.into(),
+                ..content_type.map_or_else(Parameters::new, Parameters::with_content_type)
+            }
         })
     }
 
@@ -266,8 +269,8 @@ mod tests {
             _ => {
                 request.id = "another".to_owned();
                 request.headers.insert("x", "y".parse().unwrap());
-                let members = std::mem::take(&mut request.parameters.others);
-                request.parameters.others = members.into_iter().rev().collect();
+                let members = std::mem::take(&mut request.parameters.others).into_inner();
+                request.parameters.others = members.into_iter().rev().collect::<Map<_, _>>().into();
             }
         }
         keyed_request

@@ -24,7 +24,7 @@ use crate::compute::ComputePool;
 use crate::registry::RegisteredModel;
 use crate::runtimes::BoxFuture;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
-use crate::types::{InferenceRequest, InferenceResponse, Tensor};
+use crate::types::{InferenceRequest, InferenceResponse, Seldom, Tensor};
 use key::CacheKey;
 use lru::BoundedLru;
 
@@ -166,7 +166,7 @@ impl ResponseCache {
     /// Caches a response, unless it is larger than the whole cache may be.
     fn insert(&self, key: CacheKey, mut response: InferenceResponse) -> Arc<InferenceResponse> {
         // Models may answer with the headers of their request, which are those of one caller.
-        response.headers.clear();
+        response.headers = Seldom::default();
         let bytes = size::of(&response);
         if !self.state.lock().responses.fits(bytes) {
             return Arc::new(response);

@@ -88,7 +88,7 @@ impl MlflowProtocol {
         let content_type = call.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
         let input = scoring::read_body(&self.schema, content_type.as_deref().unwrap_or_default(), &call.body);
         let request = input.and_then(|input| self.request(input)).map_err(|error| Box::new(error.reply()))?;
-        Ok(InferenceRequest { headers: call.headers.clone(), ..request })
+        Ok(InferenceRequest { headers: call.headers.clone().into(), ..request })
     }
 
     fn request(&self, input: ModelInput) -> Result<InferenceRequest, ScoringError> {

@@ -69,7 +69,7 @@ fn request() -> InferenceRequest {
     InferenceRequest {
         id: "r1".to_owned(),
         parameters: parameters(&json!({"content_type": "pd", "extra": [1, null, "ä"]})),
-        headers,
+        headers: headers.into(),
         inputs: vec![
             numbers(),
             // Three bytes, which are padded.
@@ -149,6 +149,7 @@ fn step_response() -> InferenceResponse {
     let mut headers = HeaderMap::new();
     headers.append("x-step", HeaderValue::from_bytes(b"\xe4").unwrap());
     let parameters = parameters(&json!({"kept": true}));
+    let headers = headers.into();
     InferenceResponse { parameters, headers, outputs: vec![numbers()], ..InferenceResponse::default() }
 }
 

@@ -481,6 +481,7 @@ pub(super) fn read_step(frame: &Frame) -> Result<StepRequest, MessageError> {
     let mut tail = frame.tail.clone();
     let inputs = inputs.into_iter().map(|input| decode_tensor(input, &mut tail)).collect::<Result<_, _>>()?;
     let outputs = outputs.into_iter().map(|name| RequestedOutput { name, ..RequestedOutput::default() }).collect();
+    let headers = headers.into();
     let request = InferenceRequest { id, parameters, headers, inputs, outputs, ..InferenceRequest::default() };
     Ok(StepRequest { number, model, payload: StepPayload::Tensors(Box::new(request)) })
 }
@@ -595,7 +596,7 @@ pub(super) fn read_response(frame: &Frame) -> Result<InferenceResponse, MessageE
         let text = value.as_str().map_or_else(|| value.to_string().into(), Cow::Borrowed);
         Some((HeaderName::try_from(name).ok()?, header_value(&text)?))
     });
-    let headers = headers.collect();
+    let headers = headers.collect::<HeaderMap>().into();
     Ok(InferenceResponse { model_name, model_version, id: String::new(), parameters, headers, outputs })
 }
 

@@ -112,7 +112,9 @@ pub(super) fn set_request_headers(
     model: &RegisteredModel,
 ) {
     app.cloud_events.set_request_headers(request, headers, model);
-    remove_transport(&mut request.headers);
+    if let Some(headers) = request.headers.written() {
+        remove_transport(headers);
+    }
 }
 
 /// Takes the headers out of a response, which are sent as trailers.
@@ -127,9 +129,6 @@ pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &Regi
 
 /// Removes the headers that belong to HTTP and gRPC themselves.
 fn remove_transport(headers: &mut HeaderMap) {
-    if headers.is_empty() {
-        return;
-    }
     for name in &HTTP_HEADERS {
         headers.remove(name);
     }

@@ -223,7 +223,7 @@ impl V1Call<'_> {
         let app = self.app;
         let request = self.read(target, body, admission).await?;
         let mut response = app.inference.infer(target, request, admission).await?;
-        let mut headers = std::mem::take(&mut response.headers);
+        let mut headers = std::mem::take(&mut response.headers).into_inner();
         model_headers::filter(&mut headers);
         if self.verb == Verb::Explain
             && let Some(explanation) = explanation(&response)

@@ -94,7 +94,7 @@ pub(super) fn take_size(
     parameters: &mut Parameters,
     path: impl Fn(&str) -> String,
 ) -> Result<Option<usize>, ReadError> {
-    match parameters.others.shift_remove(SIZE) {
+    match parameters.others.written().and_then(|others| others.shift_remove(SIZE)) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
@@ -105,7 +105,7 @@ pub(super) fn take_size(
 }
 
 fn take_bool(parameters: &mut Parameters, key: &str, path: impl Fn() -> String) -> Result<Option<bool>, ReadError> {
-    match parameters.others.shift_remove(key) {
+    match parameters.others.written().and_then(|others| others.shift_remove(key)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Bool(value)) => Ok(Some(value)),
         Some(_) => Err(ReadError::Type { path: path(), expected: "true or false" }),

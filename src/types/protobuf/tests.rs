@@ -408,7 +408,7 @@ fn fields_other_than_tensors_are_read() {
     assert_eq!(parsed.request.id, "é");
     assert_eq!(parsed.request.parameters.content_type(), Some("np"));
     let others = json!({"b": true, "i": i64::MIN, "d": -0.1, "u": u64::MAX, "nan": null, "nothing": null});
-    assert_eq!(Value::Object(parsed.request.parameters.others.clone()), others);
+    assert_eq!(Value::Object(parsed.request.parameters.others.clone().into_inner()), others);
     assert_eq!(parsed.request.outputs[0].name, "o");
     assert_eq!(parsed.request.outputs[0].parameters, parsed.request.parameters);
     assert_eq!(read(&ModelInferRequest::default()).unwrap().model_version, None, "the default version");
@@ -417,7 +417,8 @@ fn fields_other_than_tensors_are_read() {
 #[test]
 fn parameters_without_a_form_on_the_wire_are_omitted() {
     let others = json!({"b": false, "i": -1, "s": "", "f": 1.5, "u": u64::MAX, "l": [1], "o": {}, "n": null});
-    let parameters = Parameters { others: others.as_object().unwrap().clone(), ..Parameters::with_content_type("np") };
+    let parameters =
+        Parameters { others: others.as_object().unwrap().clone().into(), ..Parameters::with_content_type("np") };
     let tensor = Tensor { parameters: parameters.clone(), ..Tensor::from_elements("x", vec![1], &[1_u8]).unwrap() };
     let response = InferenceResponse {
         model_name: "m".to_owned(),
