@@ -11,12 +11,13 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 
 from .. import metrics
 from .._adapter import Adapter
+from .._kserve_classes import package_of
 from .._payload import inference_response, tensor_output, wire_parameters
 from ..errors import MLServerError
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
-from .package import Package, is_default, package_of, packages
+from .package import Package, is_default, packages
 from .predictor import ServedPredictor, served_predictor
 from .steps import Pipeline, Step, arity_of, log_latency, single_result, with_headers
 from .tensors import array_outputs, came_over_grpc, http_parameters, output_of, requested_output, sent_parameters

@@ -10,6 +10,7 @@ from .._adapter import Adapter
 from .._blocking import completed, is_async
 from .._imports import folder_var, importing_from
 from .._interpreter import how_to_install, interpreter
+from .._kserve_classes import is_kserve_class
 from ..cancellation import cancellation_var
 from ..context import model_context
 from ..errors import MLServerError
@@ -270,11 +271,10 @@ def import_class(settings: ModelSettings) -> Any:
 def _instance(settings: ModelSettings) -> Any:
     """Creates an instance of the class that the settings name."""
     cls = import_class(settings)
-    if any(base.__name__ in ("BaseKServeModel", "Model") for base in getattr(cls, "__mro__", ())):
-        from .._kserve_adapter import adapt, is_kserve_class
+    if is_kserve_class(cls):
+        from .._kserve_adapter import adapt  # few models need it
 
-        if is_kserve_class(cls):
-            return adapt(settings, cls)
+        return adapt(settings, cls)
     return cls(settings)
 
 
