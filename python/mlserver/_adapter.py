@@ -1,10 +1,24 @@
-"""What the worker asks of its own models that run objects of other servers."""
+"""What the worker asks of its own models that run objects of other servers, and what these ask of the worker."""
 
-from typing import Any, Awaitable, Callable, List, Sequence
+from typing import Any, Awaitable, Callable, Dict, List, Sequence, Tuple, Union
 
+from .cancellation import Cancellation
 from .model import MLModel
 
-__all__ = ["Adapter"]
+__all__ = ["Adapter", "Asker"]
+
+_Buffer = Union[bytes, bytearray, memoryview]
+
+
+class Asker(Cancellation):
+    """The call that runs in a context, which may ask other models of the server."""
+
+    async def ask(self, model: str, head: Dict[str, Any], tail: Tuple[_Buffer, ...]) -> Tuple[Dict[str, Any], _Buffer]:
+        """Asks another model of the server, and returns head and tail of its answer. Can be awaited on any event loop.
+
+        Raises `MLServerError` with the status and the message of a failure.
+        """
+        raise NotImplementedError
 
 
 class Adapter(MLModel):
