@@ -10,9 +10,9 @@ from types import CoroutineType
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from .. import metrics
-from .._adapter import Adapter
 from .._kserve_classes import package_of
 from .._payload import inference_response, tensor_output, wire_parameters
+from .._worker_model import WorkerHandler, WorkerModel
 from ..errors import MLServerError
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
@@ -73,7 +73,7 @@ def _extra(settings: ModelSettings) -> Dict[str, Any]:
     return (settings.parameters.extra if settings.parameters is not None else None) or {}
 
 
-class KServeModel(Adapter):
+class KServeModel(WorkerModel):
     """A model of the worker that calls an instance of KServe's `BaseKServeModel`."""
 
     def __init__(self, model: Any, settings: ModelSettings, predictor: Any = None) -> None:
@@ -128,20 +128,20 @@ class KServeModel(Adapter):
             self.predict = self._predict_plain  # type: ignore[method-assign,assignment]
         self._predict_is_async = predict_is_async
         respond = (self._respond_plain, self._respond_async)
-        self._handlers: List[Any] = [
+        self._handlers: List[WorkerHandler] = [
             V1Handler(f"v1:{name}", f"/v1/models/{{model_name}}:{name}", name, respond[is_async], is_async)
             for name, is_async in (("predict", predict_is_async), ("explain", explain_is_async))
         ]
         self._handlers.append(V1Handler("v1:ready", "/v1/models/{model_name}", "ready", self._respond_ready, True, "GET"))
 
-    def add_handlers(self, handlers: Sequence[Any]) -> None:
+    def add_handlers(self, handlers: Sequence[WorkerHandler]) -> None:
         """Adds handlers of other routes."""
         self._handlers.extend(handlers)
 
     def steps(self) -> List[str]:
         return [] if self._served_predictor is None else [self._served_predictor]
 
-    def v1_handlers(self) -> List[Any]:
+    def handlers(self) -> List[WorkerHandler]:
         return self._handlers
 
     def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:

@@ -3,9 +3,9 @@
 import json
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
-from .._adapter import Asker
 from .._payload import inference_response
 from .._worker.frames import read_tensors, write_tensors
+from .._worker_model import Asker
 from ..cancellation import cancellation_var
 from ..errors import MLServerError
 from ..settings import ModelSettings

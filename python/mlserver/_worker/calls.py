@@ -6,11 +6,11 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from .._adapter import Asker
 from .._blocking import is_async
 from .._imports import folder_var
 from .._payload import WireTensor, wire_outputs
 from .._tensor import TensorError
+from .._worker_model import Asker
 from ..cancellation import cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
@@ -314,7 +314,7 @@ class HandlerCall(Call):
 
     async def execute(self) -> Final:
         model = self.enter_model(dict(self.head.get("headers", ())).get("x-request-id"))
-        handler = model.handlers[self.head["handler"]]
+        handler: Any = model.handlers[self.head["handler"]]
         status, headers, body = await handler.invoke(self.head, self.tail, self._run_function)
         return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
 

@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple, cast
 
 from .. import _kserve_imports
-from .._adapter import Adapter
 from .._blocking import completed, is_async
 from .._imports import folder_var, importing_from
 from .._interpreter import how_to_install, interpreter
 from .._kserve_classes import is_kserve_class
+from .._worker_model import WorkerHandler, WorkerModel
 from ..cancellation import cancellation_var
 from ..context import model_context
 from ..errors import MLServerError
@@ -55,7 +55,7 @@ class LoadedModel:
         self.find_predict()
         #: Whether plain functions run on the event loop's thread.
         self.is_inline = is_inline
-        self.handlers: Dict[str, Handler] = {}
+        self.handlers: Dict[str, WorkerHandler] = {}
         #: The event loop for its coroutines.
         self.loop = loop
         #: The threads for its plain functions.
@@ -97,13 +97,13 @@ async def load(
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(parsed, instance, loop, threads, is_inline)
         # By its type: what a model of a user has under these names is its own.
-        adapter = instance if issubclass(type(instance), Adapter) else None
-        if adapter is not None:
-            adapter.bind(model.run_plain)
+        adapted = instance if issubclass(type(instance), WorkerModel) else None
+        if adapted is not None:
+            adapted.bind(model.run_plain)
         try:
             for handler in _custom_handlers(instance):
                 model.handlers[handler.name] = handler
-            for handler in () if adapter is None else adapter.v1_handlers():
+            for handler in () if adapted is None else adapted.handlers():
                 model.handlers[handler.name] = handler
             loaded = await model.run(completed(_function(instance.load, "load")))
             model.find_predict()
@@ -113,7 +113,7 @@ async def load(
         except BaseException:
             await _unload_failed(model)
             raise
-    steps = [] if adapter is None else adapter.steps()
+    steps = [] if adapted is None else adapted.steps()
     return model, {
         "ready": ready,
         "streams": _streams(instance),

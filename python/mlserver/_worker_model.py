@@ -1,11 +1,11 @@
 """What the worker asks of its own models that run objects of other servers, and what these ask of the worker."""
 
-from typing import Any, Awaitable, Callable, Dict, List, Sequence, Tuple, Union
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 from .cancellation import Cancellation
 from .model import MLModel
 
-__all__ = ["Adapter", "Asker"]
+__all__ = ["Asker", "WorkerHandler", "WorkerModel"]
 
 _Buffer = Union[bytes, bytearray, memoryview]
 
@@ -21,7 +21,31 @@ class Asker(Cancellation):
         raise NotImplementedError
 
 
-class Adapter(MLModel):
+class WorkerHandler(Protocol):
+    """What the `loaded` frame tells of a handler of a model, whatever kind it is."""
+
+    @property
+    def name(self) -> str:
+        """Its name in `call` frames."""
+
+    @property
+    def path(self) -> str:
+        """The path of its route."""
+
+    @property
+    def method(self) -> str:
+        """The HTTP method of its route."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it runs on an event loop."""
+
+    @property
+    def v1(self) -> Optional[str]:
+        """What it is in KServe's V1, and called by `respond`; `None` for other routes, which are called by `invoke`."""
+
+
+class WorkerModel(MLModel):
     """A model that calls an object of another server, and that has more than what `MLModel` documents.
 
     The worker finds it by its type. It does not look for these methods on models of users, whose names are their own.
@@ -34,8 +58,8 @@ class Adapter(MLModel):
         """Returns the models that this one asks."""
         return []
 
-    def v1_handlers(self) -> Sequence[Any]:
-        """Returns what answers requests of KServe's V1, and of other routes of its models."""
+    def handlers(self) -> Sequence[WorkerHandler]:
+        """Returns what answers requests to routes of the other server, and to those that its models have added."""
         return []
 
     def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
