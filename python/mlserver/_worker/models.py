@@ -5,11 +5,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple, cast
 
-from .. import _kserve_imports
+from .._adapters import ADAPTERS
 from .._blocking import completed, is_async
 from .._imports import folder_var, importing_from
 from .._interpreter import how_to_install, interpreter
-from .._kserve_classes import is_kserve_class
 from .._worker_model import WorkerHandler, WorkerModel
 from ..cancellation import cancellation_var
 from ..context import model_context
@@ -244,8 +243,8 @@ def import_class(settings: ModelSettings) -> Any:
 
     If the class or a module that it needs does not exist, raises `MLServerError` with what to do.
     """
-    # For models of KServe in environments without its package.
-    _kserve_imports.install()
+    for adapter in ADAPTERS:
+        adapter.install()
     name = settings.implementation_
     try:
         return settings.implementation
@@ -271,10 +270,9 @@ def import_class(settings: ModelSettings) -> Any:
 def _instance(settings: ModelSettings) -> Any:
     """Creates an instance of the class that the settings name."""
     cls = import_class(settings)
-    if is_kserve_class(cls):
-        from .._kserve_adapter import adapt  # few models need it
-
-        return adapt(settings, cls)
+    for adapter in ADAPTERS:
+        if adapter.recognizes(cls):
+            return adapter.adapt(settings, cls)
     return cls(settings)
 
 
