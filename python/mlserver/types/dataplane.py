@@ -6,7 +6,7 @@ import json
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
-from .._model import dumped_json
+from .._dump import dumped_json
 from .._pydantic import NotADataclass, encode_in_fastapi
 from .._tensor import BytesElements, DoubleElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems

@@ -3,7 +3,7 @@
 import enum
 from typing import Any, Iterator, List, Optional
 
-from .._model import _dump_value
+from .._dump import _dump_value
 from .._pydantic import NotADataclass, encode_in_fastapi
 from .._validate import Loc, Problems, ValidationError, validator_for
 from .base import BaseModel
