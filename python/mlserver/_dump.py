@@ -14,7 +14,7 @@ import re
 import types
 import typing
 import uuid
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], Tuple[Any, ...]]
 
@@ -32,23 +32,42 @@ _VIEWS = (collections.abc.KeysView, collections.abc.ValuesView)
 _PLAIN_TYPES = frozenset((int, float, bool, str, type(None)))
 
 
+class DumpOptions(NamedTuple):
+    """The options of `model_dump`."""
+
+    #: "python", or "json" for values that JSON has.
+    mode: str = "python"
+    include: Selection = None
+    exclude: Selection = None
+    by_alias: bool = False
+    exclude_unset: bool = False
+    exclude_defaults: bool = False
+    exclude_none: bool = False
+
+    def keeps(self, name: Any) -> bool:
+        """Returns whether a field or an item is part of a dump; "__all__" stands for every item of a list."""
+        include, exclude = self.include, self.exclude
+        if include is not None and name not in include and "__all__" not in include:
+            return False
+        if exclude is None or (name not in exclude and "__all__" not in exclude):
+            return True
+        # A selection inside the field does not exclude the field itself.
+        return _of_item(exclude, name) is not None
+
+    def inside(self, name: Any) -> "DumpOptions":
+        """Returns the options for what is inside a field or an item."""
+        if self.include is None and self.exclude is None:
+            return self
+        return self._replace(include=_of_item(self.include, name), exclude=_of_item(self.exclude, name))
+
+
 class Dumped:
     """What has fields to dump: `BaseModel`, whose module uses this one."""
 
     __slots__ = ()
 
-    def _dump(self, **options: Any) -> Any:
+    def _dump(self, options: DumpOptions) -> Any:
         raise NotImplementedError
-
-
-def _is_kept(name: Any, include: Selection, exclude: Selection) -> bool:
-    """Returns whether a field or an item is part of a dump; "__all__" stands for every item of a list."""
-    if include is not None and name not in include and "__all__" not in include:
-        return False
-    if exclude is None or (name not in exclude and "__all__" not in exclude):
-        return True
-    # A selection inside the field does not exclude the field itself.
-    return _of_item(exclude, name) is not None
 
 
 def _of_item(selection: Selection, name: Any) -> Selection:
@@ -59,25 +78,19 @@ def _of_item(selection: Selection, name: Any) -> Selection:
     return inner if isinstance(inner, (set, frozenset, dict, list, tuple)) else None
 
 
-def _dump_value(value: Any, mode: str, include: Selection, exclude: Selection, rules: Dict[str, bool]) -> Any:
+def dump_value(value: Any, options: DumpOptions) -> Any:
+    """Returns a value with the models inside it dumped."""
     if isinstance(value, Dumped):
-        return value._dump(mode=mode, include=include, exclude=exclude, **rules)
+        return value._dump(options)
     if isinstance(value, (list, tuple)):
-        if mode == "python" and include is None and exclude is None and not _holds_models(value):
+        is_whole = options.include is None and options.exclude is None
+        if options.mode == "python" and is_whole and not _holds_models(value):
             return value
-        dumped = [
-            _dump_value(item, mode, _of_item(include, index), _of_item(exclude, index), rules)
-            for index, item in enumerate(value)
-            if _is_kept(index, include, exclude)
-        ]
-        return dumped if isinstance(value, list) or mode == "json" else tuple(dumped)
+        dumped = [dump_value(item, options.inside(index)) for index, item in enumerate(value) if options.keeps(index)]
+        return dumped if isinstance(value, list) or options.mode == "json" else tuple(dumped)
     if isinstance(value, dict):
-        return {
-            name: _dump_value(item, mode, _of_item(include, name), _of_item(exclude, name), rules)
-            for name, item in value.items()
-            if _is_kept(name, include, exclude)
-        }
-    return dumped_json(value) if mode == "json" else value
+        return {name: dump_value(item, options.inside(name)) for name, item in value.items() if options.keeps(name)}
+    return dumped_json(value) if options.mode == "json" else value
 
 
 def _holds_models(values: Any) -> bool:
@@ -134,7 +147,7 @@ def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Dumped):
-        return value._dump(mode="json")
+        return value._dump(DumpOptions(mode="json"))
     if isinstance(value, dict):
         return {str(name): convert(item) for name, item in value.items()}
     if type(value) is list and _is_plain(value):

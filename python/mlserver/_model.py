@@ -18,7 +18,7 @@ import types
 import typing
 from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Set, Tuple, Type, TypeVar, Union
 
-from ._dump import Dumped, Selection, _dump_value, _is_kept, _of_item, to_json
+from ._dump import Dumped, DumpOptions, Selection, dump_value, to_json
 from ._pydantic import (
     NATIVE_OPTIONS,
     UNSUPPORTED_OPTIONS,
@@ -455,42 +455,24 @@ class BaseModel(Dumped):
 
     # Serialization
 
-    def _dump(  # type: ignore[override]
-        self,
-        *,
-        mode: str = "python",
-        include: Selection = None,
-        exclude: Selection = None,
-        by_alias: bool = False,
-        exclude_unset: bool = False,
-        exclude_defaults: bool = False,
-        exclude_none: bool = False,
-    ) -> Any:
+    def _dump(self, options: DumpOptions) -> Any:
         fields = self._fields()
         if self._core is not None:
-            options = {"mode": mode, "include": include, "exclude": exclude, "by_alias": by_alias}
-            options.update(exclude_unset=exclude_unset, exclude_defaults=exclude_defaults, exclude_none=exclude_none)
-            return self._core.dump(self, options)
-        rules = {
-            "by_alias": by_alias,
-            "exclude_unset": exclude_unset,
-            "exclude_defaults": exclude_defaults,
-            "exclude_none": exclude_none,
-        }
+            return self._core.dump(self, options._asdict())
         dumped = {}
         for name, value in self._items():
-            if exclude_unset and name not in self._fields_set:
+            if options.exclude_unset and name not in self._fields_set:
                 continue
-            if exclude_none and value is None:
+            if options.exclude_none and value is None:
                 continue
-            if not _is_kept(name, include, exclude):
+            if not options.keeps(name):
                 continue
-            if exclude_defaults and name in fields:
+            if options.exclude_defaults and name in fields:
                 default = fields[name].get_default()
                 if default is not _MISSING and type(value) is type(default) and value == default:
                     continue
-            shown = self._aliases.get(name, name) if by_alias else name
-            dumped[shown] = _dump_value(value, mode, _of_item(include, name), _of_item(exclude, name), rules)
+            shown = self._aliases.get(name, name) if options.by_alias else name
+            dumped[shown] = dump_value(value, options.inside(name))
         return dumped
 
     def dict(
@@ -505,14 +487,8 @@ class BaseModel(Dumped):
         **_options: Any,
     ) -> Any:
         """Returns the fields as a dictionary, nested models included."""
-        return self._dump(
-            include=include,
-            exclude=exclude,
-            by_alias=by_alias,
-            exclude_unset=exclude_unset,
-            exclude_defaults=exclude_defaults,
-            exclude_none=exclude_none,
-        )
+        options = DumpOptions("python", include, exclude, by_alias, exclude_unset, exclude_defaults, exclude_none)
+        return self._dump(options)
 
     def json(
         self,
@@ -526,17 +502,8 @@ class BaseModel(Dumped):
         **_options: Any,
     ) -> str:
         """Returns the fields as JSON."""
-        return to_json(
-            self._dump(
-                mode="json",
-                include=include,
-                exclude=exclude,
-                by_alias=by_alias,
-                exclude_unset=exclude_unset,
-                exclude_defaults=exclude_defaults,
-                exclude_none=exclude_none,
-            )
-        )
+        options = DumpOptions("json", include, exclude, by_alias, exclude_unset, exclude_defaults, exclude_none)
+        return to_json(self._dump(options))
 
     def model_dump(
         self,
@@ -551,15 +518,10 @@ class BaseModel(Dumped):
         **_options: Any,
     ) -> Any:
         """Returns the fields as a dictionary. By default, payload types leave out fields that are unset or `None`."""
-        return self._dump(
-            mode=mode,
-            include=include,
-            exclude=exclude,
-            by_alias=bool(by_alias),
-            exclude_unset=self._sparse if exclude_unset is None else exclude_unset,
-            exclude_defaults=exclude_defaults,
-            exclude_none=self._sparse if exclude_none is None else exclude_none,
-        )
+        exclude_unset = self._sparse if exclude_unset is None else exclude_unset
+        exclude_none = self._sparse if exclude_none is None else exclude_none
+        options = DumpOptions(mode, include, exclude, bool(by_alias), exclude_unset, exclude_defaults, exclude_none)
+        return self._dump(options)
 
     def model_dump_json(self, *, indent: Optional[int] = None, **options: Any) -> str:
         """Returns the fields as JSON, with the options of `model_dump`."""
