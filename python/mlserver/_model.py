@@ -11,14 +11,13 @@ out fields that are unset or `None`, as in the original (`_sparse`).
 import copy
 import inspect
 import json
-import os
 import re
 import sys
 import types
 import typing
 from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Set, Tuple, Type, TypeVar, Union
 
-from ._dump import Dumped, DumpOptions, Selection, dump_value, to_json
+from ._dump import DumpOptions, Selection, dump_value, to_json
 from ._pydantic import (
     NATIVE_OPTIONS,
     UNSUPPORTED_OPTIONS,
@@ -32,6 +31,7 @@ from ._pydantic import (
     require,
     unsupported_options,
 )
+from ._pydantic1 import OldNames
 from ._validate import Loc, Problems, ValidationError, Validator, any_value, validator_for
 
 M = TypeVar("M", bound="BaseModel")
@@ -135,7 +135,7 @@ class _ComputedFieldsAttribute:
         return {} if owner._core is None else dict(owner._core.model.model_computed_fields)
 
 
-class BaseModel(Dumped):
+class BaseModel(OldNames):
     """A class whose annotated attributes are its validated fields."""
 
     __slots__ = ("__dict__", "__weakref__", "_fields_set")
@@ -416,10 +416,6 @@ class BaseModel(Dumped):
         return self._fields_set
 
     @property
-    def __fields_set__(self) -> Set[str]:
-        return self._fields_set
-
-    @property
     def model_extra(self) -> Optional[Dict[str, Any]]:
         """The values that do not belong to a field, or `None` if the class does not allow them."""
         if self._extra != "allow":
@@ -475,36 +471,6 @@ class BaseModel(Dumped):
             dumped[shown] = dump_value(value, options.inside(name))
         return dumped
 
-    def dict(
-        self,
-        *,
-        include: Selection = None,
-        exclude: Selection = None,
-        by_alias: bool = False,
-        exclude_unset: bool = False,
-        exclude_defaults: bool = False,
-        exclude_none: bool = False,
-        **_options: Any,
-    ) -> Any:
-        """Returns the fields as a dictionary, nested models included."""
-        options = DumpOptions("python", include, exclude, by_alias, exclude_unset, exclude_defaults, exclude_none)
-        return self._dump(options)
-
-    def json(
-        self,
-        *,
-        include: Selection = None,
-        exclude: Selection = None,
-        by_alias: bool = False,
-        exclude_unset: bool = False,
-        exclude_defaults: bool = False,
-        exclude_none: bool = False,
-        **_options: Any,
-    ) -> str:
-        """Returns the fields as JSON."""
-        options = DumpOptions("json", include, exclude, by_alias, exclude_unset, exclude_defaults, exclude_none)
-        return to_json(self._dump(options))
-
     def model_dump(
         self,
         *,
@@ -556,33 +522,6 @@ class BaseModel(Dumped):
         return cls.model_validate(obj)
 
     @classmethod
-    def validate(cls: Type[M], value: Any) -> M:
-        """Creates a model from a dictionary. Returns an instance of the class as it is."""
-        return cls.model_validate(value)
-
-    @classmethod
-    def from_orm(cls: Type[M], obj: Any) -> M:
-        """Creates a model from the attributes of an object."""
-        names = (cls._aliases.get(name, name) for name in cls._fields())
-        return cls.model_validate({name: getattr(obj, name) for name in names if hasattr(obj, name)})
-
-    @classmethod
-    def parse_obj(cls: Type[M], obj: Any) -> M:
-        """Creates a model from a dictionary."""
-        return cls.model_validate(obj)
-
-    @classmethod
-    def parse_raw(cls: Type[M], b: Union[str, bytes], **_options: Any) -> M:
-        """Creates a model from JSON."""
-        return cls.model_validate_json(b)
-
-    @classmethod
-    def parse_file(cls: Type[M], path: "Union[str, os.PathLike[str]]", **_options: Any) -> M:
-        """Creates a model from a JSON file."""
-        with open(path, encoding="utf-8") as file:
-            return cls.model_validate_json(file.read())
-
-    @classmethod
     def model_construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
         """Creates a model without validating the values."""
         instance = cls.__new__(cls)
@@ -601,21 +540,12 @@ class BaseModel(Dumped):
             instance._after_core(None)
         return instance
 
-    @classmethod
-    def construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
-        """Creates a model without validating the values."""
-        return cls.model_construct(_fields_set, **values)
-
     def model_copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False) -> M:
         """Returns a copy, with the fields of `update` changed."""
         copied = self.__deepcopy__() if deep else self.__copy__()
         copied._set_values(update or {})
         copied._fields_set.update(update or {})
         return copied
-
-    def copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False, **_options: Any) -> M:
-        """Returns a copy, with the fields of `update` changed."""
-        return self.model_copy(update=update, deep=deep)
 
     def __copy__(self: M) -> M:
         copied = type(self).__new__(type(self))
@@ -654,13 +584,6 @@ class BaseModel(Dumped):
         cls._fields()
         return True
 
-    @classmethod
-    def update_forward_refs(cls, **localns: Any) -> None:
-        """Reads the annotations again, with further names."""
-        module, local = cls._namespaces
-        cls._namespaces = (module, {**local, **localns})
-        cls.model_rebuild()
-
     @property
     def __pydantic_fields_set__(self) -> Set[str]:
         return self._fields_set
@@ -692,10 +615,6 @@ class BaseModel(Dumped):
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
         return json_schema_hook(cls, handler)
-
-    @classmethod
-    def __get_validators__(cls) -> Iterator[Any]:
-        yield cls.validate  # pydantic 1 reads its signature
 
 
 def is_of_sdk(cls: type) -> bool:
