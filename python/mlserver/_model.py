@@ -8,25 +8,16 @@ requirements never conflict with those of a model.
 out fields that are unset or `None`, as in the original (`_sparse`).
 """
 
-import collections
-import collections.abc
 import copy
-import dataclasses
-import datetime
-import decimal
-import enum
 import inspect
-import ipaddress
 import json
-import math
-import os
 import re
 import sys
 import types
 import typing
-import uuid
-from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional, Set, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, ClassVar, Dict, Iterator, Optional, Set, Tuple, Type, TypeVar, Union
 
+from ._dump import DumpOptions, Selection, dump_value, to_json
 from ._pydantic import (
     NATIVE_OPTIONS,
     UNSUPPORTED_OPTIONS,
@@ -40,6 +31,7 @@ from ._pydantic import (
     require,
     unsupported_options,
 )
+from ._pydantic1 import OldNames
 from ._validate import Loc, Problems, ValidationError, Validator, any_value, validator_for
 
 M = TypeVar("M", bound="BaseModel")
@@ -62,22 +54,7 @@ INTERNAL_NAMES = {
     "_sparse",
 }
 
-Selection = Union[None, Set[Any], "frozenset[Any]", Dict[Any, Any], List[Any], Tuple[Any, ...]]
-
 _MISSING: Any = object()
-
-_ADDRESSES = (
-    ipaddress.IPv4Address,
-    ipaddress.IPv4Interface,
-    ipaddress.IPv4Network,
-    ipaddress.IPv6Address,
-    ipaddress.IPv6Interface,
-    ipaddress.IPv6Network,
-)
-
-_VIEWS = (collections.abc.KeysView, collections.abc.ValuesView)
-
-_PLAIN_TYPES = frozenset((int, float, bool, str, type(None)))
 
 
 class Factory:
@@ -158,7 +135,7 @@ class _ComputedFieldsAttribute:
         return {} if owner._core is None else dict(owner._core.model.model_computed_fields)
 
 
-class BaseModel:
+class BaseModel(OldNames):
     """A class whose annotated attributes are its validated fields."""
 
     __slots__ = ("__dict__", "__weakref__", "_fields_set")
@@ -439,10 +416,6 @@ class BaseModel:
         return self._fields_set
 
     @property
-    def __fields_set__(self) -> Set[str]:
-        return self._fields_set
-
-    @property
     def model_extra(self) -> Optional[Dict[str, Any]]:
         """The values that do not belong to a field, or `None` if the class does not allow them."""
         if self._extra != "allow":
@@ -478,88 +451,25 @@ class BaseModel:
 
     # Serialization
 
-    def _dump(
-        self,
-        *,
-        mode: str = "python",
-        include: Selection = None,
-        exclude: Selection = None,
-        by_alias: bool = False,
-        exclude_unset: bool = False,
-        exclude_defaults: bool = False,
-        exclude_none: bool = False,
-    ) -> Any:
+    def _dump(self, options: DumpOptions) -> Any:
         fields = self._fields()
         if self._core is not None:
-            options = {"mode": mode, "include": include, "exclude": exclude, "by_alias": by_alias}
-            options.update(exclude_unset=exclude_unset, exclude_defaults=exclude_defaults, exclude_none=exclude_none)
-            return self._core.dump(self, options)
-        rules = {
-            "by_alias": by_alias,
-            "exclude_unset": exclude_unset,
-            "exclude_defaults": exclude_defaults,
-            "exclude_none": exclude_none,
-        }
+            return self._core.dump(self, options._asdict())
         dumped = {}
         for name, value in self._items():
-            if exclude_unset and name not in self._fields_set:
+            if options.exclude_unset and name not in self._fields_set:
                 continue
-            if exclude_none and value is None:
+            if options.exclude_none and value is None:
                 continue
-            if not _is_kept(name, include, exclude):
+            if not options.keeps(name):
                 continue
-            if exclude_defaults and name in fields:
+            if options.exclude_defaults and name in fields:
                 default = fields[name].get_default()
                 if default is not _MISSING and type(value) is type(default) and value == default:
                     continue
-            shown = self._aliases.get(name, name) if by_alias else name
-            dumped[shown] = _dump_value(value, mode, _of_item(include, name), _of_item(exclude, name), rules)
+            shown = self._aliases.get(name, name) if options.by_alias else name
+            dumped[shown] = dump_value(value, options.inside(name))
         return dumped
-
-    def dict(
-        self,
-        *,
-        include: Selection = None,
-        exclude: Selection = None,
-        by_alias: bool = False,
-        exclude_unset: bool = False,
-        exclude_defaults: bool = False,
-        exclude_none: bool = False,
-        **_options: Any,
-    ) -> Any:
-        """Returns the fields as a dictionary, nested models included."""
-        return self._dump(
-            include=include,
-            exclude=exclude,
-            by_alias=by_alias,
-            exclude_unset=exclude_unset,
-            exclude_defaults=exclude_defaults,
-            exclude_none=exclude_none,
-        )
-
-    def json(
-        self,
-        *,
-        include: Selection = None,
-        exclude: Selection = None,
-        by_alias: bool = False,
-        exclude_unset: bool = False,
-        exclude_defaults: bool = False,
-        exclude_none: bool = False,
-        **_options: Any,
-    ) -> str:
-        """Returns the fields as JSON."""
-        return to_json(
-            self._dump(
-                mode="json",
-                include=include,
-                exclude=exclude,
-                by_alias=by_alias,
-                exclude_unset=exclude_unset,
-                exclude_defaults=exclude_defaults,
-                exclude_none=exclude_none,
-            )
-        )
 
     def model_dump(
         self,
@@ -574,15 +484,10 @@ class BaseModel:
         **_options: Any,
     ) -> Any:
         """Returns the fields as a dictionary. By default, payload types leave out fields that are unset or `None`."""
-        return self._dump(
-            mode=mode,
-            include=include,
-            exclude=exclude,
-            by_alias=bool(by_alias),
-            exclude_unset=self._sparse if exclude_unset is None else exclude_unset,
-            exclude_defaults=exclude_defaults,
-            exclude_none=self._sparse if exclude_none is None else exclude_none,
-        )
+        exclude_unset = self._sparse if exclude_unset is None else exclude_unset
+        exclude_none = self._sparse if exclude_none is None else exclude_none
+        options = DumpOptions(mode, include, exclude, bool(by_alias), exclude_unset, exclude_defaults, exclude_none)
+        return self._dump(options)
 
     def model_dump_json(self, *, indent: Optional[int] = None, **options: Any) -> str:
         """Returns the fields as JSON, with the options of `model_dump`."""
@@ -617,33 +522,6 @@ class BaseModel:
         return cls.model_validate(obj)
 
     @classmethod
-    def validate(cls: Type[M], value: Any) -> M:
-        """Creates a model from a dictionary. Returns an instance of the class as it is."""
-        return cls.model_validate(value)
-
-    @classmethod
-    def from_orm(cls: Type[M], obj: Any) -> M:
-        """Creates a model from the attributes of an object."""
-        names = (cls._aliases.get(name, name) for name in cls._fields())
-        return cls.model_validate({name: getattr(obj, name) for name in names if hasattr(obj, name)})
-
-    @classmethod
-    def parse_obj(cls: Type[M], obj: Any) -> M:
-        """Creates a model from a dictionary."""
-        return cls.model_validate(obj)
-
-    @classmethod
-    def parse_raw(cls: Type[M], b: Union[str, bytes], **_options: Any) -> M:
-        """Creates a model from JSON."""
-        return cls.model_validate_json(b)
-
-    @classmethod
-    def parse_file(cls: Type[M], path: "Union[str, os.PathLike[str]]", **_options: Any) -> M:
-        """Creates a model from a JSON file."""
-        with open(path, encoding="utf-8") as file:
-            return cls.model_validate_json(file.read())
-
-    @classmethod
     def model_construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
         """Creates a model without validating the values."""
         instance = cls.__new__(cls)
@@ -662,21 +540,12 @@ class BaseModel:
             instance._after_core(None)
         return instance
 
-    @classmethod
-    def construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:
-        """Creates a model without validating the values."""
-        return cls.model_construct(_fields_set, **values)
-
     def model_copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False) -> M:
         """Returns a copy, with the fields of `update` changed."""
         copied = self.__deepcopy__() if deep else self.__copy__()
         copied._set_values(update or {})
         copied._fields_set.update(update or {})
         return copied
-
-    def copy(self: M, *, update: Optional[Dict[str, Any]] = None, deep: bool = False, **_options: Any) -> M:
-        """Returns a copy, with the fields of `update` changed."""
-        return self.model_copy(update=update, deep=deep)
 
     def __copy__(self: M) -> M:
         copied = type(self).__new__(type(self))
@@ -715,13 +584,6 @@ class BaseModel:
         cls._fields()
         return True
 
-    @classmethod
-    def update_forward_refs(cls, **localns: Any) -> None:
-        """Reads the annotations again, with further names."""
-        module, local = cls._namespaces
-        cls._namespaces = (module, {**local, **localns})
-        cls.model_rebuild()
-
     @property
     def __pydantic_fields_set__(self) -> Set[str]:
         return self._fields_set
@@ -753,10 +615,6 @@ class BaseModel:
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
         return json_schema_hook(cls, handler)
-
-    @classmethod
-    def __get_validators__(cls) -> Iterator[Any]:
-        yield cls.validate  # pydantic 1 reads its signature
 
 
 def is_of_sdk(cls: type) -> bool:
@@ -811,163 +669,3 @@ def _type_hints(holder: Any, module: Dict[str, Any], local: Dict[str, Any]) -> D
     if sys.version_info >= (3, 9):
         return typing.get_type_hints(holder, module, local, include_extras=True)
     return typing.get_type_hints(holder, module, local)  # Python 3.8 always includes extras
-
-
-def _is_kept(name: Any, include: Selection, exclude: Selection) -> bool:
-    """Returns whether a field or an item is part of a dump; "__all__" stands for every item of a list."""
-    if include is not None and name not in include and "__all__" not in include:
-        return False
-    if exclude is None or (name not in exclude and "__all__" not in exclude):
-        return True
-    # A selection inside the field does not exclude the field itself.
-    return _of_item(exclude, name) is not None
-
-
-def _of_item(selection: Selection, name: Any) -> Selection:
-    """Returns the selection that applies inside a field or an item, or `None`."""
-    if not isinstance(selection, dict):
-        return None
-    inner = selection.get(name, selection.get("__all__"))
-    return inner if isinstance(inner, (set, frozenset, dict, list, tuple)) else None
-
-
-def _dump_value(value: Any, mode: str, include: Selection, exclude: Selection, rules: Dict[str, bool]) -> Any:
-    if isinstance(value, BaseModel):
-        return value._dump(mode=mode, include=include, exclude=exclude, **rules)
-    if isinstance(value, (list, tuple)):
-        if mode == "python" and include is None and exclude is None and not _holds_models(value):
-            return value
-        dumped = [
-            _dump_value(item, mode, _of_item(include, index), _of_item(exclude, index), rules)
-            for index, item in enumerate(value)
-            if _is_kept(index, include, exclude)
-        ]
-        return dumped if isinstance(value, list) or mode == "json" else tuple(dumped)
-    if isinstance(value, dict):
-        return {
-            name: _dump_value(item, mode, _of_item(include, name), _of_item(exclude, name), rules)
-            for name, item in value.items()
-            if _is_kept(name, include, exclude)
-        }
-    return dumped_json(value) if mode == "json" else value
-
-
-def _holds_models(values: Any) -> bool:
-    """Returns whether `values` contains models or containers. Lists of numbers, as in tensors, are not copied."""
-    return any(isinstance(item, (BaseModel, list, tuple, dict)) for item in values)
-
-
-def jsonable(value: Any) -> Any:
-    """Converts a value to types of JSON, as FastAPI does: bytes to text, NumPy's scalars to numbers and its arrays to lists."""
-    return _converted(value, jsonable)
-
-
-def dumped_json(value: Any) -> Any:
-    """Converts a value to types of JSON, as `model_dump` does.
-
-    Times in UTC end in `Z`, durations have the form of ISO 8601, and decimal numbers are text.
-    """
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, datetime.timedelta):
-        return _duration(value)
-    if isinstance(value, (datetime.datetime, datetime.time)):
-        text = value.isoformat()
-        return f"{text[:-6]}Z" if text.endswith("+00:00") else text
-    if type(value) is complex:
-        return str(value).strip("()")
-    return _converted(value, dumped_json)
-
-
-def _duration(value: datetime.timedelta) -> str:
-    """Returns a duration in ISO 8601, in days and smaller units."""
-    sign, value = ("-", -value) if value.days < 0 else ("", value)
-    hours, rest = divmod(value.seconds, 3600)
-    minutes, seconds = divmod(rest, 60)
-    fraction = f".{value.microseconds:06d}" if value.microseconds else ""
-    parts = [
-        f"{hours}H" if hours else "",
-        f"{minutes}M" if minutes else "",
-        f"{seconds}{fraction}S" if seconds or fraction else "",
-    ]
-    time = "".join(parts)
-    days = f"{value.days}D" if value.days else ""
-    return f"{sign}P{days}{'T' if time else ''}{time}" if days or time else "PT0S"
-
-
-def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Converts a value, and those inside it with `convert`."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return value.value if isinstance(value, enum.Enum) else value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).decode()
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, BaseModel):
-        return value._dump(mode="json")
-    if isinstance(value, dict):
-        return {str(name): convert(item) for name, item in value.items()}
-    if type(value) is list and _is_plain(value):
-        return value.copy()
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [convert(item) for item in value]
-    kind = type(value)
-    if hasattr(kind, "model_dump"):  # a pydantic model of the user
-        return convert(value.model_dump(by_alias=True))
-    if hasattr(kind, "__fields__") and hasattr(kind, "dict"):  # of pydantic 1
-        return convert(value.dict(by_alias=True))
-    if dataclasses.is_dataclass(kind):
-        return {field.name: convert(getattr(value, field.name)) for field in dataclasses.fields(kind)}
-    if isinstance(value, decimal.Decimal):
-        return convert(int(value) if value.as_tuple().exponent == 0 else float(value))
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, (types.GeneratorType, collections.deque, *_VIEWS)):
-        return [convert(item) for item in value]
-    if isinstance(value, (uuid.UUID, *_ADDRESSES)):
-        return str(value)
-    if isinstance(value, re.Pattern):
-        return convert(value.pattern)
-    for method in ("tolist", "isoformat"):
-        found = getattr(value, method, None)
-        if found is not None:
-            return convert(found())
-    if hasattr(value, "__fspath__"):
-        return os.fspath(value)
-    raise TypeError(f"Unable to serialize unknown type: {type(value)}")
-
-
-def _is_plain(values: List[Any]) -> bool:
-    """Returns whether JSON can hold the items of a list as they are. A visit of each item would take ten times as long."""
-    kinds = set(map(type, values))
-    if not kinds <= _PLAIN_TYPES:
-        return False
-    if float not in kinds:
-        return True
-    numbers = values if kinds == {float} else [value for value in values if type(value) is float]
-    return all(map(math.isfinite, numbers))
-
-
-def to_json(value: Any, indent: Optional[int] = None) -> str:
-    """Returns compact JSON of a result of `jsonable`, without escapes of non-ASCII characters."""
-    if indent is None and _is_large(value):
-        try:
-            # pydantic, if it is installed, writes floating-point numbers ten times as fast as the standard library.
-            import pydantic_core
-
-            return typing.cast(bytes, pydantic_core.to_json(value)).decode()
-        except (ImportError, ValueError):  # `ValueError` is raised for half of a surrogate pair
-            pass
-    separators = (",", ":") if indent is None else None
-    return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, allow_nan=False)
-
-
-def _is_large(value: Any) -> bool:
-    """Returns whether a list in `value` has so many items that the import of another encoder is worth its time."""
-    if type(value) is dict:
-        return any(map(_is_large, value.values()))
-    if type(value) is list:
-        return len(value) > 10_000 or any(_is_large(item) for item in value if type(item) in (dict, list))
-    return False

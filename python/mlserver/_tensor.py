@@ -365,7 +365,7 @@ def _irregular(values: Any, elements: Elements, shape: Sequence[int]) -> PackedO
 
 
 def _as_json(values: Any) -> bytes:
-    from ._model import dumped_json, to_json  # rarely needed
+    from ._dump import dumped_json, to_json  # rarely needed
 
     try:
         return to_json(dumped_json(values)).encode()
@@ -570,7 +570,7 @@ def _as_bytes(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    from ._model import dumped_json, to_json  # rarely needed
+    from ._dump import dumped_json, to_json  # rarely needed
 
     try:
         return to_json(dumped_json(value)).encode()

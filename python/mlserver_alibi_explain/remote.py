@@ -1,13 +1,12 @@
 """Calls a remote model over the V2 protocol."""
 
 import json
-import os
-import ssl
 import time
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Union
 
+from mlserver._http import tls_context
 from mlserver._tensor import is_array
 from mlserver.codecs import NumpyCodec, StringCodec
 from mlserver.errors import InferenceError
@@ -35,7 +34,8 @@ class RemoteModel:
     def __init__(self, settings: AlibiExplainSettings) -> None:
         self._uri = settings.infer_uri
         self._output = settings.infer_output
-        self._context = _trusting(settings.ssl_verify_path) if self._uri.startswith("https:") else None
+        verify: Union[bool, str] = True if settings.ssl_verify_path is None else settings.ssl_verify_path
+        self._context = tls_context(verify) if self._uri.startswith("https:") else None
         self._input: Optional[str] = None
 
     def wait(self) -> None:
@@ -87,6 +87,7 @@ class RemoteModel:
         return inputs[0].name if inputs else _INPUT
 
     def _call(self, uri: str, body: Optional[bytes]) -> Dict[str, Any]:
+        # Unlike `HttpPool`, `urllib` follows redirects and uses the proxies of the environment, as `requests` does.
         headers = {"Content-Type": "application/json", **_SKIP_LOGGING}
         request = urllib.request.Request(uri, data=body, headers=headers)
         try:
@@ -97,12 +98,3 @@ class RemoteModel:
             raise InferenceError(f"Remote inference call failed with {error.code}, {error.reason}") from error
         except (OSError, ValueError) as error:
             raise InferenceError(f"Remote inference call failed: {uri}: {error}") from error
-
-
-def _trusting(path: Optional[str]) -> ssl.SSLContext:
-    """Returns a context that trusts the certificates in a file or folder, or by default those that the system trusts."""
-    if path is None:
-        return ssl.create_default_context()
-    if os.path.isdir(path):
-        return ssl.create_default_context(capath=path)
-    return ssl.create_default_context(cafile=path)

@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from executable import direct, needs_executable, serving
+from mlserver._http import HttpPool
 from mlserver._kserve import context, errors
 from mlserver._kserve import inference_client as clients
-from mlserver._kserve._http import HttpPool
 from mlserver._kserve.inference_client import HTTPStatusError, InferenceRESTClient, RESTConfig, Unreachable
 from mlserver._kserve.model import InferenceVerb, Model
 from mlserver._kserve.predictor_config import PredictorConfig
@@ -324,7 +324,7 @@ def refusing_port() -> int:
 
 def test_unreachable_predictor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: List[float] = []
-    monkeypatch.setattr("mlserver._kserve._http.time.sleep", pauses.append)
+    monkeypatch.setattr("mlserver._http.time.sleep", pauses.append)
     context.set_predictor_config(PredictorConfig(f"127.0.0.1:{refusing_port()}", predictor_request_retries=2))
 
     with pytest.raises(Unreachable, match="in 3 attempts"):

@@ -16,8 +16,9 @@ import uuid
 from typing import Any, Dict, List, Optional
 
 import pytest
+from mlserver._dump import jsonable
 from mlserver._imports import import_object
-from mlserver._model import BaseModel, jsonable
+from mlserver._model import BaseModel
 from mlserver.codecs import get_decoded, has_decoded
 from mlserver.types import (
     InferenceRequest,

@@ -69,8 +69,8 @@ def _files() -> List[pathlib.Path]:
     # `_kserve` is what users import; it has models of its own.
     files = [file for file in folder.rglob("*.py") if folder / "_kserve" not in file.parents]
     # What these call `cls`, `model` or `instance` is a type or an object of the SDK.
-    others = {"_frameworks", "_model", "_payload", "_pydantic", "_tensor", "_validate", "codecs", "dataplane", "grpc"}
-    others |= {"model_repository", "repository", "settings"}
+    others = {"_dump", "_frameworks", "_model", "_payload", "_pydantic", "_tensor", "_validate", "codecs", "dataplane", "grpc"}
+    others |= {"_pydantic1", "model_repository", "repository", "settings"}
     return [file for file in files if not others & {file.stem, *file.parts}]
 
 

@@ -5,7 +5,7 @@ import contextlib
 import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from ._http import HttpPool, Response, Unreachable
+from .._http import HttpPool, Response, Unreachable
 from .constants.constants import INFERENCE_CONTENT_LENGTH_HEADER, MAX_GRPC_MESSAGE_LENGTH, PredictorProtocol
 from .errors import InferenceError, InvalidInput, UnsupportedProtocol
 from .logging import trace_logger as logger

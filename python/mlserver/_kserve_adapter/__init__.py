@@ -1,7 +1,6 @@
 """Runs classes that extend KServe's `Model`, of the real package or of ours, as models of the worker."""
 
 from .model import KServeModel, adapt, wrap
-from .package import is_kserve_class
 from .v1 import V1Handler
 
-__all__ = ["KServeModel", "V1Handler", "adapt", "is_kserve_class", "wrap"]
+__all__ = ["KServeModel", "V1Handler", "adapt", "wrap"]

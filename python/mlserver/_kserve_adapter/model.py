@@ -10,15 +10,16 @@ from types import CoroutineType
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple, Type
 
 from .. import metrics
-from .._adapter import Adapter
+from .._kserve_classes import package_of
 from .._payload import inference_response, tensor_output, wire_parameters
+from .._worker_model import WorkerHandler, WorkerModel
 from ..errors import MLServerError
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
-from .package import Package, is_default, package_of, packages
+from .package import Package, is_default, packages
 from .predictor import ServedPredictor, served_predictor
-from .steps import Pipeline, Step, arity_of, log_latency, single_result, with_headers
+from .steps import Code, Step, lacks_explainer, log_latency, single_result, with_headers
 from .tensors import array_outputs, came_over_grpc, http_parameters, output_of, requested_output, sent_parameters
 from .v1 import (
     FRAMING,
@@ -50,7 +51,23 @@ def adapt(settings: ModelSettings, cls: Type[Any]) -> "KServeModel":
 
 def wrap(settings: ModelSettings, instance: Any, predictor: Any = None) -> "KServeModel":
     """Returns the model of the worker that runs an instance. `predictor` is its `PredictorConfig`, if it has one."""
-    return KServeModel(instance, settings, predictor)
+    name = package_of(type(instance))
+    if name is None:
+        raise TypeError(f"`{type(instance).__qualname__}` does not extend `kserve.model.BaseKServeModel`")
+    package = packages.get(name)
+    if package is None:
+        package = packages[name] = Package(name)
+    if getattr(instance, "name", None) != settings.name:
+        with contextlib.suppress(AttributeError):
+            instance.name = settings.name
+    served = None if predictor is not None else served_predictor(settings)
+    predictor = predictor if predictor is not None else _predictor(settings, package, instance)
+    explainer = _extra(settings).get("explainer_host")
+    if explainer is not None:
+        instance.explainer_host = explainer
+    code = Code(instance, package)
+    cls = AsyncKServeModel if code.predict_is_async else PlainKServeModel
+    return cls(settings, instance, package, code, predictor, served)
 
 
 def _instance_of(cls: Type[Any], settings: ModelSettings) -> Any:
@@ -72,75 +89,47 @@ def _extra(settings: ModelSettings) -> Dict[str, Any]:
     return (settings.parameters.extra if settings.parameters is not None else None) or {}
 
 
-class KServeModel(Adapter):
-    """A model of the worker that calls an instance of KServe's `BaseKServeModel`."""
+class KServeModel(WorkerModel):
+    """A model of the worker that calls an instance of KServe's `BaseKServeModel`. `wrap` chooses its subclass."""
 
-    def __init__(self, model: Any, settings: ModelSettings, predictor: Any = None) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        model: Any,
+        package: Package,
+        code: Code,
+        predictor: Any,
+        served_predictor: Optional[str],
+    ) -> None:
         super().__init__(settings)
-        name = package_of(type(model))
-        if name is None:
-            raise TypeError(f"`{type(model).__qualname__}` does not extend `kserve.model.BaseKServeModel`")
-        package = packages.get(name)
-        if package is None:
-            package = packages[name] = Package(name)
-        self._package = package
         #: The instance of the user's class.
         self.model = model
-        if getattr(model, "name", None) != settings.name:
-            with contextlib.suppress(AttributeError):
-                model.name = settings.name
+        self._package = package
+        self._code = code
+        self._predictor = predictor
         #: The name of the model of this server that is the predictor.
-        self._served_predictor: Optional[str] = None if predictor is not None else served_predictor(settings)
-        self._predictor = predictor if predictor is not None else _predictor(settings, package, model)
-        explainer = _extra(settings).get("explainer_host")
-        if explainer is not None:
-            model.explainer_host = explainer
+        self._served_predictor = served_predictor
         self._run_plain: Callable[[Callable[[], Any]], Awaitable[Any]] = _call
         self._threads = threading.local()
         self._has_loaded = True
         #: The event loops of the model's threads.
         self._loops: List[Any] = []
         self._histograms: List[Any] = []
-        #: The model's own `__call__`, unless it is that of the base class.
-        self._call: Optional[Callable[..., Any]] = None
-        if not callable(model):
-            raise TypeError(f"`{type(model).__qualname__}` has neither `predict` nor `__call__`: extend `kserve.Model`")
-        if not is_default(model, "__call__"):
-            self._call = model
-            function = inspect.unwrap(type(model).__call__)
-            is_coroutine = inspect.iscoroutinefunction(function)
-            # Its steps may be plain functions, which would block the event loop.
-            has_plain = any(
-                hasattr(model, each) and not inspect.iscoroutinefunction(inspect.unwrap(getattr(model, each)))
-                for each in ("preprocess", "predict", "postprocess", "explain")
-            )
-            self._is_driven = is_coroutine and has_plain
-            self._call_arity = arity_of(model, 3)
-            predict_is_async = explain_is_async = is_coroutine and not has_plain
-        else:
-            self._pipelines = {name: Pipeline(model, package, name) for name in ("predict", "explain")}
-            predict_is_async = self._pipelines["predict"].is_async
-            explain_is_async = self._pipelines["explain"].is_async and not self._lacks_explainer()
-        if predict_is_async:
-            self.predict = self._predict_async  # type: ignore[method-assign]
-        else:
-            self.predict = self._predict_plain  # type: ignore[method-assign,assignment]
-        self._predict_is_async = predict_is_async
         respond = (self._respond_plain, self._respond_async)
-        self._handlers: List[Any] = [
+        self._handlers: List[WorkerHandler] = [
             V1Handler(f"v1:{name}", f"/v1/models/{{model_name}}:{name}", name, respond[is_async], is_async)
-            for name, is_async in (("predict", predict_is_async), ("explain", explain_is_async))
+            for name, is_async in (("predict", code.predict_is_async), ("explain", code.explain_is_async))
         ]
         self._handlers.append(V1Handler("v1:ready", "/v1/models/{model_name}", "ready", self._respond_ready, True, "GET"))
 
-    def add_handlers(self, handlers: Sequence[Any]) -> None:
+    def add_handlers(self, handlers: Sequence[WorkerHandler]) -> None:
         """Adds handlers of other routes."""
         self._handlers.extend(handlers)
 
     def steps(self) -> List[str]:
         return [] if self._served_predictor is None else [self._served_predictor]
 
-    def v1_handlers(self) -> List[Any]:
+    def handlers(self) -> List[WorkerHandler]:
         return self._handlers
 
     def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
@@ -151,7 +140,7 @@ class KServeModel(Adapter):
     async def load(self) -> bool:
         model = self.model
         self._set_context()
-        if self._call is None:
+        if self._code.call is None:
             self._histograms = [self._histogram(step) for step in ("preprocess", "predict", "explain", "postprocess")]
         await self._connect()
         # A model that its constructor has loaded is ready already.
@@ -283,22 +272,6 @@ class KServeModel(Adapter):
 
     # V2
 
-    def _predict_plain(self, payload: InferenceRequest) -> InferenceResponse:
-        request, headers = self._request(payload)
-        try:
-            result, response_headers = self._run(request, headers, "predict")
-            return self._response(single_result(result), response_headers)
-        except Exception as error:
-            raise_translated(error, came_over_grpc(payload))
-
-    async def _predict_async(self, payload: InferenceRequest) -> InferenceResponse:
-        request, headers = self._request(payload)
-        try:
-            result, response_headers = await self._run_async(request, headers, "predict")
-            return self._response(single_result(result), response_headers)
-        except Exception as error:
-            raise_translated(error, came_over_grpc(payload))
-
     def _request(self, payload: InferenceRequest) -> Tuple[Any, Dict[str, str]]:
         """Returns KServe's request, and the headers."""
         package = self._package
@@ -411,23 +384,20 @@ class KServeModel(Adapter):
         if not self.model.ready:
             raise MLServerError(f"Model with name {self.name} is not ready.", 503)
 
-    def _lacks_explainer(self) -> bool:
-        return is_default(self.model, "explain") and getattr(self.model, "explainer_host", None) is None
-
     def _run(self, body: Any, headers: Dict[str, str], verb: str) -> Tuple[Any, Optional[Dict[str, str]]]:
         """Returns the result for a request and the headers of the response. All steps are plain functions."""
         self._check_ready()
         self._set_context()
-        model = self.model
-        if self._call is not None:
-            arguments = (body, headers, self._verb(verb))[: self._call_arity]
-            result = self._call(*arguments)
+        model, call = self.model, self._code.call
+        if call is not None:
+            arguments = (body, headers, self._verb(verb))[: self._code.arity]
+            result = call(*arguments)
             if inspect.isawaitable(result):
                 result = self._drive(result)
             return with_headers(result)
-        if verb == "explain" and self._lacks_explainer():
+        if verb == "explain" and lacks_explainer(self.model):
             raise NotImplementedError("Could not find explainer_host.")
-        pipeline = self._pipelines[verb]
+        pipeline = self._code.pipelines[verb]
         response_headers: Dict[str, str] = {}
         arguments = (headers, response_headers)
         before, main, after = pipeline.before, pipeline.main, pipeline.after
@@ -449,12 +419,13 @@ class KServeModel(Adapter):
         """Does the same. Coroutine functions run on the event loop, plain functions on the model's threads."""
         self._check_ready()
         self._set_context()
-        if self._call is not None:
-            result = self._call(*(body, headers, self._verb(verb))[: self._call_arity])
+        call = self._code.call
+        if call is not None:
+            result = call(*(body, headers, self._verb(verb))[: self._code.arity])
             return with_headers(await result if inspect.isawaitable(result) else result)
-        if verb == "explain" and self._lacks_explainer():
+        if verb == "explain" and lacks_explainer(self.model):
             raise NotImplementedError("Could not find explainer_host.")
-        pipeline = self._pipelines[verb]
+        pipeline = self._code.pipelines[verb]
         response_headers: Dict[str, str] = {}
         start = perf_counter()
         payload = await self._await(pipeline.before, body, headers, response_headers)
@@ -504,7 +475,6 @@ class KServeModel(Adapter):
 
         return loop.run_until_complete(result())
 
-
     # Streams of V2: `predict` may return any iterator, or one answer.
 
     async def predict_stream(self, payloads: AsyncIterator[InferenceRequest]) -> AsyncIterator[InferenceResponse]:
@@ -515,10 +485,7 @@ class KServeModel(Adapter):
 
     async def _responses(self, request: Any, headers: Dict[str, str]) -> AsyncIterator[InferenceResponse]:
         try:
-            if self._predict_is_async:
-                result, response_headers = await self._run_async(request, headers, "predict")
-            else:
-                result, response_headers = await self._run_plain(lambda: self._run(request, headers, "predict"))
+            result, response_headers = await self._run_for_stream(request, headers)
             if hasattr(result, "__aiter__"):
                 async for item in result:
                     yield self._response(item, response_headers)
@@ -532,6 +499,40 @@ class KServeModel(Adapter):
                 yield self._response(result, response_headers)
         except Exception as error:
             raise_translated(error, bool(vars(request).get("from_grpc")))
+
+    async def _run_for_stream(self, request: Any, headers: Dict[str, str]) -> Tuple[Any, Optional[Dict[str, str]]]:
+        raise NotImplementedError
+
+
+class PlainKServeModel(KServeModel):
+    """A model whose code for `predict` is plain functions."""
+
+    def predict(self, payload: InferenceRequest) -> InferenceResponse:  # type: ignore[override]
+        request, headers = self._request(payload)
+        try:
+            result, response_headers = self._run(request, headers, "predict")
+            return self._response(single_result(result), response_headers)
+        except Exception as error:
+            raise_translated(error, came_over_grpc(payload))
+
+    async def _run_for_stream(self, request: Any, headers: Dict[str, str]) -> Tuple[Any, Optional[Dict[str, str]]]:
+        found: Tuple[Any, Optional[Dict[str, str]]] = await self._run_plain(lambda: self._run(request, headers, "predict"))
+        return found
+
+
+class AsyncKServeModel(KServeModel):
+    """A model some of whose code for `predict` is coroutine functions."""
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        request, headers = self._request(payload)
+        try:
+            result, response_headers = await self._run_async(request, headers, "predict")
+            return self._response(single_result(result), response_headers)
+        except Exception as error:
+            raise_translated(error, came_over_grpc(payload))
+
+    async def _run_for_stream(self, request: Any, headers: Dict[str, str]) -> Tuple[Any, Optional[Dict[str, str]]]:
+        return await self._run_async(request, headers, "predict")
 
 
 _END: Any = object()

@@ -2,8 +2,9 @@
 
 import contextlib
 import importlib
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict
 
+from .._kserve_classes import MODEL_MODULES
 from .tensors import binary_request, lazy_tensor
 
 
@@ -40,25 +41,9 @@ class Package:
 packages: Dict[str, Package] = {}
 
 
-def package_of(cls: Type[Any]) -> Optional[str]:
-    """Returns the name of the package whose base class a class extends, or `None`."""
-    for base in cls.__mro__:
-        if base.__name__ in ("BaseKServeModel", "Model") and base.__module__ in (
-            "kserve.model",
-            "mlserver._kserve.model",
-        ):
-            return base.__module__.rpartition(".")[0]
-    return None
-
-
-def is_kserve_class(cls: Any) -> bool:
-    """Returns whether a class extends a base class of KServe."""
-    return isinstance(cls, type) and package_of(cls) is not None
-
-
 def is_default(model: Any, name: str) -> bool:
     """Returns whether a method is that of KServe's base classes."""
     if name in getattr(model, "__dict__", {}):
         return False
     owner = next((base for base in type(model).__mro__ if name in base.__dict__), None)
-    return owner is not None and owner.__module__ in ("kserve.model", "mlserver._kserve.model")
+    return owner is not None and owner.__module__ in MODEL_MODULES

@@ -4,8 +4,8 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from .._payload import inference_response
-from .._worker.calls import Call
 from .._worker.frames import read_tensors, write_tensors
+from .._worker_model import Asker
 from ..cancellation import cancellation_var
 from ..errors import MLServerError
 from ..settings import ModelSettings
@@ -60,7 +60,7 @@ class ServedPredictor:
     ) -> Any:
         """Asks the predictor, in the form of `data`: a request of V2, or a body of V1. Other arguments have no effect."""
         call = cancellation_var.get()
-        if not isinstance(call, Call):
+        if not isinstance(call, Asker):
             raise MLServerError(f"predictor `{self._name}` can be called only while a request is answered", 500)
         pairs = [[str(name).lower(), str(value)] for name, value in (headers or {}).items()]
         if isinstance(data, dict) and self._protocol == "v2":
@@ -73,7 +73,7 @@ class ServedPredictor:
         """Does nothing."""
 
     async def _predict_v1(
-        self, call: Call, data: Any, headers: List[List[str]], response_headers: Optional[Dict[str, str]]
+        self, call: Asker, data: Any, headers: List[List[str]], response_headers: Optional[Dict[str, str]]
     ) -> Any:
         body = bytes(data) if isinstance(data, (bytes, bytearray)) else to_json(data)
         headers = [pair for pair in headers if pair[0] != "content-type"] + [["content-type", "application/json"]]
@@ -85,7 +85,7 @@ class ServedPredictor:
         return json.loads(bytes(answer))
 
     async def _infer_v2(
-        self, call: Call, data: Any, headers: List[List[str]], response_headers: Optional[Dict[str, str]]
+        self, call: Asker, data: Any, headers: List[List[str]], response_headers: Optional[Dict[str, str]]
     ) -> Any:
         headers = [pair for pair in headers if pair[0] != "content-type"]
         sent = inference_response(self._name, None, [output_of(tensor) for tensor in data.inputs])

@@ -27,6 +27,40 @@ class Pipeline:
         self.is_async = any(step is not None and step.is_async for step in (self.before, self.main, self.after))
 
 
+class Code:
+    """The code of a model that requests run: its own `__call__`, or its steps. Raises `TypeError` if it has neither."""
+
+    def __init__(self, model: Any, package: Package) -> None:
+        #: The model's own `__call__`, unless it is that of the base class.
+        self.call: Optional[Callable[..., Any]] = None
+        #: How many arguments it takes.
+        self.arity = 0
+        #: The steps of both verbs, if the model does not have its own `__call__`.
+        self.pipelines: Dict[str, Pipeline] = {}
+        if not callable(model):
+            raise TypeError(f"`{type(model).__qualname__}` has neither `predict` nor `__call__`: extend `kserve.Model`")
+        if not is_default(model, "__call__"):
+            self.call = model
+            function = inspect.unwrap(type(model).__call__)
+            is_coroutine = inspect.iscoroutinefunction(function)
+            # Its steps may be plain functions, which would block the event loop.
+            has_plain = any(
+                hasattr(model, each) and not inspect.iscoroutinefunction(inspect.unwrap(getattr(model, each)))
+                for each in ("preprocess", "predict", "postprocess", "explain")
+            )
+            self.arity = arity_of(model, 3)
+            self.predict_is_async = self.explain_is_async = is_coroutine and not has_plain
+        else:
+            self.pipelines = {name: Pipeline(model, package, name) for name in ("predict", "explain")}
+            self.predict_is_async = self.pipelines["predict"].is_async
+            self.explain_is_async = self.pipelines["explain"].is_async and not lacks_explainer(model)
+
+
+def lacks_explainer(model: Any) -> bool:
+    """Returns whether a model has neither `explain` nor an explainer to ask."""
+    return is_default(model, "explain") and getattr(model, "explainer_host", None) is None
+
+
 def _step(model: Any, name: str, package: Package, count: int, is_optional: bool = True) -> Optional[Step]:
     """Returns a step; `None` if it is that of the base class, which returns its argument."""
     function = getattr(model, name, None)

@@ -8,7 +8,7 @@ import re
 import uuid
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from .._model import jsonable
+from .._dump import jsonable
 from .._worker.failures import is_http_exception
 from ..errors import MLServerError
 from .failures import translated

@@ -10,7 +10,8 @@ from .._blocking import is_async
 from .._imports import folder_var
 from .._payload import WireTensor, wire_outputs
 from .._tensor import TensorError
-from ..cancellation import Cancellation, cancellation_var
+from .._worker_model import Asker
+from ..cancellation import cancellation_var
 from ..context import model_name_var, model_version_var
 from ..errors import MLServerError
 from ..logging import logger
@@ -36,7 +37,7 @@ class Final(NamedTuple):
     tail: Tuple[Buffer, ...] = ()
 
 
-class Call(Cancellation):
+class Call(Asker):
     """An open call. `run` ends it with exactly one final frame, whatever its code raises."""
 
     #: The model that is called; `None` for calls without a model.
@@ -116,10 +117,6 @@ class Call(Cancellation):
         service.connection.send(kind, self.id, head, *tail)
 
     async def ask(self, model: str, head: Dict[str, Any], tail: Tuple[Buffer, ...]) -> Tuple[Dict[str, Any], Buffer]:
-        """Asks another model of the server, and returns head and tail of its answer. Can be awaited on any event loop.
-
-        Raises `MLServerError` with the status and the message of a failure.
-        """
         number = next(_step_numbers)
         result = self.steps[number] = Result()
         try:
@@ -317,7 +314,7 @@ class HandlerCall(Call):
 
     async def execute(self) -> Final:
         model = self.enter_model(dict(self.head.get("headers", ())).get("x-request-id"))
-        handler = model.handlers[self.head["handler"]]
+        handler: Any = model.handlers[self.head["handler"]]
         status, headers, body = await handler.invoke(self.head, self.tail, self._run_function)
         return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
 

@@ -121,7 +121,7 @@ def write_json(head: Any) -> bytes:
     try:
         return _encoder.encode(head).encode()
     except (TypeError, ValueError):
-        from .._model import dumped_json  # rarely needed: parameters may contain any value
+        from .._dump import dumped_json  # rarely needed: parameters may contain any value
 
         return _encoder.encode(dumped_json(head)).encode("utf-8", "replace")
 

@@ -4,7 +4,7 @@ import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
-from .._model import jsonable, to_json
+from .._dump import jsonable, to_json
 from .._validate import Problems, ValidationError
 from ..rest import Request, Response
 from .failures import is_http_exception

@@ -5,11 +5,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple, cast
 
-from .. import _kserve_imports
-from .._adapter import Adapter
+from .._adapters import ADAPTERS
 from .._blocking import completed, is_async
 from .._imports import folder_var, importing_from
 from .._interpreter import how_to_install, interpreter
+from .._worker_model import WorkerHandler, WorkerModel
 from ..cancellation import cancellation_var
 from ..context import model_context
 from ..errors import MLServerError
@@ -54,7 +54,7 @@ class LoadedModel:
         self.find_predict()
         #: Whether plain functions run on the event loop's thread.
         self.is_inline = is_inline
-        self.handlers: Dict[str, Handler] = {}
+        self.handlers: Dict[str, WorkerHandler] = {}
         #: The event loop for its coroutines.
         self.loop = loop
         #: The threads for its plain functions.
@@ -96,13 +96,13 @@ async def load(
         threads = ModelThreads(parsed.name, _thread_count(parsed, is_inline))
         model = LoadedModel(parsed, instance, loop, threads, is_inline)
         # By its type: what a model of a user has under these names is its own.
-        adapter = instance if issubclass(type(instance), Adapter) else None
-        if adapter is not None:
-            adapter.bind(model.run_plain)
+        adapted = instance if issubclass(type(instance), WorkerModel) else None
+        if adapted is not None:
+            adapted.bind(model.run_plain)
         try:
             for handler in _custom_handlers(instance):
                 model.handlers[handler.name] = handler
-            for handler in () if adapter is None else adapter.v1_handlers():
+            for handler in () if adapted is None else adapted.handlers():
                 model.handlers[handler.name] = handler
             loaded = await model.run(completed(_function(instance.load, "load")))
             model.find_predict()
@@ -112,7 +112,7 @@ async def load(
         except BaseException:
             await _unload_failed(model)
             raise
-    steps = [] if adapter is None else adapter.steps()
+    steps = [] if adapted is None else adapted.steps()
     return model, {
         "ready": ready,
         "streams": _streams(instance),
@@ -243,8 +243,8 @@ def import_class(settings: ModelSettings) -> Any:
 
     If the class or a module that it needs does not exist, raises `MLServerError` with what to do.
     """
-    # For models of KServe in environments without its package.
-    _kserve_imports.install()
+    for adapter in ADAPTERS:
+        adapter.install()
     name = settings.implementation_
     try:
         return settings.implementation
@@ -270,11 +270,9 @@ def import_class(settings: ModelSettings) -> Any:
 def _instance(settings: ModelSettings) -> Any:
     """Creates an instance of the class that the settings name."""
     cls = import_class(settings)
-    if any(base.__name__ in ("BaseKServeModel", "Model") for base in getattr(cls, "__mro__", ())):
-        from .._kserve_adapter import adapt, is_kserve_class
-
-        if is_kserve_class(cls):
-            return adapt(settings, cls)
+    for adapter in ADAPTERS:
+        if adapter.recognizes(cls):
+            return adapter.adapt(settings, cls)
     return cls(settings)
 
 

@@ -6,7 +6,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from .. import metrics
-from .._adapter import Adapter
+from .._worker_model import WorkerModel
 from .calls import Call, HandlerCall, LoadCall, PredictCall, StreamCall, UnloadCall, V1Call
 from .connection import Connection
 from .frames import SLOTS, Buffer, FrameError, FrameKind, Header
@@ -173,14 +173,14 @@ class Service:
             self._stop_models()
 
     def _stop_models(self) -> None:
-        """Ends the worker once the models of KServe are stopped, as its own server does. Called when no call is open."""
+        """Ends the worker once the models of other servers are stopped, as those servers do. Called when no call is open."""
         if self._stopper is None:
             self._stopper = self.loop.loop.create_task(self._stop_each())
 
     async def _stop_each(self) -> None:
-        adapters = [(number, model) for number, model in self.models.items() if issubclass(type(model.instance), Adapter)]
+        adapted = [(number, model) for number, model in self.models.items() if issubclass(type(model.instance), WorkerModel)]
         # They may have been loaded in any order.
-        for number, model in sorted(adapters, key=lambda entry: entry[1].instance.position):
+        for number, model in sorted(adapted, key=lambda entry: entry[1].instance.position):
             # The server may unload it at the same time.
             if self.models.pop(number, None) is None:
                 continue

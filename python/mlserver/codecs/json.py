@@ -3,7 +3,7 @@
 import json
 from typing import Any, List, Union
 
-from .._model import to_json
+from .._dump import to_json
 from .._tensor import is_array
 from .lists import as_list
 from .string import encode_str
@@ -39,7 +39,7 @@ def encode_to_json(v: Any, use_bytes: bool = True) -> Union[str, bytes]:
 
 def encode_to_json_bytes(v: Any) -> bytes:
     """Returns compact JSON of a value, which may contain bytes, as UTF-8. NaN and infinite numbers become `null`."""
-    from .._model import jsonable
+    from .._dump import jsonable
 
     return to_json(jsonable(v)).encode()
 

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 from http.cookies import SimpleCookie
 from typing import Any, Dict, List, Mapping, Optional
 
-from .._model import jsonable, to_json
+from .._dump import jsonable, to_json
 
 __all__ = ["Response", "ServerSentEvent"]
 

@@ -19,7 +19,7 @@ import uuid
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 from urllib.parse import unquote
 
-from .._model import jsonable, to_json
+from .._dump import jsonable, to_json
 from .._worker.frames import FrameError, FrameKind
 from ..model import MLModel
 from ..settings import ModelParameters, ModelSettings

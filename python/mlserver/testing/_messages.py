@@ -7,7 +7,7 @@ import uuid
 from contextlib import suppress
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from .._model import dumped_json, to_json
+from .._dump import dumped_json, to_json
 from .._payload import parameters as wire_to_parameters
 from .._payload import tensor_output, wire_parameters
 from .._tensor import BytesElements, DoubleElements, FixedElements, TensorError, pack, resolved_shape

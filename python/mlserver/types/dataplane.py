@@ -6,7 +6,7 @@ import json
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
-from .._model import dumped_json
+from .._dump import DumpOptions, dumped_json
 from .._pydantic import NotADataclass, encode_in_fastapi
 from .._tensor import BytesElements, DoubleElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems
@@ -250,8 +250,8 @@ class TensorData(BaseModel):
     def _items(self) -> Iterator[Any]:
         yield "root", self.root
 
-    def _dump(self, *, mode: str = "python", **_options: Any) -> Any:
-        return dumped_json(self.root) if mode == "json" else self.root
+    def _dump(self, options: DumpOptions) -> Any:
+        return dumped_json(self.root) if options.mode == "json" else self.root
 
     def __getstate__(self) -> Any:
         return {"root": self.root}

@@ -3,7 +3,7 @@
 import enum
 from typing import Any, Iterator, List, Optional
 
-from .._model import _dump_value
+from .._dump import DumpOptions, dump_value
 from .._pydantic import NotADataclass, encode_in_fastapi
 from .._validate import Loc, Problems, ValidationError, validator_for
 from .base import BaseModel
@@ -81,8 +81,8 @@ class RepositoryIndexResponse(BaseModel):
     def __len__(self) -> int:
         return len(self.root)
 
-    def _dump(self, *, mode: str = "python", include: Any = None, exclude: Any = None, **rules: bool) -> Any:
-        return _dump_value(self.root, mode, None, None, rules)
+    def _dump(self, options: DumpOptions) -> Any:
+        return dump_value(self.root, options._replace(include=None, exclude=None))
 
 
 encode_in_fastapi(RepositoryIndexResponse, lambda response: response.model_dump(mode="json"))

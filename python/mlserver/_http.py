@@ -18,7 +18,7 @@ import time
 import urllib.parse
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-__all__ = ["HttpPool", "RequestTimeout", "Response", "Unreachable"]
+__all__ = ["HttpPool", "RequestTimeout", "Response", "Unreachable", "tls_context"]
 
 #: Calls at a time, and idle connections kept, of one pool.
 _CONNECTIONS = 32
@@ -216,7 +216,7 @@ class HttpPool:
             return http.client.HTTPConnection(host, port, timeout=timeout)
         with self._lock:
             if self._context is None:
-                self._context = _tls(self._verify, self._cert)
+                self._context = tls_context(self._verify, self._cert)
         return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._context)
 
     def _keep(self, origin: _Origin, connection: http.client.HTTPConnection) -> None:
@@ -265,7 +265,11 @@ def _read(response: http.client.HTTPResponse) -> bytes:
         chunks.append(chunk)
 
 
-def _tls(verify: Union[bool, str, ssl.SSLContext], cert: Any) -> ssl.SSLContext:
+def tls_context(verify: Union[bool, str, ssl.SSLContext] = True, cert: Any = None) -> ssl.SSLContext:
+    """Returns what verifies servers: with certificates that the system trusts, those of a file or folder, or not at all.
+
+    `cert` is the file of a client's certificate, or its file, that of its key and the key's password.
+    """
     if isinstance(verify, ssl.SSLContext):
         context = verify
     elif isinstance(verify, str):
