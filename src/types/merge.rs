@@ -97,7 +97,7 @@ impl BatchKeyWriter {
         self.number(usize::from(content_type.is_some()));
         self.text(content_type.as_deref().unwrap_or_default());
         self.number(others.len());
-        for (key, value) in others {
+        for (key, value) in others.iter() {
             if value.is_array() {
                 return None;
             }

@@ -117,7 +117,7 @@ impl Serialize for Parameters {
         if let Some(content_type) = self.content_type() {
             map.serialize_entry(CONTENT_TYPE, content_type)?;
         }
-        for (key, value) in &self.others {
+        for (key, value) in self.others.iter() {
             map.serialize_entry(key, value)?;
         }
         map.end()

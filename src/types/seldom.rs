@@ -75,19 +75,6 @@ impl<T: Collection + PartialEq> From<T> for Seldom<T> {
     }
 }
 
-impl<'a, T> IntoIterator for &'a Seldom<T>
-where
-    T: Collection,
-    &'a T: IntoIterator,
-{
-    type Item = <&'a T as IntoIterator>::Item;
-    type IntoIter = <&'a T as IntoIterator>::IntoIter;
-
-    fn into_iter(self) -> Self::IntoIter {
-        (&**self).into_iter()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -316,8 +316,15 @@ macro_rules! floats {
     };
 }
 
+/// Returns the nearest `f32`, which is infinite beyond its range.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "rounding is intended")]
+fn to_f32(value: f64) -> f32 {
+    value as f32
+}
+
 floats! {
-    f32 => |value| value as f32, "a number up to 3.4028235e38, or null for NaN";
+    f32 => to_f32, "a number up to 3.4028235e38, or null for NaN";
     f64 => |value| value, "a number up to 1.7976931348623157e308, or null for NaN";
     f16 => f16::from_f64, "a number up to 65504, or null for NaN";
     bf16 => bf16::from_f64, "a number up to 3.3895314e38, or null for NaN";
