@@ -32,7 +32,7 @@ use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::telemetry::limit::LogLimiter;
-use crate::types::{ModelMetadata, Parameters, TensorMetadata, V1Handlers};
+use crate::types::{ModelMetadata, V1Handlers};
 
 pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
@@ -234,34 +234,11 @@ impl V1Explainer {
 
 /// Returns the metadata that the model itself provides, or else that of the settings.
 fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
-    let ModelState::Ready(runtime) = state else { return metadata_of(settings) };
+    let ModelState::Ready(runtime) = state else { return ModelMetadata::declared(settings) };
     let description = runtime.description();
-    let mut metadata = description.metadata.clone().unwrap_or_else(|| metadata_of(settings));
+    let mut metadata = description.metadata.clone().unwrap_or_else(|| ModelMetadata::declared(settings));
     metadata.parameters.others.insert("backend".to_owned(), description.backend.into());
     metadata
-}
-
-fn metadata_of(settings: &ModelSettings) -> ModelMetadata {
-    let tensors = |tensors: &[crate::settings::TensorMetadata]| {
-        tensors
-            .iter()
-            .map(|tensor| TensorMetadata {
-                name: tensor.name.clone(),
-                datatype: tensor.datatype.clone(),
-                shape: tensor.shape.clone(),
-                parameters: Parameters::from(tensor.parameters.clone()),
-            })
-            .collect()
-    };
-    let parameters = settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
-    ModelMetadata {
-        name: settings.name.clone(),
-        versions: settings.versions.clone(),
-        platform: settings.platform.clone(),
-        inputs: tensors(&settings.inputs),
-        outputs: tensors(&settings.outputs),
-        parameters,
-    }
 }
 
 /// The versions of one name.

@@ -30,9 +30,7 @@ use crate::settings::ModelSettings;
 use crate::shutdown::catch_panic;
 use crate::telemetry::graphs::{GraphMetrics, StepMetrics};
 use crate::telemetry::limit::LogLimiter;
-use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, TensorMetadata, TensorRule,
-};
+use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule};
 
 /// The header with the timing of steps.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -219,15 +217,6 @@ fn check_models(graph: &Graph, resources: &GraphResources) -> Result<Vec<StepTar
 
 /// Returns the metadata of the settings, with the steps.
 fn metadata(settings: &ModelSettings, graph: &Graph, targets: &[StepTarget]) -> ModelMetadata {
-    let tensors = |tensors: &[crate::settings::TensorMetadata]| {
-        let tensors = tensors.iter().map(|tensor| TensorMetadata {
-            name: tensor.name.clone(),
-            datatype: tensor.datatype.clone(),
-            shape: tensor.shape.clone(),
-            parameters: Parameters::from(tensor.parameters.clone()),
-        });
-        tensors.collect()
-    };
     let steps: Vec<Value> = graph
         .steps()
         .iter()
@@ -239,17 +228,9 @@ fn metadata(settings: &ModelSettings, graph: &Graph, targets: &[StepTarget]) -> 
             }
         })
         .collect();
-    let mut parameters =
-        settings.parameters.content_type.clone().map(Parameters::with_content_type).unwrap_or_default();
-    parameters.others.insert("steps".to_owned(), steps.into());
-    ModelMetadata {
-        name: settings.name.clone(),
-        versions: settings.versions.clone(),
-        platform: settings.platform.clone(),
-        inputs: tensors(&settings.inputs),
-        outputs: tensors(&settings.outputs),
-        parameters,
-    }
+    let mut metadata = ModelMetadata::declared(settings);
+    metadata.parameters.others.insert("steps".to_owned(), steps.into());
+    metadata
 }
 
 impl GraphModel {

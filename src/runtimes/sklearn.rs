@@ -56,7 +56,7 @@ impl SklearnModel {
         let model = FittedEstimator::load(file)?;
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
         let output_types = settings.outputs.iter().filter_map(|output| {
-            let content_type = output.parameters.get("content_type")?.as_str()?;
+            let content_type = output.parameters.content_type()?;
             Some((output.name.clone(), content_type.to_owned()))
         });
         Ok(Self {

@@ -31,7 +31,7 @@ pub use field::{
     Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
 pub use machine::memory_limit;
-pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings, TensorMetadata};
+pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings};
 pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;

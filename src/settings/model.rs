@@ -15,6 +15,7 @@ use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning}
 use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
 use super::table::{MODEL, MODEL_PREFIX};
+use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 /// The file that makes a folder the folder of a model.
 pub const MODEL_SETTINGS_FILE: &str = "model-settings.json";
@@ -94,16 +95,6 @@ pub struct ModelParameters {
     pub extras: Map<String, Value>,
 }
 
-/// An input or output in a model's metadata.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TensorMetadata {
-    pub name: String,
-    pub datatype: String,
-    pub shape: Vec<i64>,
-    pub parameters: Map<String, Value>,
-}
-
 impl ModelSettings {
     /// Creates the settings of a model with defaults for everything else.
     pub fn new(name: &str, implementation: &str) -> Self {
@@ -180,6 +171,21 @@ impl ModelSettings {
     /// Returns the folder of the settings file, against which its paths are resolved.
     pub fn folder(&self) -> Option<&Path> {
         self.source.as_deref().and_then(Path::parent)
+    }
+}
+
+impl ModelMetadata {
+    /// Returns the metadata that a model's settings declare.
+    pub fn declared(settings: &ModelSettings) -> Self {
+        let content_type = settings.parameters.content_type.clone();
+        Self {
+            name: settings.name.clone(),
+            versions: settings.versions.clone(),
+            platform: settings.platform.clone(),
+            inputs: settings.inputs.clone(),
+            outputs: settings.outputs.clone(),
+            parameters: content_type.map(Parameters::with_content_type).unwrap_or_default(),
+        }
     }
 }
 

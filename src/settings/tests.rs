@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::env::MapEnvironment;
 use super::resolve::EXTRAS;
 use super::*;
+use crate::types::{Parameters, TensorMetadata};
 
 /// A folder to start, which is also the working directory of the environment.
 struct Case {
@@ -453,8 +454,8 @@ fn a_models_file_is_read_whole() {
     let settings = &loaded.settings;
     assert_eq!(settings.name, "flower");
     assert_eq!(settings.inputs[0].shape, [-1, 4]);
-    assert_eq!(settings.inputs[0].parameters["content_type"], "np");
-    assert_eq!(settings.outputs[0].parameters, Map::new());
+    assert_eq!(settings.inputs[0].parameters, Parameters::with_content_type("np"));
+    assert_eq!(settings.outputs[0].parameters, Parameters::new());
     assert_eq!(settings.parameters.uri.as_deref(), Some("./model.json"));
     assert_eq!(settings.version(), Some("v1"));
     assert_eq!(settings.parameters.extra["k"], json!([1]));

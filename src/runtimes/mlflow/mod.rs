@@ -45,7 +45,7 @@ use crate::evaluators::sklearn::Elements;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,
-    Tensor, TensorMetadata,
+    Tensor,
 };
 
 /// The largest `MLmodel` that is read, in bytes: 16 MiB is enough for the signature of a hundred thousand columns.
@@ -354,38 +354,27 @@ fn owned_elements(tensor: &Tensor) -> Elements<'static> {
 
 /// Returns the model's metadata. Its signature overrides the inputs, outputs and content type of the settings.
 fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
-    let declared = |tensors: &[crate::settings::TensorMetadata]| {
-        let tensors = tensors.iter().map(|tensor| TensorMetadata {
-            name: tensor.name.clone(),
-            datatype: tensor.datatype.clone(),
-            shape: tensor.shape.clone(),
-            parameters: Parameters::from(tensor.parameters.clone()),
-        });
-        tensors.collect()
-    };
     let schema_content_type = match signature.input {
         InputSchema::Any => None,
-        InputSchema::Columns(_) => Some("pd".to_owned()),
-        InputSchema::Tensor { .. } => Some("np".to_owned()),
+        InputSchema::Columns(_) => Some("pd"),
+        InputSchema::Tensor { .. } => Some("np"),
     };
-    let configured = settings.parameters.content_type.as_ref();
-    if schema_content_type.is_some()
-        && (configured.is_some() || !settings.inputs.is_empty() || !settings.outputs.is_empty())
-    {
-        let model = &settings.name;
-        tracing::warn!(model, "The model's signature overrides the inputs, outputs and content type of its settings.");
+    let mut metadata = ModelMetadata::declared(settings);
+    if let Some(content_type) = schema_content_type {
+        if metadata.parameters.content_type.is_some() || !settings.inputs.is_empty() || !settings.outputs.is_empty() {
+            let model = &settings.name;
+            tracing::warn!(
+                model,
+                "The model's signature overrides the inputs, outputs and content type of its settings."
+            );
+        }
+        metadata.inputs.clone_from(&signature.inputs);
+        metadata.parameters = Parameters::with_content_type(content_type);
     }
-    let inputs = if schema_content_type.is_some() { signature.inputs.clone() } else { declared(&settings.inputs) };
-    let outputs = if signature.outputs.is_empty() { declared(&settings.outputs) } else { signature.outputs.clone() };
-    let content_type = schema_content_type.or_else(|| configured.cloned());
-    ModelMetadata {
-        name: settings.name.clone(),
-        versions: settings.versions.clone(),
-        platform: settings.platform.clone(),
-        inputs,
-        outputs,
-        parameters: content_type.map(Parameters::with_content_type).unwrap_or_default(),
+    if !signature.outputs.is_empty() {
+        metadata.outputs.clone_from(&signature.outputs);
     }
+    metadata
 }
 
 impl Predictor for MlflowModel {

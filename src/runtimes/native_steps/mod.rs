@@ -420,21 +420,7 @@ fn declared_metadata(settings: &ModelSettings, outputs: &[StepOutput]) -> Result
     if !settings.outputs.is_empty() {
         return Ok(None);
     }
-    let declared = |tensor: &crate::settings::TensorMetadata| TensorMetadata {
-        name: tensor.name.clone(),
-        datatype: tensor.datatype.clone(),
-        shape: tensor.shape.clone(),
-        parameters: Parameters::from(tensor.parameters.clone()),
-    };
-    let content_type = settings.parameters.content_type.clone();
-    Ok(Some(ModelMetadata {
-        name: settings.name.clone(),
-        versions: settings.versions.clone(),
-        platform: settings.platform.clone(),
-        inputs: settings.inputs.iter().map(declared).collect(),
-        outputs: derived,
-        parameters: content_type.map(Parameters::with_content_type).unwrap_or_default(),
-    }))
+    Ok(Some(ModelMetadata { outputs: derived, ..ModelMetadata::declared(settings) }))
 }
 
 /// Reports whether nobody waits for the answer any more.

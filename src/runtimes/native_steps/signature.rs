@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::error::StepError;
-use crate::settings;
-use crate::types::{Datatype, Tensor, short};
+use crate::types::{Datatype, Tensor, TensorMetadata, short};
 
 /// A datatype and a shape, of which dimensions may be unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +19,7 @@ impl Signature {
     }
 
     /// Returns the signature of a tensor that settings declare, or `None` if the datatype is none of the protocol.
-    pub(super) fn declared(tensor: &settings::TensorMetadata) -> Option<Self> {
+    pub(super) fn declared(tensor: &TensorMetadata) -> Option<Self> {
         let shape = tensor.shape.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
         Some(Self { datatype: tensor.datatype.parse().ok()?, shape })
     }

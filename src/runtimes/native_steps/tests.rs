@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::numbers::Number;
 use super::*;
-use crate::types::{BytesElements, RequestedOutput, merge};
+use crate::types::{BytesElements, Parameters, RequestedOutput, TensorMetadata, merge};
 
 fn settings(implementation: &str, extra: &Value) -> ModelSettings {
     let mut settings = ModelSettings::new("step", implementation);
@@ -442,7 +442,7 @@ proptest! {
             *size = -1;
         }
         let (name, datatype) = ("x".to_owned(), tensor.datatype.name().to_owned());
-        settings.inputs = vec![crate::settings::TensorMetadata { name, datatype, shape, parameters: serde_json::Map::new() }];
+        settings.inputs = vec![TensorMetadata { name, datatype, shape, parameters: Parameters::new() }];
         let model = NativeStep::load(&settings, ComputePool::for_this_machine());
         let Ok(model) = model else {
             prop_assert!(mapped(&apply, tensor).is_err(), "the request does not fit, either");
@@ -790,11 +790,11 @@ fn load_checks_declared_inputs_and_batching() {
          axis 0, or `max_batch_size` 0"
     );
     let mut settings = self::settings("mlserver.Select", &json!({"outputs": [{"input": "x", "columns": [4]}]}));
-    let declare = |name: &str, shape: &[i64]| crate::settings::TensorMetadata {
+    let declare = |name: &str, shape: &[i64]| TensorMetadata {
         name: name.to_owned(),
         datatype: "FP32".to_owned(),
         shape: shape.to_vec(),
-        parameters: serde_json::Map::new(),
+        parameters: Parameters::new(),
     };
     settings.inputs = vec![declare("x", &[-1, 4])];
     let error =

@@ -22,8 +22,8 @@ use crate::settings::ModelSettings;
 use crate::telemetry::limit::LogLimiter;
 use crate::types::json::read_request_with;
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority, TensorRule,
-    V1Handlers,
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority, TensorMetadata,
+    TensorRule, V1Handlers,
 };
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
@@ -148,7 +148,7 @@ pub(super) fn pool_group(settings: &ModelSettings) -> Option<String> {
 
 /// Returns the resolved settings in the form of `model-settings.json`.
 fn settings_value(settings: &ModelSettings) -> Value {
-    let tensors = |tensors: &[crate::settings::TensorMetadata]| -> Vec<Value> {
+    let tensors = |tensors: &[TensorMetadata]| -> Vec<Value> {
         tensors
             .iter()
             .map(|tensor| {
