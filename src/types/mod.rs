@@ -35,3 +35,6 @@ pub use secret::{HIDDEN, Properties, Secret, is_secret_property};
 pub use shedding::{LoadShedder, Overload};
 pub use tensor::{AsSent, BytesElements, Element, Tensor, TensorData, TensorError, TensorRule, short};
 pub use trace::TraceContext;
+
+/// The longest name of a topic of Kafka, in bytes.
+pub const LONGEST_TOPIC: usize = 249;
