@@ -3,6 +3,7 @@
 //! Every transport reads requests into these types and writes responses from them. They do not depend on transports, models
 //! or I/O; [`json`] and [`protobuf`] hold their wire formats. Names and rules are those of the Open Inference (V2) protocol.
 
+mod backoff;
 pub(crate) mod byte_budget;
 mod custom;
 mod datatype;
@@ -24,6 +25,7 @@ mod tensor;
 pub mod text;
 mod trace;
 
+pub use backoff::Backoff;
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
 pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers};
 pub use datatype::Datatype;
