@@ -23,10 +23,10 @@ use tracing::{error, info, warn};
 
 pub use index::{IndexEntry, IndexState};
 
-use crate::inference::InferenceErrorKind;
 use crate::registry::{LoadError, NotFound, Registry, chain};
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::settings::ModelSettings;
+use crate::types::RequestErrorKind;
 use keyed_lock::KeyedLocks;
 
 /// The maximum number of indexes, loads and unloads that run or wait; more are rejected.
@@ -61,15 +61,15 @@ pub enum AdminError {
 
 impl AdminError {
     /// Returns the kind, which decides the status.
-    pub fn kind(&self) -> InferenceErrorKind {
+    pub fn kind(&self) -> RequestErrorKind {
         match self {
             Self::Shared(error) => error.kind(),
-            Self::NotFound(_) => InferenceErrorKind::NotFound,
-            Self::Repository(_) | Self::Load { error: LoadError::Artifact(_), .. } => InferenceErrorKind::BadRepository,
-            Self::Load { .. } => InferenceErrorKind::LoadFailed,
-            Self::Overloaded { .. } => InferenceErrorKind::Overloaded,
-            Self::Stopping => InferenceErrorKind::Stopping,
-            Self::Panicked(_) => InferenceErrorKind::Internal,
+            Self::NotFound(_) => RequestErrorKind::NotFound,
+            Self::Repository(_) | Self::Load { error: LoadError::Artifact(_), .. } => RequestErrorKind::BadRepository,
+            Self::Load { .. } => RequestErrorKind::LoadFailed,
+            Self::Overloaded { .. } => RequestErrorKind::Overloaded,
+            Self::Stopping => RequestErrorKind::Stopping,
+            Self::Panicked(_) => RequestErrorKind::Internal,
         }
     }
 }

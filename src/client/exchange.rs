@@ -15,7 +15,7 @@ use super::request::{self, InvalidRow, RequestGroup};
 use super::row::{FailureStage, RowAnswer, RowFailure, RowResult};
 use super::source::InputRows;
 use super::table;
-use super::{Backoff, Concurrency, FailureKind, InferenceTarget, Observer, RequestFailure, RunStats, Verbosity};
+use super::{Concurrency, FailureKind, InferenceTarget, Observer, RequestFailure, RetryPolicy, RunStats, Verbosity};
 use crate::types::merge;
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -27,7 +27,7 @@ const MAX_TIMEOUTS: u32 = 16;
 /// The state that all batches share.
 pub(super) struct Exchange {
     pub(super) target: Arc<dyn InferenceTarget>,
-    pub(super) backoff: Backoff,
+    pub(super) backoff: RetryPolicy,
     pub(super) stats: Arc<RunStats>,
     pub(super) gate: ConcurrencyGate,
     /// Cancelled when no more requests are to be sent.
@@ -377,7 +377,7 @@ mod tests {
         let one = NonZeroUsize::MIN;
         let exchange = Exchange {
             target: Arc::clone(&model) as Arc<dyn InferenceTarget>,
-            backoff: Backoff { attempts: NonZeroU32::new(3).unwrap() },
+            backoff: RetryPolicy { attempts: NonZeroU32::new(3).unwrap() },
             stats: Arc::default(),
             gate: ConcurrencyGate::new(Concurrency::new(one, one)),
             stop: CancellationToken::new(),

@@ -39,7 +39,7 @@ use futures_util::future::BoxFuture;
 
 use crate::types::{InferenceRequest, InferenceResponse};
 
-pub use backoff::Backoff;
+pub use backoff::RetryPolicy;
 pub use comparison::{ComparedServer, ComparedServers, Tolerance};
 pub use concurrency::Concurrency;
 pub use endpoint::{Endpoint, EndpointError};

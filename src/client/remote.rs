@@ -17,7 +17,7 @@ use tonic::Code;
 
 use super::printable::server_text;
 use super::rest::{BINARY, JSON, JSON_LENGTH};
-use super::{Backoff, FailureKind, MAX_ANSWER, RequestFailure, ResponseStatus, grpc, rest};
+use super::{FailureKind, MAX_ANSWER, RequestFailure, ResponseStatus, RetryPolicy, grpc, rest};
 use crate::compute::{ComputeError, ComputePool};
 use crate::http_client::{HttpClient, HttpError, HttpOptions, HttpResponse, Url, take_credentials};
 use crate::types::json::write_request;
@@ -30,7 +30,7 @@ pub const REMOTE_TIMEOUT: Duration = Duration::from_mins(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a connection is attempted for one request.
-const BACKOFF: Backoff = Backoff { attempts: NonZeroU32::new(3).expect("it is not zero") };
+const BACKOFF: RetryPolicy = RetryPolicy { attempts: NonZeroU32::new(3).expect("it is not zero") };
 
 /// From how many bytes on a body is written or read on the compute pool: about a tenth of a millisecond of work.
 const LONG_BODY: usize = 64 << 10;

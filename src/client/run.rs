@@ -24,7 +24,7 @@ use super::row::{FailureStage, LineRules, RowFailure, WrittenLines, write_lines}
 use super::source::{InputBatch, InputError, InputSource};
 use super::stats::CountedTarget;
 use super::topic::{Delivery, OffsetCommits, OutputRecord, PartitionOffsets, RecordOrigins, TopicError};
-use super::{Backoff, Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RunStats};
+use super::{Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RetryPolicy, RunStats};
 
 /// How many batches may have been sent before the first of them is written.
 const MAX_BATCHES_AHEAD: usize = 1024;
@@ -50,7 +50,7 @@ const MEMORY_UNIT: usize = 1024;
 pub struct RunOptions {
     /// Rows per request.
     pub batch_size: NonZeroUsize,
-    pub backoff: Backoff,
+    pub backoff: RetryPolicy,
     pub spacing: RequestSpacing,
     /// Above zero, or `None` for no limit.
     pub rows_per_second: Option<f64>,

@@ -12,12 +12,11 @@ use tokio::sync::Notify;
 
 use super::Observer;
 use super::lines::InputLine;
+use crate::types::LONGEST_TOPIC;
 
 const SCHEME: &str = "kafka://";
 /// The port of brokers whose address has none.
 const PORT: u16 = 9092;
-/// Kafka's limit on the name of a topic.
-const MAX_TOPIC: usize = 249;
 
 /// A topic, and brokers that know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +116,7 @@ impl TopicAddress {
         let servers = servers.split(',').map(|server| with_port(server).ok_or_else(|| wrong(expected)));
         let servers = servers.collect::<Result<Vec<_>, _>>()?.join(",");
         let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(is_valid) {
+        if topic.is_empty() || topic.len() > LONGEST_TOPIC || !topic.chars().all(is_valid) {
             return Err(wrong("the name of a topic consists of letters, digits, `.`, `_` and `-`"));
         }
         Ok(Self { servers, topic: topic.to_owned() })

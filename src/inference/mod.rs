@@ -23,7 +23,7 @@ pub use cache::{CacheOptions, ResponseCache};
 pub use validation::InvalidInput;
 
 use futures_core::Stream;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::{Level, debug, enabled, error};
@@ -31,12 +31,12 @@ use tracing::{Level, debug, enabled, error};
 use self::readiness::ReadinessQueries;
 use crate::compute::{ComputeError, ComputePool};
 use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
-use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind};
+use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::Traces;
 use crate::types::{
-    ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority, TensorRule,
-    TraceContext,
+    ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority, RequestErrorKind,
+    TensorRule, TraceContext,
 };
 use admission::AdmissionSlots;
 use queued::{QueueEntry, RequestTiming};
@@ -92,95 +92,27 @@ pub enum InferenceError {
     Shared(Arc<Self>),
 }
 
-/// The kinds of errors. Each transport has one table from these to its own statuses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InferenceErrorKind {
-    NotFound,
-    NotReady,
-    /// The model cannot answer this request; retrying does not help.
-    BadRequest,
-    /// The repository lacks what a model's settings refer to, or contains settings that cannot be read.
-    BadRepository,
-    /// A model exists but does not load.
-    LoadFailed,
-    /// The request or its response takes more memory than any may.
-    TooLarge,
-    Overloaded,
-    /// There was no response before a timeout or the client's deadline.
-    Timeout,
-    Stopping,
-    /// No step of a graph answers the request.
-    NothingRan,
-    /// The model's code rejected the request with this status.
-    Model {
-        status: u16,
-    },
-    /// The model's code failed.
-    ModelFailed,
-    /// The process that ran the model has ended, no process runs, or the model cannot be loaded again.
-    WorkerLost,
-    /// A bug of the server.
-    Internal,
-}
-
-impl InferenceErrorKind {
-    /// Returns the HTTP status, which Kafka's dead letters and the steps of models in Python carry, too.
-    pub fn http_status(self) -> StatusCode {
-        match self {
-            Self::NotFound => StatusCode::NOT_FOUND,
-            // The protocol and the original use 400, not 503.
-            Self::NotReady | Self::BadRequest => StatusCode::BAD_REQUEST,
-            Self::BadRepository | Self::NothingRan => StatusCode::UNPROCESSABLE_ENTITY,
-            // A number that is not a valid status becomes 500.
-            Self::Model { status } => StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            Self::Overloaded | Self::Stopping | Self::WorkerLost => StatusCode::SERVICE_UNAVAILABLE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::ModelFailed | Self::LoadFailed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-}
-
-impl From<RuntimeErrorKind> for InferenceErrorKind {
-    fn from(kind: RuntimeErrorKind) -> Self {
-        match kind {
-            RuntimeErrorKind::InvalidRequest => Self::BadRequest,
-            RuntimeErrorKind::NothingRan => Self::NothingRan,
-            RuntimeErrorKind::NotReady => Self::NotReady,
-            RuntimeErrorKind::TooLarge => Self::TooLarge,
-            RuntimeErrorKind::OverBudget | RuntimeErrorKind::Overloaded => Self::Overloaded,
-            RuntimeErrorKind::Rejected { status } => Self::Model { status },
-            RuntimeErrorKind::Exception => Self::ModelFailed,
-            RuntimeErrorKind::WorkerLost | RuntimeErrorKind::Unavailable => Self::WorkerLost,
-            RuntimeErrorKind::Stopping => Self::Stopping,
-            RuntimeErrorKind::NotFound => Self::NotFound,
-            RuntimeErrorKind::Timeout => Self::Timeout,
-            RuntimeErrorKind::Internal => Self::Internal,
-        }
-    }
-}
-
 impl InferenceError {
     /// Returns the kind, which decides the status.
-    pub fn kind(&self) -> InferenceErrorKind {
+    pub fn kind(&self) -> RequestErrorKind {
         match self {
-            Self::NotFound(_) => InferenceErrorKind::NotFound,
+            Self::NotFound(_) => RequestErrorKind::NotFound,
             Self::Shared(error) => error.kind(),
-            Self::Compute(error) if error.is_overload() => InferenceErrorKind::Overloaded,
-            Self::Compute(_) => InferenceErrorKind::Internal,
-            Self::NotReady { .. } => InferenceErrorKind::NotReady,
-            Self::InvalidInput(_) => InferenceErrorKind::BadRequest,
-            Self::OverBudget(OverBudget::TooLarge { .. }) => InferenceErrorKind::TooLarge,
+            Self::Compute(error) if error.is_overload() => RequestErrorKind::Overloaded,
+            Self::Compute(_) => RequestErrorKind::Internal,
+            Self::NotReady { .. } => RequestErrorKind::NotReady,
+            Self::InvalidInput(_) => RequestErrorKind::BadRequest,
+            Self::OverBudget(OverBudget::TooLarge { .. }) => RequestErrorKind::TooLarge,
             Self::Overloaded { .. }
             | Self::OverBudget(OverBudget::InUse { .. })
             | Self::TooManyStreams { .. }
             | Self::QueueFull(_)
-            | Self::QueueTimeout { .. } => InferenceErrorKind::Overloaded,
+            | Self::QueueTimeout { .. } => RequestErrorKind::Overloaded,
             Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::StreamIdle { .. } | Self::Deadline => {
-                InferenceErrorKind::Timeout
+                RequestErrorKind::Timeout
             }
-            Self::Stopping => InferenceErrorKind::Stopping,
-            Self::Runtime(error) => error.kind().into(),
+            Self::Stopping => RequestErrorKind::Stopping,
+            Self::Runtime(error) => error.kind(),
         }
     }
 }
@@ -188,11 +120,7 @@ impl InferenceError {
 impl InferenceError {
     /// Reports whether the model cannot run now, but may later, whatever the request is.
     pub fn is_unavailable(&self) -> bool {
-        match self {
-            Self::Runtime(error) => error.kind() == RuntimeErrorKind::Unavailable,
-            Self::Shared(error) => error.is_unavailable(),
-            _ => false,
-        }
+        self.kind() == RequestErrorKind::Unavailable
     }
 
     /// Reports whether the client's own deadline has passed.
@@ -207,21 +135,22 @@ impl InferenceError {
     /// Names what the server or the model has failed at. `None` if the client, or the number of requests, is the reason.
     fn server_fault(&self) -> Option<&'static str> {
         match self.kind() {
-            InferenceErrorKind::NotFound
-            | InferenceErrorKind::NotReady
-            | InferenceErrorKind::BadRequest
-            | InferenceErrorKind::NothingRan
-            | InferenceErrorKind::TooLarge
-            | InferenceErrorKind::Overloaded
-            | InferenceErrorKind::Stopping
-            | InferenceErrorKind::Model { status: ..500 } => None,
-            InferenceErrorKind::Timeout => {
+            RequestErrorKind::NotFound
+            | RequestErrorKind::NotReady
+            | RequestErrorKind::BadRequest
+            | RequestErrorKind::NothingRan
+            | RequestErrorKind::TooLarge
+            | RequestErrorKind::OverBudget
+            | RequestErrorKind::Overloaded
+            | RequestErrorKind::Stopping
+            | RequestErrorKind::Rejected { status: ..500 } => None,
+            RequestErrorKind::Timeout => {
                 self.dropped().filter(|reason| !matches!(*reason, "deadline" | "stream_idle_timeout"))
             }
-            InferenceErrorKind::BadRepository | InferenceErrorKind::LoadFailed => Some("load"),
-            InferenceErrorKind::Model { .. } | InferenceErrorKind::ModelFailed => Some("model"),
-            InferenceErrorKind::WorkerLost => Some("worker"),
-            InferenceErrorKind::Internal => Some("internal"),
+            RequestErrorKind::BadRepository | RequestErrorKind::LoadFailed => Some("load"),
+            RequestErrorKind::Rejected { .. } | RequestErrorKind::ModelFailed => Some("model"),
+            RequestErrorKind::WorkerLost | RequestErrorKind::Unavailable => Some("worker"),
+            RequestErrorKind::Internal => Some("internal"),
         }
     }
 
@@ -239,7 +168,7 @@ impl InferenceError {
         match self {
             Self::Overloaded { .. } => Some("max_in_flight"),
             Self::OverBudget(_) => Some(MAX_REQUEST_BYTES),
-            Self::Runtime(error) if error.kind() == RuntimeErrorKind::OverBudget => Some(MAX_REQUEST_BYTES),
+            Self::Runtime(error) if error.kind() == RequestErrorKind::OverBudget => Some(MAX_REQUEST_BYTES),
             Self::TooManyStreams { .. } => Some("max_streams"),
             Self::StreamIdle { .. } => Some("stream_idle_timeout"),
             Self::QueueFull(full) => Some(full.reason()),

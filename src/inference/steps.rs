@@ -10,15 +10,16 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Admission, Inference, InferenceError, InferenceErrorKind, ModelTarget};
+use super::{Admission, Inference, InferenceError, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::runtimes::{
-    BoxFuture, MAX_STEP_DEPTH, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError, RuntimeErrorKind,
-    StepModel, Steps,
+    BoxFuture, MAX_STEP_DEPTH, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError, StepModel, Steps,
 };
 use crate::telemetry::traces::Span;
 use crate::types::json::{NonFinite, read_v1_request, write_v1_response};
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TraceContext};
+use crate::types::{
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, RequestErrorKind, TraceContext,
+};
 
 /// From how many bytes on a body is read or written on the compute pool: about a tenth of a millisecond of work.
 const LONG_BODY: usize = 64 << 10;
@@ -264,7 +265,7 @@ impl Steps for StepScope {
     }
 
     fn status(&self, error: &RuntimeError) -> u16 {
-        InferenceErrorKind::from(error.kind()).http_status().as_u16()
+        error.kind().http_status().as_u16()
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -287,19 +288,11 @@ impl Steps for StepScope {
 /// Returns the error of a step as that of the model that asked it, with the same kind. The step has logged it.
 pub(super) fn step_error(error: InferenceError) -> RuntimeError {
     let kind = match error.kind() {
-        InferenceErrorKind::NotFound => RuntimeErrorKind::NotFound,
-        InferenceErrorKind::NotReady => RuntimeErrorKind::NotReady,
-        InferenceErrorKind::BadRequest => RuntimeErrorKind::InvalidRequest,
-        InferenceErrorKind::NothingRan => RuntimeErrorKind::NothingRan,
-        InferenceErrorKind::BadRepository | InferenceErrorKind::LoadFailed => RuntimeErrorKind::Unavailable,
-        InferenceErrorKind::TooLarge => RuntimeErrorKind::TooLarge,
-        InferenceErrorKind::Overloaded => RuntimeErrorKind::Overloaded,
-        InferenceErrorKind::Timeout => RuntimeErrorKind::Timeout,
-        InferenceErrorKind::Stopping => RuntimeErrorKind::Stopping,
-        InferenceErrorKind::Model { status } => RuntimeErrorKind::Rejected { status },
-        InferenceErrorKind::ModelFailed => RuntimeErrorKind::Exception,
-        InferenceErrorKind::WorkerLost => RuntimeErrorKind::WorkerLost,
-        InferenceErrorKind::Internal => RuntimeErrorKind::Internal,
+        RequestErrorKind::BadRepository | RequestErrorKind::LoadFailed => RequestErrorKind::Unavailable,
+        // The model that asked is available itself, and has not exceeded the budget.
+        RequestErrorKind::Unavailable => RequestErrorKind::WorkerLost,
+        RequestErrorKind::OverBudget => RequestErrorKind::Overloaded,
+        kind => kind,
     };
     RuntimeError::new(kind, error).logged()
 }
@@ -461,7 +454,7 @@ mod tests {
         let error = ask(&inference, "top").await.unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string()),
-            (InferenceErrorKind::NotFound, "Model missing not found".to_owned())
+            (RequestErrorKind::NotFound, "Model missing not found".to_owned())
         );
         assert!(error.is_logged());
     }
@@ -473,7 +466,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_millis(100);
         let target = target.with_deadline(Some(deadline));
         let error = inference.infer(&target, InferenceRequest::default(), &mut Admission::new()).await.unwrap_err();
-        assert_eq!(error.kind(), InferenceErrorKind::Timeout);
+        assert_eq!(error.kind(), RequestErrorKind::Timeout);
         assert_eq!(Instant::now(), deadline);
         assert_eq!(inference.in_flight(), 0);
     }
@@ -533,6 +526,6 @@ mod tests {
         let reply = ask(br#"{"instances": [[1, 2], [3, 4]]}"#).await.unwrap();
         assert_eq!(reply.body, r#"{"predictions":[[1,2],[3,4]]}"#);
         let error = ask(br#"{"instances": 1}"#).await.unwrap_err();
-        assert_eq!(error.kind(), RuntimeErrorKind::InvalidRequest);
+        assert_eq!(error.kind(), RequestErrorKind::BadRequest);
     }
 }

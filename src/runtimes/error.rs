@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use super::{MAX_ARTIFACT_BYTES, StepSettingsError};
 use crate::codecs::CodecError;
 use crate::compute::ComputeError;
-use crate::types::{OverBudget, RequestedOutput, short};
+use crate::types::{OverBudget, RequestErrorKind, RequestedOutput, short};
 
 /// Any error of a model family.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
@@ -21,76 +21,43 @@ pub type FamilyError = Box<dyn Error + Send + Sync>;
 /// A failed prediction: a kind, and the error of the model family as its reason.
 #[derive(Debug)]
 pub struct RuntimeError {
-    kind: RuntimeErrorKind,
+    kind: RequestErrorKind,
     reason: FamilyError,
     is_logged: bool,
 }
 
-/// The kinds of errors of a runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuntimeErrorKind {
-    /// The model cannot answer this request; retrying does not help.
-    InvalidRequest,
-    /// No step of a graph answers this request: it fulfills no condition.
-    NothingRan,
-    /// The model's code has loaded, but reports that it is not ready.
-    NotReady,
-    /// The response would take more memory than any may.
-    TooLarge,
-    /// The response would take more memory than is free now.
-    OverBudget,
-    /// The model rejected the request with a message and a status that are meant for the client.
-    Rejected { status: u16 },
-    /// The model's code raised an exception that is not meant for the client.
-    Exception,
-    /// The process that was answering the request has ended.
-    WorkerLost,
-    /// No process can answer the request, or the model is not in memory and cannot be loaded.
-    Unavailable,
-    /// Too many requests wait for a thread, or a step was rejected because of overload.
-    Overloaded,
-    /// The server has no such model, which this one asks.
-    NotFound,
-    /// A step was not answered in time.
-    Timeout,
-    /// The server is shutting down.
-    Stopping,
-    /// A bug of the server.
-    Internal,
-}
-
 impl RuntimeError {
-    pub fn new(kind: RuntimeErrorKind, reason: impl Into<FamilyError>) -> Self {
+    pub fn new(kind: RequestErrorKind, reason: impl Into<FamilyError>) -> Self {
         Self { kind, reason: reason.into(), is_logged: false }
     }
 
     /// The model cannot answer this request.
     pub fn invalid_request(reason: impl Into<FamilyError>) -> Self {
-        Self::new(RuntimeErrorKind::InvalidRequest, reason)
+        Self::new(RequestErrorKind::BadRequest, reason)
     }
 
     /// The model rejected the request.
     pub fn rejected(status: u16, message: impl Into<FamilyError>) -> Self {
-        Self::new(RuntimeErrorKind::Rejected { status }, message)
+        Self::new(RequestErrorKind::Rejected { status }, message)
     }
 
     /// The model's code raised an exception.
     pub fn exception(message: impl Into<FamilyError>) -> Self {
-        Self::new(RuntimeErrorKind::Exception, message)
+        Self::new(RequestErrorKind::ModelFailed, message)
     }
 
     /// The model is not in memory, and cannot be loaded.
     pub fn not_loaded(reason: &str) -> Self {
-        Self::new(RuntimeErrorKind::Unavailable, format!("the model cannot be loaded: {reason}"))
+        Self::new(RequestErrorKind::Unavailable, format!("the model cannot be loaded: {reason}"))
     }
 
     /// A check that should have made this impossible has failed: a bug of the server.
     pub fn inconsistent(reason: impl Into<FamilyError>) -> Self {
-        Self::new(RuntimeErrorKind::Internal, InconsistentError(reason.into()))
+        Self::new(RequestErrorKind::Internal, InconsistentError(reason.into()))
     }
 
     pub fn stopping() -> Self {
-        Self::new(RuntimeErrorKind::Stopping, "the server is shutting down; try another one")
+        Self::new(RequestErrorKind::Stopping, "the server is shutting down; try another one")
     }
 
     /// A stream of requests ended before its first.
@@ -115,7 +82,7 @@ impl RuntimeError {
     }
 
     /// Returns the kind, which decides what clients see.
-    pub const fn kind(&self) -> RuntimeErrorKind {
+    pub const fn kind(&self) -> RequestErrorKind {
         self.kind
     }
 }
@@ -135,8 +102,8 @@ impl Error for RuntimeError {
 impl From<OverBudget> for RuntimeError {
     fn from(error: OverBudget) -> Self {
         let kind = match error {
-            OverBudget::InUse { .. } => RuntimeErrorKind::OverBudget,
-            OverBudget::TooLarge { .. } => RuntimeErrorKind::TooLarge,
+            OverBudget::InUse { .. } => RequestErrorKind::OverBudget,
+            OverBudget::TooLarge { .. } => RequestErrorKind::TooLarge,
         };
         Self::new(kind, error)
     }
@@ -155,7 +122,7 @@ struct InconsistentError(FamilyError);
 
 impl From<ComputeError> for RuntimeError {
     fn from(error: ComputeError) -> Self {
-        let kind = if error.is_overload() { RuntimeErrorKind::Overloaded } else { RuntimeErrorKind::Internal };
+        let kind = if error.is_overload() { RequestErrorKind::Overloaded } else { RequestErrorKind::Internal };
         Self::new(kind, error)
     }
 }

@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::mlflow::MlflowProtocol;
 use super::{
     BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
-    ResponseStream, Runtime, RuntimeError, RuntimeErrorKind, RuntimeStatus, StepModel, Steps, ready,
+    ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::client::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::compute::ComputePool;
@@ -30,7 +30,9 @@ use crate::settings::ModelSettings;
 use crate::shutdown::catch_panic;
 use crate::telemetry::graphs::{GraphMetrics, StepMetrics};
 use crate::telemetry::limit::LogLimiter;
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule};
+use crate::types::{
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, RequestErrorKind, TensorRule,
+};
 
 /// The header with the timing of steps.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -285,9 +287,9 @@ impl GraphModel {
         let response = match self.answer(request, progress).await {
             Ok(response) => response,
             Err(error) => match error.kind() {
-                RuntimeErrorKind::InvalidRequest
-                | RuntimeErrorKind::NothingRan
-                | RuntimeErrorKind::Rejected { status: 400..=499 } => {
+                RequestErrorKind::BadRequest
+                | RequestErrorKind::NothingRan
+                | RequestErrorKind::Rejected { status: 400..=499 } => {
                     return Ok(MlflowProtocol::rejected(&error));
                 }
                 _ => return Err(error),
@@ -353,7 +355,7 @@ impl Runtime for GraphModel {
             _ if self.description.routes.is_empty() => ready(Err(RuntimeError::no_route(route))),
             Some(true) => ready(match self.status().into_reason() {
                 None => Ok(MlflowProtocol::ready()),
-                Some(reason) => Err(RuntimeError::new(RuntimeErrorKind::Unavailable, reason)),
+                Some(reason) => Err(RuntimeError::new(RequestErrorKind::Unavailable, reason)),
             }),
             Some(false) => Box::pin(self.invocations(call, progress)),
             None => ready(Err(RuntimeError::no_route(route))),
@@ -525,13 +527,13 @@ impl StepRunner for GraphRun {
 fn remote_error(error: RemoteError) -> RuntimeError {
     let kind = match error {
         RemoteError::Compute(error) => return error.into(),
-        RemoteError::Unreachable(_) => RuntimeErrorKind::Unavailable,
-        RemoteError::TimedOut(_) | RemoteError::Answer { status: 504, .. } => RuntimeErrorKind::Timeout,
-        RemoteError::Answer { status: 413, .. } => RuntimeErrorKind::TooLarge,
-        RemoteError::Answer { status: 503, .. } => RuntimeErrorKind::Overloaded,
-        RemoteError::Answer { status, .. } => RuntimeErrorKind::Rejected { status },
-        RemoteError::InvalidAnswer(_) => RuntimeErrorKind::Rejected { status: 502 },
-        RemoteError::InvalidRequest(_) => RuntimeErrorKind::InvalidRequest,
+        RemoteError::Unreachable(_) => RequestErrorKind::Unavailable,
+        RemoteError::TimedOut(_) | RemoteError::Answer { status: 504, .. } => RequestErrorKind::Timeout,
+        RemoteError::Answer { status: 413, .. } => RequestErrorKind::TooLarge,
+        RemoteError::Answer { status: 503, .. } => RequestErrorKind::Overloaded,
+        RemoteError::Answer { status, .. } => RequestErrorKind::Rejected { status },
+        RemoteError::InvalidAnswer(_) => RequestErrorKind::Rejected { status: 502 },
+        RemoteError::InvalidRequest(_) => RequestErrorKind::BadRequest,
     };
     RuntimeError::new(kind, error)
 }
@@ -545,7 +547,7 @@ fn runtime_error(error: &GraphError<RuntimeError>) -> RuntimeError {
             if is_logged { named.logged() } else { named }
         }
         (GraphError::NoOutput { .. } | GraphError::NoMatch { .. }, _) => {
-            RuntimeError::new(RuntimeErrorKind::NothingRan, error.to_string())
+            RuntimeError::new(RequestErrorKind::NothingRan, error.to_string())
         }
         (_, Some(status)) => RuntimeError::rejected(status.as_u16(), error.to_string()),
         (_, None) => RuntimeError::exception(error.to_string()),

@@ -33,7 +33,7 @@ use crate::types::{
 
 pub use describe::FileDescription;
 use error::OutputError;
-pub use error::{FamilyError, LoadError, RuntimeError, RuntimeErrorKind};
+pub use error::{FamilyError, LoadError, RuntimeError};
 pub use graph::{GraphResources, load_graph};
 pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;

@@ -3,9 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::coerce::Refusal;
-
-/// The longest name of a topic, in bytes.
-const LONGEST_TOPIC: usize = 249;
+use crate::types::LONGEST_TOPIC;
 
 /// Reads the name of a topic.
 pub(super) fn topic(value: &Value) -> Result<Value, Refusal> {

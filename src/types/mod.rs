@@ -3,9 +3,11 @@
 //! Every transport reads requests into these types and writes responses from them. They do not depend on transports, models
 //! or I/O; [`json`] and [`protobuf`] hold their wire formats. Names and rules are those of the Open Inference (V2) protocol.
 
+mod backoff;
 pub(crate) mod byte_budget;
 mod custom;
 mod datatype;
+mod failure;
 pub mod html;
 pub mod json;
 mod memory;
@@ -25,9 +27,11 @@ mod tensor;
 pub mod text;
 mod trace;
 
+pub use backoff::Backoff;
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
 pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers};
 pub use datatype::Datatype;
+pub use failure::RequestErrorKind;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;
 pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
@@ -37,3 +41,6 @@ pub use seldom::Seldom;
 pub use shedding::{LoadShedder, Overload};
 pub use tensor::{AsSent, BytesElements, Element, Tensor, TensorData, TensorError, TensorRule, short};
 pub use trace::TraceContext;
+
+/// The longest name of a topic of Kafka, in bytes.
+pub const LONGEST_TOPIC: usize = 249;

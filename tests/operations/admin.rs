@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mlserver::admin::{Admin, AdminError, IndexEntry, MAX_OPERATIONS};
-use mlserver::inference::InferenceErrorKind;
 use mlserver::registry::{LoadError, Loader, ModelState, RegisteredModel, Registry};
 use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
@@ -13,7 +12,7 @@ use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
-use mlserver::types::{InferenceRequest, InferenceResponse};
+use mlserver::types::{InferenceRequest, InferenceResponse, RequestErrorKind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -163,7 +162,7 @@ async fn load_replaces_the_model_with_the_one_on_disk() {
     harness.take("one");
     harness.take("ten");
     let error = harness.admin.load("m").await.unwrap_err();
-    assert_eq!((error.kind(), error.to_string().as_str()), (InferenceErrorKind::NotFound, "Model m not found"));
+    assert_eq!((error.kind(), error.to_string().as_str()), (RequestErrorKind::NotFound, "Model m not found"));
     assert_eq!(harness.ask(None).await, Ok("100".to_owned()), "what is gone from disk serves until it is unloaded");
     harness.admin.unload("m").await.unwrap();
     assert_eq!(harness.admin.unload("m").await.unwrap_err().to_string(), "Model m not found");
@@ -192,7 +191,7 @@ async fn failed_first_load_leaves_only_its_reason() {
     harness.put("two", Some("2"), &json!({"fail": true}));
     let error = harness.admin.load("m").await.unwrap_err();
     let reason = "the artifact `s3://remote` is not on this machine; native runtimes read local files";
-    assert_eq!((error.kind(), error.to_string().as_str()), (InferenceErrorKind::LoadFailed, reason));
+    assert_eq!((error.kind(), error.to_string().as_str()), (RequestErrorKind::LoadFailed, reason));
     assert_eq!(harness.index().await, ["m:1 UNAVAILABLE".to_owned(), format!("m:2 UNAVAILABLE {reason}")]);
     assert_eq!(harness.ask(Some("1")).await.unwrap_err(), "Model m with version 1 not found");
     assert!(harness.registry.is_ready() && harness.label_sets() == 0);
@@ -294,7 +293,7 @@ async fn load_that_panics_fails_and_leaves_nothing_loading() {
     let harness = Harness::new();
     harness.put("m", None, &json!({"panic": true}));
     let error = harness.admin.load("m").await.unwrap_err();
-    assert_eq!(error.kind(), InferenceErrorKind::LoadFailed, "{error}");
+    assert_eq!(error.kind(), RequestErrorKind::LoadFailed, "{error}");
     assert_eq!(harness.registry.models().len(), 0);
     assert!(harness.index().await[0].starts_with("m UNAVAILABLE loading ended unexpectedly"));
     let mut settings = ModelSettings::new("m", "a.B");
@@ -329,14 +328,14 @@ async fn unreadable_settings_unload_nothing() {
          `[DIR]/b/model-settings.json` is not valid JSON: EOF while parsing an object at line 1 column 1";
     assert_eq!(harness.index().await, ["m:1 READY".to_owned(), format!("m:2 READY {broken}")]);
     let error = harness.admin.load("m").await.unwrap_err();
-    assert_eq!(error.kind(), InferenceErrorKind::BadRepository, "{error}");
+    assert_eq!(error.kind(), RequestErrorKind::BadRepository, "{error}");
     assert_eq!((harness.ask(Some("1")).await, harness.ask(Some("2")).await), (Ok("1".to_owned()), Ok("2".to_owned())));
     // Models that were never loaded are found by their folder.
     harness.write("n/1", "{}");
     let error = harness.admin.load("n").await.unwrap_err();
-    assert_eq!(error.kind(), InferenceErrorKind::BadRepository, "{error}");
+    assert_eq!(error.kind(), RequestErrorKind::BadRepository, "{error}");
     assert!(harness.index().await[2].starts_with("1 UNAVAILABLE failed to load the model settings at "));
-    assert_eq!(harness.admin.load("o").await.unwrap_err().kind(), InferenceErrorKind::NotFound);
+    assert_eq!(harness.admin.load("o").await.unwrap_err().kind(), RequestErrorKind::NotFound);
     assert_eq!(harness.admin.index(true).await.unwrap().len(), 2);
 }
 
@@ -368,8 +367,8 @@ async fn repository_operations_are_limited() {
     waiting.extend((1..MAX_OPERATIONS).map(|_| unload()));
     tokio::task::yield_now().await;
     let error = unload().await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), InferenceErrorKind::Overloaded, "{error}");
-    assert_eq!(harness.admin.index(false).await.unwrap_err().kind(), InferenceErrorKind::Overloaded);
+    assert_eq!(error.kind(), RequestErrorKind::Overloaded, "{error}");
+    assert_eq!(harness.admin.index(false).await.unwrap_err().kind(), RequestErrorKind::Overloaded);
     harness.admin.stop();
     for load in waiting {
         assert!(matches!(load.await.unwrap(), Err(AdminError::Stopping)));

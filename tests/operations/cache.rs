@@ -8,13 +8,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
-use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, InferenceErrorKind, ResponseCache};
+use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
 use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
-use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
+use mlserver::types::{InferenceRequest, InferenceResponse, RequestErrorKind, Tensor};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -244,7 +244,7 @@ async fn cache_error_reaches_coalesced_requests_and_is_not_cached() {
     harness.model.gate.as_ref().unwrap().notify_one();
     for answer in calls.await {
         let error = answer.unwrap_err();
-        assert_eq!(error.kind(), InferenceErrorKind::BadRequest);
+        assert_eq!(error.kind(), RequestErrorKind::BadRequest);
         assert_eq!(error.to_string(), "the stream of requests is empty: expected at least one");
     }
     assert_eq!(harness.asked(), 1);

@@ -15,7 +15,7 @@ use crate::client::{FailureKind, InferenceTarget, RequestFailure};
 use crate::commands::CommandError;
 use crate::commands::start::{ServeTarget, python_options};
 use crate::compute::ComputePool;
-use crate::inference::{Admission, Inference, InferenceError, InferenceErrorKind};
+use crate::inference::{Admission, Inference, InferenceError};
 use crate::registry::{Registry, RegistryDirectory, RuntimeLoader, chain};
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::Python;
@@ -24,7 +24,7 @@ use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSet
 use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
-use crate::types::{InferenceRequest, InferenceResponse};
+use crate::types::{InferenceRequest, InferenceResponse, RequestErrorKind};
 
 /// How long a model without workers has to recover.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -172,11 +172,13 @@ impl InferenceTarget for EmbeddedModel {
 /// Converts an inference error into a failure of the request.
 fn failure(error: &InferenceError) -> RequestFailure {
     let kind = match error.kind() {
-        InferenceErrorKind::Overloaded => FailureKind::Overloaded,
-        InferenceErrorKind::Timeout => FailureKind::TimedOut,
-        InferenceErrorKind::NotReady => FailureKind::Unavailable,
-        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => FailureKind::ConnectionLost,
-        InferenceErrorKind::NotFound => FailureKind::AllRequests,
+        RequestErrorKind::OverBudget | RequestErrorKind::Overloaded => FailureKind::Overloaded,
+        RequestErrorKind::Timeout => FailureKind::TimedOut,
+        RequestErrorKind::NotReady => FailureKind::Unavailable,
+        RequestErrorKind::Stopping | RequestErrorKind::WorkerLost | RequestErrorKind::Unavailable => {
+            FailureKind::ConnectionLost
+        }
+        RequestErrorKind::NotFound => FailureKind::AllRequests,
         _ => FailureKind::Rejected,
     };
     RequestFailure::new(kind, chain(error))

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport};
 use crate::client::{
-    Backoff, Concurrency, Endpoint, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, Tolerance,
+    Concurrency, Endpoint, InputOrigin, OutputTarget, RequestSpacing, RetryPolicy, RunOptions, SourceFormat, Tolerance,
     TopicAddress, TopicOptions, TransportOptions, Verbosity, output_files,
 };
 use crate::commands::{CommandError, USAGE};
@@ -171,7 +171,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         kafka,
         run: RunOptions {
             batch_size,
-            backoff: Backoff { attempts },
+            backoff: RetryPolicy { attempts },
             spacing,
             rows_per_second,
             concurrency: Concurrency::new(workers.unwrap_or(start), most),

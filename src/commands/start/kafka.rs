@@ -96,10 +96,7 @@ mod checks {
 
     use super::{DEAD_LETTERS, Settings, anyhow};
     use crate::kafka::KafkaConnection;
-    use crate::types::Properties;
-
-    /// The longest name of a topic, in bytes.
-    const LONGEST_TOPIC: usize = 249;
+    use crate::types::{LONGEST_TOPIC, Properties};
 
     /// Checks what the settings of Kafka mean together; each one alone has been checked when it was read.
     ///

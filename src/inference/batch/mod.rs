@@ -28,8 +28,8 @@ use tracing::{debug, info};
 
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RemoteCall, RequestStream, ResponseStream, Runtime, RuntimeError,
-    RuntimeErrorKind, RuntimeStatus, StepModel, Steps,
+    BoxFuture, Description, Progress, RemoteCall, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    StepModel, Steps,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::spawn_supervised;
@@ -38,7 +38,7 @@ use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{
     CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, PriorityScheduler, QueuePosition,
-    TraceContext,
+    RequestErrorKind, TraceContext,
 };
 use policy::{BatchDecision, BatchLimits, BatchPolicy, WaitingGroup};
 
@@ -631,10 +631,10 @@ async fn predict_together(
             Ok(BatchOutcome::Results(responses.into_iter().map(|response| Mutex::new(Some(Ok(response)))).collect()))
         }
         Err(error) => Err(match error.kind() {
-            RuntimeErrorKind::Exception
-            | RuntimeErrorKind::Rejected { .. }
-            | RuntimeErrorKind::InvalidRequest
-            | RuntimeErrorKind::NothingRan => BatchFailure::Requests(error.to_string()),
+            RequestErrorKind::ModelFailed
+            | RequestErrorKind::Rejected { .. }
+            | RequestErrorKind::BadRequest
+            | RequestErrorKind::NothingRan => BatchFailure::Requests(error.to_string()),
             _ => BatchFailure::Runtime(error),
         }),
     }

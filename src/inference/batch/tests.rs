@@ -252,7 +252,7 @@ async fn batch_parts_run_in_parallel_up_to_parallelism() {
 
 /// A runtime that fails with an error of this kind.
 #[derive(Debug)]
-struct Failing(RuntimeErrorKind, AtomicUsize);
+struct Failing(RequestErrorKind, AtomicUsize);
 
 impl Predictor for Failing {
     fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
@@ -267,13 +267,13 @@ impl Predictor for Failing {
 
 #[tokio::test(start_paused = true)]
 async fn batch_is_retried_only_if_the_models_code_failed() {
-    use RuntimeErrorKind::{
-        Exception, Internal, InvalidRequest, NotReady, NothingRan, Rejected, Stopping, Unavailable, WorkerLost,
+    use RequestErrorKind::{
+        BadRequest, Internal, ModelFailed, NotReady, NothingRan, Rejected, Stopping, Unavailable, WorkerLost,
     };
     for (kind, retried) in [
-        (Exception, true),
+        (ModelFailed, true),
         (Rejected { status: 422 }, true),
-        (InvalidRequest, true),
+        (BadRequest, true),
         (NothingRan, true),
         (NotReady, false),
         (WorkerLost, false),
@@ -305,7 +305,7 @@ async fn batch_is_retried_only_if_the_models_code_failed() {
 fn ask_kind(
     batched: &Arc<Batched>,
     request: InferenceRequest,
-) -> tokio::task::JoinHandle<Result<(), (RuntimeErrorKind, String)>> {
+) -> tokio::task::JoinHandle<Result<(), (RequestErrorKind, String)>> {
     let batched = Arc::clone(batched);
     tokio::spawn(async move {
         let outcome = batched.predict(request, Arc::new(())).await;

@@ -820,13 +820,13 @@ mod tests {
 
     #[test]
     fn request_that_exceeds_a_frame_is_an_error_of_the_client() {
-        use crate::runtimes::RuntimeErrorKind;
+        use crate::types::RequestErrorKind;
 
         let id = "x".repeat(super::super::frame::MAX_HEAD);
         let request = InferenceRequest { id, ..InferenceRequest::default() };
         let error = request_frame(FrameKind::Predict, Some(1), &request).unwrap_err();
         let error = super::super::model::too_long(error);
-        assert_eq!(error.kind(), RuntimeErrorKind::InvalidRequest);
+        assert_eq!(error.kind(), RequestErrorKind::BadRequest);
         assert!(error.to_string().contains("exceeds the limit of 16777216"), "{error}");
     }
 }

@@ -15,15 +15,15 @@ use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
 use crate::compute::ComputePool;
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeErrorKind,
-    RuntimeStatus, StepModel, answer_first, ready,
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel,
+    answer_first, ready,
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::limit::LogLimiter;
 use crate::types::json::read_request_with;
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority, TensorMetadata,
-    TensorRule, V1Handlers,
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority,
+    RequestErrorKind, TensorMetadata, TensorRule, V1Handlers,
 };
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
@@ -198,7 +198,7 @@ impl PythonModel {
             return Ok(());
         }
         let version = self.version.as_deref().map(|version| format!(" with version {version}")).unwrap_or_default();
-        Err(RuntimeError::new(RuntimeErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
+        Err(RuntimeError::new(RequestErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
 
     /// Returns the frame if it is an answer. If it is an error, logs it with its traceback, and returns it.
@@ -351,14 +351,14 @@ impl From<CallError> for RuntimeError {
     fn from(error: CallError) -> Self {
         match error {
             CallError::WorkerLost(exit) => {
-                Self::new(RuntimeErrorKind::WorkerLost, format!("the request was lost: {exit}"))
+                Self::new(RequestErrorKind::WorkerLost, format!("the request was lost: {exit}"))
             }
             CallError::Lost { worker } => Self::new(
-                RuntimeErrorKind::WorkerLost,
+                RequestErrorKind::WorkerLost,
                 format!("the request was lost: worker {worker} no longer knows it; this is a bug in mlserver"),
             ),
             CallError::NoWorker { reason } => {
-                Self::new(RuntimeErrorKind::Unavailable, format!("no worker of the model is running: {reason}"))
+                Self::new(RequestErrorKind::Unavailable, format!("no worker of the model is running: {reason}"))
             }
             CallError::Stopping => Self::stopping(),
         }

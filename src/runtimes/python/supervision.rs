@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::dispatch::ModelNumber;
+use crate::types::Backoff;
 
 /// A model that crashes its worker twice within this time is moved to quarantine.
 const CRASH_WINDOW: Duration = Duration::from_mins(1);
@@ -17,10 +18,8 @@ const CRASH_WINDOW: Duration = Duration::from_mins(1);
 pub(super) const MAX_QUARANTINE_WORKERS: usize = 4;
 /// The exit of a worker that has run this long does not count as an early exit.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
-const FIRST_RESTART_BACKOFF: Duration = Duration::from_millis(100);
-const MAX_RESTART_BACKOFF: Duration = Duration::from_secs(30);
-const FIRST_LOAD_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_LOAD_BACKOFF: Duration = Duration::from_mins(1);
+const RESTARTS: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
+const LOADS: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 /// After this many failed starts in a row, calls fail instead of waiting for the next start.
 const MAX_FAILED_STARTS: u32 = 2;
 
@@ -298,7 +297,7 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
                     LoadState::Pending { failures } | LoadState::Failed { failures, .. } => *failures + 1,
                     LoadState::Loaded { .. } => 1,
                 };
-                let backoff = exponential(FIRST_LOAD_BACKOFF, failures - 1, MAX_LOAD_BACKOFF);
+                let backoff = LOADS.after(failures - 1);
                 *state = LoadState::Failed { error, failures, retry_at: established.then(|| now + backoff) };
                 if established { LoadResult::Retried(backoff) } else { LoadResult::Kept }
             }
@@ -392,7 +391,7 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
         if was_moved || early_exits <= 1 {
             return Some(Duration::ZERO);
         }
-        Some(exponential(FIRST_RESTART_BACKOFF, early_exits - 2, MAX_RESTART_BACKOFF))
+        Some(RESTARTS.after(early_exits - 2))
     }
 
     /// Counts a crash for the models that may have caused it. Moves the most likely one of those that may have caused two
@@ -467,7 +466,7 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
     /// Records that a successor has failed.
     fn abandon(&mut self, successor: usize, of: usize, now: Instant) {
         let state = &mut self.workers[of];
-        let backoff = exponential(FIRST_LOAD_BACKOFF, state.failed_successors, MAX_LOAD_BACKOFF);
+        let backoff = LOADS.after(state.failed_successors);
         state.failed_successors += 1;
         state.next_successor = Some(now + backoff);
         self.forget_loads(successor);
@@ -510,11 +509,6 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
     fn models_of(&self, worker: usize) -> impl Iterator<Item = ModelNumber> {
         self.models.iter().filter(move |(_, model)| model.loads.contains_key(&worker)).map(|(&number, _)| number)
     }
-}
-
-/// Returns the back-off after `failures` further failures.
-fn exponential(first: Duration, failures: u32, max: Duration) -> Duration {
-    (first * 2_u32.pow(failures.min(10))).min(max)
 }
 
 #[cfg(test)]

@@ -9,32 +9,34 @@ use super::status::Status;
 use crate::access::{Refusal, RefusalKind};
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
-use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::inference::InferenceError;
 use crate::registry::RegisteredModel;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::server::{BodyFailure, SlowBody, access_control};
 use crate::types::protobuf::ReadError;
-use crate::types::{OverBudget, TensorError};
+use crate::types::{OverBudget, RequestErrorKind, TensorError};
 
 /// Returns the code of a kind of errors: the original's for the same HTTP status, if it has one.
-const fn kind_code(kind: InferenceErrorKind) -> Code {
+const fn kind_code(kind: RequestErrorKind) -> Code {
     match kind {
-        InferenceErrorKind::NotFound | InferenceErrorKind::Model { status: 404 } => Code::NotFound,
+        RequestErrorKind::NotFound | RequestErrorKind::Rejected { status: 404 } => Code::NotFound,
         // The original, too, answers INVALID_ARGUMENT for a model that is not ready.
-        InferenceErrorKind::NotReady
-        | InferenceErrorKind::BadRequest
-        | InferenceErrorKind::NothingRan
-        | InferenceErrorKind::Model { status: 400 } => Code::InvalidArgument,
-        InferenceErrorKind::BadRepository | InferenceErrorKind::Model { status: 422 } => Code::FailedPrecondition,
-        InferenceErrorKind::Overloaded | InferenceErrorKind::TooLarge => Code::ResourceExhausted,
-        InferenceErrorKind::Timeout => Code::DeadlineExceeded,
-        InferenceErrorKind::Stopping | InferenceErrorKind::WorkerLost => Code::Unavailable,
-        InferenceErrorKind::ModelFailed
-        | InferenceErrorKind::LoadFailed
-        | InferenceErrorKind::Internal
-        | InferenceErrorKind::Model { status: 500 } => Code::Internal,
-        InferenceErrorKind::Model { .. } => Code::Unknown,
+        RequestErrorKind::NotReady
+        | RequestErrorKind::BadRequest
+        | RequestErrorKind::NothingRan
+        | RequestErrorKind::Rejected { status: 400 } => Code::InvalidArgument,
+        RequestErrorKind::BadRepository | RequestErrorKind::Rejected { status: 422 } => Code::FailedPrecondition,
+        RequestErrorKind::OverBudget | RequestErrorKind::Overloaded | RequestErrorKind::TooLarge => {
+            Code::ResourceExhausted
+        }
+        RequestErrorKind::Timeout => Code::DeadlineExceeded,
+        RequestErrorKind::Stopping | RequestErrorKind::WorkerLost | RequestErrorKind::Unavailable => Code::Unavailable,
+        RequestErrorKind::ModelFailed
+        | RequestErrorKind::LoadFailed
+        | RequestErrorKind::Internal
+        | RequestErrorKind::Rejected { status: 500 } => Code::Internal,
+        RequestErrorKind::Rejected { .. } => Code::Unknown,
     }
 }
 
@@ -42,8 +44,8 @@ impl Status {
     /// Returns the status of a failed inference. Where 1.7.1 answers UNKNOWN, models of KServe have codes that say more.
     pub(super) fn of_inference(error: &InferenceError, model: &RegisteredModel) -> Self {
         let code = match error.kind() {
-            InferenceErrorKind::Model { status: 501 } if model.v1_handlers().is_some() => Code::Unimplemented,
-            InferenceErrorKind::Model { status: 503 } if model.v1_handlers().is_some() => Code::Unavailable,
+            RequestErrorKind::Rejected { status: 501 } if model.v1_handlers().is_some() => Code::Unimplemented,
+            RequestErrorKind::Rejected { status: 503 } if model.v1_handlers().is_some() => Code::Unavailable,
             kind => kind_code(kind),
         };
         Self::new(code, error.to_string())
@@ -160,9 +162,9 @@ mod tests {
         for (status, code) in table {
             assert_eq!(status.code, code, "{status:?}");
         }
-        assert_eq!(kind_code(InferenceErrorKind::BadRequest), Code::InvalidArgument);
-        assert_eq!(kind_code(InferenceErrorKind::BadRepository), Code::FailedPrecondition);
-        assert_eq!(kind_code(InferenceErrorKind::LoadFailed), Code::Internal);
-        assert_eq!(kind_code(InferenceErrorKind::Internal), Code::Internal);
+        assert_eq!(kind_code(RequestErrorKind::BadRequest), Code::InvalidArgument);
+        assert_eq!(kind_code(RequestErrorKind::BadRepository), Code::FailedPrecondition);
+        assert_eq!(kind_code(RequestErrorKind::LoadFailed), Code::Internal);
+        assert_eq!(kind_code(RequestErrorKind::Internal), Code::Internal);
     }
 }

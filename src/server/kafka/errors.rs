@@ -3,14 +3,14 @@
 use http::StatusCode;
 
 use crate::compute::ComputeError;
-use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::inference::InferenceError;
 use crate::server::deadline::DeadlineError;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::payload::PayloadError;
 use crate::server::priority::PriorityError;
 use crate::server::status;
 use crate::types::json::{ReadError, WriteError};
-use crate::types::{OverBudget, TensorError, protobuf};
+use crate::types::{OverBudget, RequestErrorKind, TensorError, protobuf};
 
 /// All errors that end an attempt at a record.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ impl RecordError {
 
     /// Reports whether the process that ran the model has ended, perhaps because of another request.
     pub(super) fn is_worker_lost(&self) -> bool {
-        matches!(self, Self::Inference(error) if error.kind() == InferenceErrorKind::WorkerLost && !error.is_unavailable())
+        matches!(self, Self::Inference(error) if error.kind() == RequestErrorKind::WorkerLost)
     }
 
     /// Returns the status of the same error over REST.
@@ -116,22 +116,23 @@ impl RecordError {
     }
 }
 
-const fn kind_verdict(kind: InferenceErrorKind) -> Verdict {
+const fn kind_verdict(kind: RequestErrorKind) -> Verdict {
     match kind {
-        InferenceErrorKind::NotReady | InferenceErrorKind::Overloaded => Verdict::Wait,
-        InferenceErrorKind::Stopping => Verdict::Abandon,
-        InferenceErrorKind::NotFound
-        | InferenceErrorKind::BadRequest
-        | InferenceErrorKind::NothingRan
-        | InferenceErrorKind::TooLarge
-        | InferenceErrorKind::Model { status: 400..=428 | 430..=499 } => Verdict::DeadLetter,
-        InferenceErrorKind::BadRepository
-        | InferenceErrorKind::LoadFailed
-        | InferenceErrorKind::Timeout
-        | InferenceErrorKind::Model { .. }
-        | InferenceErrorKind::ModelFailed
-        | InferenceErrorKind::WorkerLost
-        | InferenceErrorKind::Internal => Verdict::Retry,
+        RequestErrorKind::NotReady | RequestErrorKind::OverBudget | RequestErrorKind::Overloaded => Verdict::Wait,
+        RequestErrorKind::Stopping => Verdict::Abandon,
+        RequestErrorKind::NotFound
+        | RequestErrorKind::BadRequest
+        | RequestErrorKind::NothingRan
+        | RequestErrorKind::TooLarge
+        | RequestErrorKind::Rejected { status: 400..=428 | 430..=499 } => Verdict::DeadLetter,
+        RequestErrorKind::BadRepository
+        | RequestErrorKind::LoadFailed
+        | RequestErrorKind::Timeout
+        | RequestErrorKind::Rejected { .. }
+        | RequestErrorKind::ModelFailed
+        | RequestErrorKind::WorkerLost
+        | RequestErrorKind::Unavailable
+        | RequestErrorKind::Internal => Verdict::Retry,
     }
 }
 
@@ -163,9 +164,9 @@ mod tests {
         for (error, verdict, status) in table {
             assert_eq!((error.verdict(), error.status().as_u16()), (verdict, status), "{error:?}");
         }
-        assert_eq!(kind_verdict(InferenceErrorKind::Model { status: 400 }), Verdict::DeadLetter);
-        assert_eq!(kind_verdict(InferenceErrorKind::Model { status: 429 }), Verdict::Retry);
-        assert_eq!(kind_verdict(InferenceErrorKind::Model { status: 500 }), Verdict::Retry);
-        assert_eq!(kind_verdict(InferenceErrorKind::WorkerLost), Verdict::Retry);
+        assert_eq!(kind_verdict(RequestErrorKind::Rejected { status: 400 }), Verdict::DeadLetter);
+        assert_eq!(kind_verdict(RequestErrorKind::Rejected { status: 429 }), Verdict::Retry);
+        assert_eq!(kind_verdict(RequestErrorKind::Rejected { status: 500 }), Verdict::Retry);
+        assert_eq!(kind_verdict(RequestErrorKind::WorkerLost), Verdict::Retry);
     }
 }

@@ -46,6 +46,7 @@ use crate::inference::Inference;
 use crate::kafka::{ConnectionError, KafkaConnection, pause};
 use crate::settings::{KafkaDelivery, KafkaOffsetReset, KafkaOrdering};
 use crate::telemetry::limit::LogLimiter;
+use crate::types::Backoff;
 use crate::types::json::NonFinite;
 use connection_log::ConnectionLog;
 use session::Clients;
@@ -59,9 +60,8 @@ pub const DEAD_LETTERS: &str = "-dead-letters";
 /// The producer's queue is full.
 const QUEUE_FULL: RDKafkaErrorCode = RDKafkaErrorCode::QueueFull;
 
-/// The wait before a new session after one that failed, doubled each time up to the maximum.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const MAX_WAIT: Duration = Duration::from_secs(30);
+/// The waits before a new session after one that failed.
+const RESTARTS: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
 /// librdkafka's properties of consumers that users can override.
 const CONSUMER: [(&str, &str); 7] = [
@@ -205,7 +205,7 @@ impl KafkaServer {
         if stop.run_until_cancelled(self.models_loaded()).await.is_none() {
             return;
         }
-        let mut wait = FIRST_WAIT;
+        let mut failures = 0;
         while !stop.is_cancelled() {
             let session = Clients::new(&self.shared, &self.consumer, &self.producer);
             let started = std::time::Instant::now();
@@ -220,13 +220,14 @@ impl KafkaServer {
                 },
                 Err(error) => error.to_string(),
             };
-            if started.elapsed() > MAX_WAIT {
-                wait = FIRST_WAIT;
+            if started.elapsed() > RESTARTS.longest {
+                failures = 0;
             }
+            let wait = RESTARTS.after(failures);
+            failures += 1;
             error!(target: TARGET, "The Kafka server failed: {failure}. It starts again in {} s.", wait.as_secs());
             // Ends early at the stop.
             let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
-            wait = (wait * 2).min(MAX_WAIT);
         }
         info!(target: TARGET, "Left the Kafka consumer group.");
     }

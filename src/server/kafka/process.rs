@@ -20,16 +20,16 @@ use crate::server::panic_boundary;
 use crate::settings::KafkaOrdering;
 use crate::telemetry::traces::Span;
 
-/// The waits after failures, doubled each time.
+/// The waits after failures.
 mod wait {
     use std::time::Duration;
 
+    use crate::types::Backoff;
+
     /// After the model failed.
-    pub(super) const RETRY: Duration = Duration::from_millis(200);
-    pub(super) const MAX_RETRY: Duration = Duration::from_secs(10);
+    pub(super) const RETRY: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
     /// While the server or the model cannot answer.
-    pub(super) const BUSY: Duration = Duration::from_millis(10);
-    pub(super) const MAX_BUSY: Duration = Duration::from_secs(1);
+    pub(super) const BUSY: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
     /// A record that has waited this long is worth a line in the log.
     pub(super) const LONG: Duration = Duration::from_secs(10);
     /// Before a record is sent again that the brokers have rejected.
@@ -106,7 +106,7 @@ async fn outgoing(shared: &Shared, record: Record) -> Option<Outgoing> {
     let mut span = shared.inference.traces().request(|| format!("{} process", record.topic()), &headers);
     let trace = span.as_ref().map(Span::context);
     let since = Instant::now();
-    let (mut attempts, mut retry, mut busy, mut is_logged) = (0, wait::RETRY, wait::BUSY, false);
+    let (mut attempts, mut times_busy, mut is_logged) = (0, 0, false);
     // Whether this record may be the one that ends the processes of its model. Such records are tried one at a time, so that they
     // do not take others with them again and again.
     let mut is_suspect = false;
@@ -135,9 +135,12 @@ async fn outgoing(shared: &Shared, record: Record) -> Option<Outgoing> {
                     is_logged = true;
                     log_waiting(shared, &record, &error);
                 }
-                next(&mut busy, wait::MAX_BUSY)
+                times_busy += 1;
+                with_jitter(wait::BUSY.after(times_busy - 1))
             }
-            Verdict::Retry if attempts < shared.options.max_attempts.get() => next(&mut retry, wait::MAX_RETRY),
+            Verdict::Retry if attempts < shared.options.max_attempts.get() => {
+                with_jitter(wait::RETRY.after(attempts - 1))
+            }
             Verdict::Retry | Verdict::DeadLetter => {
                 if let Some(span) = &mut span {
                     span.fail();
@@ -155,11 +158,9 @@ async fn outgoing(shared: &Shared, record: Record) -> Option<Outgoing> {
     }
 }
 
-/// Returns a wait with a jitter of up to 50 %, and doubles it for the next time.
-fn next(wait: &mut Duration, longest: Duration) -> Duration {
-    let now = *wait;
-    *wait = (now * 2).min(longest);
-    now.mul_f64(1.0 - fastrand::f64() / 2.0)
+/// Returns a wait less a jitter of up to 50 %.
+fn with_jitter(wait: Duration) -> Duration {
+    wait.mul_f64(1.0 - fastrand::f64() / 2.0)
 }
 
 fn log_waiting(shared: &Shared, record: &Record, error: &RecordError) {

@@ -9,7 +9,7 @@ use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
-use crate::inference::{InferenceError, InferenceErrorKind};
+use crate::inference::InferenceError;
 use crate::server::deadline::DeadlineError;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
@@ -107,7 +107,7 @@ impl RequestError {
 
     fn is_overload(&self) -> bool {
         match self {
-            Self::Inference(error) => error.kind() == InferenceErrorKind::Overloaded,
+            Self::Inference(error) => error.kind().is_overload(),
             Self::Body(BodyError::OverBudget(OverBudget::InUse { .. })) => true,
             Self::Body(BodyError::Compute(error)) | Self::Compute(error) => error.is_overload(),
             _ => false,

@@ -19,14 +19,14 @@ use super::respond::{self, BodyChunks, Response};
 use super::route::Route;
 use super::{App, RequestBody, body, infer};
 use crate::access::Grant;
-use crate::inference::{Admission, InferenceError, InferenceErrorKind, ModelTarget};
+use crate::inference::{Admission, InferenceError, ModelTarget};
 use crate::registry::{RegisteredModel, V1Explainer};
 use crate::server::payload;
 use crate::server::{deadline, model_headers, priority};
 use crate::types::json::{V1Error, read_v1_request, write_v1_response};
 use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Tensor, TensorData, TensorRule, TraceContext,
-    V1Handlers,
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, RequestErrorKind, Tensor, TensorData, TensorRule,
+    TraceContext, V1Handlers,
 };
 
 /// The output of explainers: the explanation as JSON.
@@ -70,10 +70,10 @@ pub(super) async fn model(app: &App, route: &Route<'_>) -> Response {
 fn response_to(error: &RequestError, name: &str, app: &App) -> Response {
     match error {
         RequestError::Inference(failure) => match failure.kind() {
-            InferenceErrorKind::NotFound => {
+            RequestErrorKind::NotFound => {
                 respond::error(StatusCode::NOT_FOUND, &format!("Model with name {name} does not exist."))
             }
-            InferenceErrorKind::NotReady => not_ready(name),
+            RequestErrorKind::NotReady => not_ready(name),
             _ => error.inference_response(app.overload_as_429),
         },
         _ => error.inference_response(app.overload_as_429),

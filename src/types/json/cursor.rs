@@ -148,19 +148,19 @@ impl<'a> Cursor<'a> {
         self.span().map(drop)
     }
 
-    /// Calls `member` with each key of an object; the cursor is then before the value.
+    /// Calls `member` with each key of an object; the cursor is then before the value. Stops at the first error.
     #[inline]
-    pub(super) fn object(
+    pub(super) fn object<E: From<ReadError>>(
         &mut self,
-        mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+        mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.expect(b'{', "an object")?;
         if self.take(b'}') {
             return Ok(());
         }
         loop {
             if self.peek() != Some(b'"') {
-                return Err(self.syntax("a key in double quotes"));
+                return Err(self.syntax("a key in double quotes").into());
             }
             let key = self.key()?;
             self.expect(b':', "`:` after the key")?;
@@ -173,11 +173,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Calls `element` with each index of an array; the cursor is then before the element.
-    pub(super) fn array(
+    /// Calls `element` with each index of an array; the cursor is then before the element. Stops at the first error.
+    pub(super) fn array<E: From<ReadError>>(
         &mut self,
-        mut element: impl FnMut(&mut Self, usize) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+        mut element: impl FnMut(&mut Self, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.expect(b'[', "an array")?;
         if self.take(b']') {
             return Ok(());

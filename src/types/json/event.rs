@@ -66,7 +66,7 @@ pub fn read_event(text: &[u8]) -> Result<Option<StructuredEvent>, EventError> {
     let mut encoded = None;
     let mut too_many = false;
     let mut has_version = false;
-    cursor.object(|cursor, key| {
+    cursor.object::<ReadError>(|cursor, key| {
         match key {
             b"data" => {
                 let start = cursor.position;

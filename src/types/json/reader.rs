@@ -63,7 +63,7 @@ pub fn read_request_with(text: &[u8], binary: Option<Bytes>, rule: TensorRule) -
             Err(error) => error,
         });
     }
-    cursor.object(|cursor, key| {
+    cursor.object::<ReadError>(|cursor, key| {
         match key {
             b"id" => parsed.id = optional(cursor, |cursor| string(cursor, || "id".to_owned()))?,
             b"parameters" => {
@@ -96,13 +96,13 @@ fn read_outputs(
 ) -> Result<Vec<RequestedOutput>, ReadError> {
     want(cursor, b'[', || "outputs".to_owned(), "an array")?;
     let mut outputs = Vec::new();
-    cursor.array(|cursor, index| {
+    cursor.array::<ReadError>(|cursor, index| {
         let path = |field: &str| format!("outputs[{index}]{field}");
         limits.add_parts(1)?;
         want(cursor, b'{', || path(""), "an object")?;
         let mut name = None;
         let mut output = RequestedOutput::default();
-        cursor.object(|cursor, key| {
+        cursor.object::<ReadError>(|cursor, key| {
             match key {
                 b"name" => name = Some(string(cursor, || path(".name"))?),
                 b"parameters" => output.parameters = parameters(cursor, limits, || path(".parameters"))?,
@@ -163,7 +163,7 @@ impl TensorReader {
     ) -> Result<Vec<Tensor>, ReadError> {
         want(cursor, b'[', || list.to_owned(), "an array")?;
         let mut tensors = Vec::new();
-        cursor.array(|cursor, index| {
+        cursor.array::<ReadError>(|cursor, index| {
             self.limits.add_parts(1)?;
             tensors.push(self.read_tensor(cursor, list, index)?);
             Ok(())
@@ -185,7 +185,7 @@ impl TensorReader {
         let mut input_parameters = Parameters::new();
         let mut data = InputData::Absent;
         let mut levels = Levels::NONE;
-        cursor.object(|cursor, key| {
+        cursor.object::<ReadError>(|cursor, key| {
             match key {
                 b"name" => name = Some(string(cursor, || path(".name"))?),
                 b"shape" => shape = Some(read_shape(cursor, &path)?),
@@ -405,7 +405,7 @@ fn read_shape(cursor: &mut Cursor<'_>, path: &impl Fn(&str) -> String) -> Result
     const EXPECTED: &str = "an integer";
     want(cursor, b'[', || path(".shape"), "an array of integers")?;
     let mut shape = Vec::new();
-    cursor.array(|cursor, index| {
+    cursor.array::<ReadError>(|cursor, index| {
         let wrong = || ReadError::Type { path: path(&format!(".shape[{index}]")), expected: EXPECTED };
         let dimension = if cursor.byte() == Some(b'"') {
             i64::from_text(&cursor.string()?)

@@ -21,7 +21,7 @@ pub fn read_response(text: &[u8], binary: Option<Bytes>) -> Result<InferenceResp
     let mut response = InferenceResponse::default();
     let mut outputs = None;
     want(&mut cursor, b'{', || "response".to_owned(), "a JSON object")?;
-    cursor.object(|cursor, key| {
+    cursor.object::<ReadError>(|cursor, key| {
         let text = |cursor: &mut Cursor<'_>, path: &str| optional(cursor, |cursor| string(cursor, || path.to_owned()));
         match key {
             b"model_name" => response.model_name = text(cursor, "model_name")?.unwrap_or_default(),

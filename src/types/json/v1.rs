@@ -105,34 +105,20 @@ pub fn read_v1_request(
     let mut cursor = Cursor::of_document(text)?;
     let mut reader = InstancesReader { key: V1Key::Instances, declared, rule, limits: JsonLimits::of_requests() };
     let mut inputs: Option<(V1Key, Instances)> = None;
-    // The reader's own errors, which the cursor's do not include.
-    let mut failure = None;
     if cursor.peek() != Some(b'{') {
         cursor.span()?;
         return Err(V1Error::Missing);
     }
-    let read = cursor.object(|cursor, key| {
+    cursor.object::<V1Error>(|cursor, key| {
         let key = match key {
             b"inputs" => V1Key::Inputs,
             b"instances" if inputs.as_ref().is_none_or(|(key, _)| *key == V1Key::Instances) => V1Key::Instances,
-            _ => return cursor.skip_member(key),
+            _ => return Ok(cursor.skip_member(key)?),
         };
         reader.key = key;
-        match reader.read(cursor) {
-            Ok(instances) => inputs = Some((key, instances)),
-            Err(V1Error::Json(error) | V1Error::Data(error)) => return Err(error),
-            Err(error) => {
-                failure = Some(error);
-                // Ends the object; the error itself is not reported.
-                return Err(cursor.syntax("instances"));
-            }
-        }
+        inputs = Some((key, reader.read(cursor)?));
         Ok(())
-    });
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    read?;
+    })?;
     if cursor.peek().is_some() {
         return Err(cursor.syntax("the end of the request").into());
     }
@@ -181,28 +167,15 @@ impl InstancesReader<'_> {
     fn read_objects(&mut self, cursor: &mut Cursor<'_>) -> Result<Instances, V1Error> {
         let mut blobs = None;
         let mut columns: IndexMap<String, Column> = IndexMap::new();
-        let mut failure = None;
         let key = self.key;
         let limits = &mut self.limits;
-        let read = cursor.array(|cursor, index| {
-            let result = if cursor.byte() == Some(b'{') {
-                read_object(cursor, key, index, limits, &mut blobs, &mut columns)
-            } else {
-                cursor.span()?;
-                Err(V1Error::Mixed { key, index, expected: "an object" })
-            };
-            result.map_err(|error| match error {
-                V1Error::Json(error) | V1Error::Data(error) => error,
-                error => {
-                    failure = Some(error);
-                    cursor.syntax("an object")
-                }
-            })
-        });
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        read?;
+        cursor.array(|cursor, index| {
+            if cursor.byte() == Some(b'{') {
+                return read_object(cursor, key, index, limits, &mut blobs, &mut columns);
+            }
+            cursor.span()?;
+            Err(V1Error::Mixed { key, index, expected: "an object" })
+        })?;
         if let Some(blobs) = blobs {
             let name = self.declared.first().map_or(INPUT, |declared| &declared.name);
             return Ok(Instances { inputs: vec![blobs.into_tensor(name)], is_frame: false });
@@ -255,17 +228,15 @@ fn read_object(
     if blobs.is_some() {
         return Err(V1Error::Mixed { key, index, expected: "an object with only \"b64\"" });
     }
-    let mut failure = None;
     let mut present = 0;
-    let read = cursor.object(|cursor, name| {
+    cursor.object::<V1Error>(|cursor, name| {
         let name = std::str::from_utf8(name).map_err(|_| cursor.syntax("a key in UTF-8 before this value"))?;
         if index == 0 && !columns.contains_key(name) {
             limits.add_parts(1)?;
             columns.insert(name.to_owned(), Column::default());
         }
         let Some(column) = columns.get_mut(name) else {
-            failure = Some(V1Error::Column { key, index: 0, column: name.chars().take(100).collect() });
-            return Err(cursor.syntax("a known key"));
+            return Err(V1Error::Column { key, index: 0, column: name.chars().take(100).collect() });
         };
         if column.instances == index + 1 {
             // A key that occurs twice: the last value counts, as in Python.
@@ -273,20 +244,10 @@ fn read_object(
             present -= 1;
         }
         present += 1;
-        column.push(cursor, key, index).map_err(|error| match error {
-            V1Error::Json(error) | V1Error::Data(error) => error,
-            error => {
-                failure = Some(error);
-                cursor.syntax("a value")
-            }
-        })?;
+        column.push(cursor, key, index)?;
         column.instances = index + 1;
         Ok(())
-    });
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    read?;
+    })?;
     if present < columns.len() {
         let missing = columns.iter().find(|(_, column)| column.instances != index + 1);
         let column = missing.map(|(name, _)| name.chars().take(100).collect()).unwrap_or_default();

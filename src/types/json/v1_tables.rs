@@ -43,19 +43,12 @@ impl<'t> Table<'t> {
     /// Reads a list of instances, of which each is a table.
     pub(super) fn read(cursor: &mut Cursor<'t>, key: V1Key, limits: &mut JsonLimits) -> Result<Self, V1Error> {
         let mut table = Self { key, columns: IndexMap::new(), rows: 0, values: 0 };
-        let mut failure = None;
-        let read = cursor.array(|cursor, index| {
-            let result = match cursor.byte() {
-                Some(b'[') => table.read_rows(cursor, index, limits),
-                Some(b'{') => table.read_columns(cursor, index, limits),
-                _ => Err(V1Error::Mixed { key, index, expected: "a table" }),
-            };
-            result.map_err(|error| end_with(error, cursor, &mut failure))
-        });
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(read.map(|()| table)?),
-        }
+        cursor.array(|cursor, index| match cursor.byte() {
+            Some(b'[') => table.read_rows(cursor, index, limits),
+            Some(b'{') => table.read_columns(cursor, index, limits),
+            _ => Err(V1Error::Mixed { key, index, expected: "a table" }),
+        })?;
+        Ok(table)
     }
 
     /// Returns the name of each column and the JSON of its values, of which missing ones are `null`.
@@ -90,12 +83,10 @@ impl<'t> Table<'t> {
 
     /// Reads a list of objects, one for each row.
     fn read_rows(&mut self, cursor: &mut Cursor<'t>, index: usize, limits: &mut JsonLimits) -> Result<(), V1Error> {
-        let mut failure = None;
-        let read = cursor.array(|cursor, _| {
+        cursor.array(|cursor, _| {
             let is_row = cursor.byte() == Some(b'{') && base64_of(&mut cursor.clone())?.is_none();
             if !is_row {
-                let error = V1Error::Mixed { key: self.key, index, expected: "a list of objects of columns" };
-                return Err(end_with(error, cursor, &mut failure));
+                return Err(V1Error::Mixed { key: self.key, index, expected: "a list of objects of columns" });
             }
             let row = self.rows;
             self.rows += 1;
@@ -105,8 +96,7 @@ impl<'t> Table<'t> {
                 self.set(column, row, value);
                 Ok(())
             })
-        });
-        failure.map_or_else(|| Ok(read?), Err)
+        })
     }
 
     /// Reads an object of columns: objects of values by row, lists, or one value each.
@@ -116,13 +106,12 @@ impl<'t> Table<'t> {
         let mut labels: IndexMap<Vec<u8>, ()> = IndexMap::new();
         // The form, the name and the number of rows of the first column.
         let mut first: Option<(ColumnForm, usize, usize)> = None;
-        let mut failure = None;
-        let read = cursor.object(|cursor, name| {
+        cursor.object::<V1Error>(|cursor, name| {
             let column = self.column(cursor, name, limits)?;
             let mut rows = 1;
             let form = match cursor.byte() {
                 Some(b'{') => {
-                    cursor.object(|cursor, label| {
+                    cursor.object::<ReadError>(|cursor, label| {
                         let row = if let Some(row) = labels.get_index_of(label) {
                             row
                         } else {
@@ -138,7 +127,7 @@ impl<'t> Table<'t> {
                 }
                 Some(b'[') => {
                     rows = 0;
-                    cursor.array(|cursor, row| {
+                    cursor.array::<ReadError>(|cursor, row| {
                         rows = row + 1;
                         let value = cursor.span()?;
                         self.set(column, first_row + row, value);
@@ -155,22 +144,16 @@ impl<'t> Table<'t> {
             match first {
                 None => first = Some((form, column, rows)),
                 Some((expected, ..)) if expected != form => {
-                    let error = V1Error::Mixed { key, index, expected: "an object of columns of one form" };
-                    return Err(end_with(error, cursor, &mut failure));
+                    return Err(V1Error::Mixed { key, index, expected: "an object of columns of one form" });
                 }
                 Some((ColumnForm::List, name, expected)) if expected != rows => {
                     let (first, column) = (self.name(name), self.name(column));
-                    let error = V1Error::Rows { key, column, found: rows, first, expected };
-                    return Err(end_with(error, cursor, &mut failure));
+                    return Err(V1Error::Rows { key, column, found: rows, first, expected });
                 }
                 Some(_) => {}
             }
             Ok(())
-        });
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        read?;
+        })?;
         self.rows += match first {
             Some((ColumnForm::List | ColumnForm::Value, _, rows)) => rows,
             Some((ColumnForm::ByRow, ..)) => labels.len(),
@@ -197,16 +180,5 @@ impl<'t> Table<'t> {
     /// Returns the beginning of a column's name, for errors.
     fn name(&self, column: usize) -> String {
         self.columns.get_index(column).map(|(name, _)| name.chars().take(100).collect()).unwrap_or_default()
-    }
-}
-
-/// Keeps an error that the cursor's errors do not include, and returns one that ends the reading.
-fn end_with(error: V1Error, cursor: &Cursor<'_>, failure: &mut Option<V1Error>) -> ReadError {
-    match error {
-        V1Error::Json(error) | V1Error::Data(error) => error,
-        error => {
-            *failure = Some(error);
-            cursor.syntax("a table")
-        }
     }
 }
