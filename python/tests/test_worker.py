@@ -7,6 +7,7 @@ and reads the others; the worker does the opposite.
 import pathlib
 import signal
 import tempfile
+import time
 from typing import Any, Callable, Dict, List
 
 import pytest
@@ -322,6 +323,41 @@ def test_worker_exits_on_stop_and_disconnect(end: Callable[[Worker], None], code
         assert worker.receive().kind == DONE
         end(worker)
         assert worker.process.wait(10) == code
+
+
+def test_models_of_kserve_are_stopped_in_order_even_if_they_are_unloaded(tmp_path: pathlib.Path):
+    record, may_end = tmp_path / "stopped", tmp_path / "may_end"
+    (tmp_path / "stop_models.py").write_text(f"""
+import pathlib
+import time
+
+import kserve
+
+class Stops(kserve.Model):
+    def load(self):
+        self.ready = True
+        return True
+
+    def stop(self):
+        with open({str(record)!r}, "a") as record:
+            record.write(self.name + " ")
+        while not pathlib.Path({str(may_end)!r}).exists():
+            time.sleep(0.01)
+""")
+    with Worker(paths=[str(tmp_path)]) as worker:
+        for number, name in ((7, "a"), (8, "b")):
+            assert worker.load("stop_models.Stops", number, 256 + number, name=name).kind == LOADED
+        worker.send(frame(STOP))
+        deadline = time.monotonic() + 10
+        while not record.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # The server forgets its models while the worker stops.
+        worker.send(frame(UNLOAD, 300, {"model": 8}))
+        assert worker.receive().kind == DONE
+        assert record.read_text() == "a "
+        may_end.touch()
+        assert worker.process.wait(10) == 0
+        assert record.read_text() == "a b "
 
 
 # Concurrent frames and large tensors

@@ -173,7 +173,10 @@ class UnloadCall(Call):
 
     async def execute(self) -> Final:
         self.begin()
-        model = self.service.models.pop(self.head["model"], None)
+        number = self.head["model"]
+        if self.service.will_stop(number):
+            return Final(FrameKind.DONE)
+        model = self.service.models.pop(number, None)
         if model is not None:
             try:
                 await model.loop.run(lambda: unload(model))

@@ -177,13 +177,16 @@ class Service:
         if self._stopper is None:
             self._stopper = self.loop.loop.create_task(self._stop_each())
 
+    def will_stop(self, number: int) -> bool:
+        """Returns whether the worker is stopping, and then stops a model when it is its turn: one of another server."""
+        model = self.models.get(number)
+        return self._stopping and model is not None and issubclass(type(model.instance), WorkerModel)
+
     async def _stop_each(self) -> None:
-        adapted = [(number, model) for number, model in self.models.items() if issubclass(type(model.instance), WorkerModel)]
+        adapted = [(number, model) for number, model in self.models.items() if self.will_stop(number)]
         # They may have been loaded in any order.
         for number, model in sorted(adapted, key=lambda entry: entry[1].instance.position):
-            # The server may unload it at the same time.
-            if self.models.pop(number, None) is None:
-                continue
+            del self.models[number]
             try:
                 await model.loop.run(lambda model=model: unload(model))  # type: ignore[misc]
             except BaseException:
