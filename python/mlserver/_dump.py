@@ -62,7 +62,7 @@ class DumpOptions(NamedTuple):
 
 
 class Dumped:
-    """What has fields to dump: `BaseModel`, whose module uses this one."""
+    """The interface of objects that can be dumped: `BaseModel`, whose module uses this one."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What the worker asks of its own models that run objects of other servers, and what these ask of the worker."""
+"""The interfaces between the worker and its models that run objects of other servers."""
 
 from typing import Any, Awaitable, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
@@ -22,7 +22,7 @@ class Asker(Cancellation):
 
 
 class WorkerHandler(Protocol):
-    """What the `loaded` frame tells of a handler of a model, whatever kind it is."""
+    """A handler of a model, as the `loaded` frame describes it."""
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ use http::StatusCode;
 /// What a failure means for the client. Each transport has one table from these to its own statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestErrorKind {
-    /// There is no such model, or one that a model asks does not exist.
+    /// The model does not exist, or another model that it asks does not.
     NotFound,
     /// The model is being loaded, or its code reports that it is not ready.
     NotReady,
