@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use futures_util::future::{self, Either};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
@@ -12,6 +13,9 @@ use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 /// The most jobs that wait for a thread. Requests have one job at a time, so that more of them are a flood of requests that are
 /// not admitted yet.
 pub const MAX_WAITING: usize = 8192;
+
+/// From how many bytes on work is long: about a tenth of a millisecond. Shorter work takes less time than waking a thread.
+pub const LONG_WORK: usize = 64 * 1024;
 
 /// Why a computation has no result.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +84,25 @@ impl ComputePool {
     /// Creates a pool as wide as the number of cores that the process may use.
     pub fn for_this_machine() -> Self {
         Self::new(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// Runs `work`, which reads or writes about `bytes` bytes: at once if these are few, and otherwise on a thread of the pool,
+    /// before less urgent jobs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if work on the pool panics, or if too many jobs are waiting.
+    pub fn run_sized<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        priority: Priority,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, ComputeError>> + Send {
+        if bytes < LONG_WORK {
+            return Either::Left(future::ready(Ok(work())));
+        }
+        // Boxed, so that the futures of callers with short work stay small.
+        Either::Right(Box::pin(self.run_at(priority, work)))
     }
 
     /// Runs `work` on a thread of the pool, with the default priority.

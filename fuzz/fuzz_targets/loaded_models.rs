@@ -29,7 +29,6 @@ use mlserver::settings::{CloudEventVariables, ModelSettings, Settings, SettingsS
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
 use mlserver::types::ServerMetadata;
-use tower::ServiceExt;
 
 /// The most columns that are tried to find out how many a model takes.
 const MOST_COLUMNS: usize = 40;
@@ -144,7 +143,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         access: None,
         forward_headers: ForwardedHeaders::default(),
     };
-    let grpc = grpc::service::<FuzzedBody>(inference.clone(), admin.clone(), compute.clone(), None, options);
+    let grpc = grpc::GrpcService::new(inference.clone(), admin.clone(), compute.clone(), None, options);
     let options = rest::RestOptions {
         metadata,
         root_path: String::new(),
@@ -159,19 +158,15 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         access: None,
         forward_headers: ForwardedHeaders::default(),
     };
-    let rest = rest::service::<FuzzedBody>(inference, admin, compute.clone(), None, options);
+    let rest = rest::RestService::new(inference, admin, compute.clone(), None, options);
     (door(rest), door(grpc))
 }
 
-fn door<S: HttpService<FuzzedBody>>(service: S) -> Door
-where
-    S: Sync,
-    S::Future: 'static,
-{
+fn door(service: impl HttpService<FuzzedBody>) -> Door {
     Box::new(move |request| {
-        let answer = service.clone().oneshot(request);
+        let answer = service.call(request);
         Box::pin(async move {
-            let Ok(response) = answer.await;
+            let response = answer.await;
             let (parts, body) = response.into_parts();
             let Ok(body) = body.collect().await.map_err(Into::into) else {
                 return (StatusCode::BAD_GATEWAY, parts.headers, Bytes::new());

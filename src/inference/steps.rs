@@ -21,9 +21,6 @@ use crate::types::{
     CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, RequestErrorKind, TraceContext,
 };
 
-/// From how many bytes on a body is read or written on the compute pool: about a tenth of a millisecond of work.
-const LONG_BODY: usize = 64 << 10;
-
 /// Answers the steps of one request.
 #[derive(Debug)]
 pub(super) struct StepScope {
@@ -139,16 +136,16 @@ impl StepScope {
         }
         let rule = inference.tensor_rule(model);
         let declared = Arc::clone(model);
-        let is_long = body.len() >= LONG_BODY;
+        let size = body.len();
         let read = move || read_v1_request(&body, &declared.metadata.inputs, rule);
-        let read = if is_long { inference.compute.run_at(self.priority, read).await? } else { read() };
+        let read = inference.compute.run_sized(size, self.priority, read).await?;
         let mut request = read.map_err(RuntimeError::invalid_request)?;
         self.prepare(&mut request, span);
         request.headers = headers.into();
         let response = inference.infer(target, request, admission).await.map_err(step_error)?;
-        let is_long = response.outputs.iter().map(crate::types::Tensor::byte_len).sum::<usize>() >= LONG_BODY;
+        let size = response.outputs.iter().map(|output| 2 * output.byte_len()).sum();
         let write = move || write_v1_response(&response, NonFinite::Null);
-        let written = if is_long { inference.compute.run_at(self.priority, write).await? } else { write() };
+        let written = inference.compute.run_sized(size, self.priority, write).await?;
         let body = Bytes::from(written.map_err(|error| RuntimeError::exception(error.to_string()))?);
         let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))].into_iter().collect();
         Ok(CustomReply { status: StatusCode::OK, headers, body })

@@ -31,7 +31,7 @@ use crate::shutdown::catch_panic;
 use crate::telemetry::graphs::{GraphMetrics, StepMetrics};
 use crate::telemetry::limit::LogLimiter;
 use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, RequestErrorKind, TensorRule,
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, Priority, RequestErrorKind, TensorRule,
 };
 
 /// The header with the timing of steps.
@@ -278,9 +278,9 @@ impl GraphModel {
     async fn invocations(&self, call: CustomCall, progress: Arc<dyn Progress>) -> Result<CustomReply, RuntimeError> {
         let compute = &self.shared.resources.compute;
         let protocol = self.mlflow_protocol();
-        let is_long = MlflowProtocol::is_long_body(&call);
-        let read = move || protocol.read(&call);
-        let request = match if is_long { compute.run(read).await? } else { read() } {
+        // A byte of JSON, or an element, takes as long as four bytes of other work.
+        let size = 4 * call.body.len();
+        let request = match compute.run_sized(size, Priority::default(), move || protocol.read(&call)).await? {
             Ok(request) => request,
             Err(reply) => return Ok(*reply),
         };
@@ -295,10 +295,8 @@ impl GraphModel {
                 _ => return Err(error),
             },
         };
-        if MlflowProtocol::is_long_response(&response) {
-            return Ok(compute.run(move || MlflowProtocol::write(&response)).await?);
-        }
-        Ok(MlflowProtocol::write(&response))
+        let size = response.outputs.iter().map(|output| 4 * output.len()).sum();
+        Ok(compute.run_sized(size, Priority::default(), move || MlflowProtocol::write(&response)).await?)
     }
 }
 

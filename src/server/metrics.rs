@@ -1,6 +1,5 @@
 //! The metrics server: its own port, one path.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::header::CONTENT_TYPE;
@@ -21,20 +20,30 @@ pub struct Metrics {
     pub source: Arc<dyn MetricsSource>,
 }
 
-/// Creates a service that exposes `metrics` as text at `endpoint`.
-pub fn service<B: Send + 'static>(
-    endpoint: &str,
-    metrics: Metrics,
+/// A service that exposes metrics as text at one path. Clones share its state.
+#[derive(Clone)]
+pub struct MetricsService {
+    path: Arc<str>,
+    metrics: Arc<Metrics>,
     access: Option<Access>,
-) -> impl HttpService<B, Body = respond::BodyChunks> {
-    let path: Arc<str> = endpoint.into();
-    let metrics = Arc::new(metrics);
-    tower::service_fn(move |request: Request<B>| {
-        let (path, metrics, access) = (Arc::clone(&path), Arc::clone(&metrics), access.clone());
+}
+
+impl MetricsService {
+    /// Creates the service of `metrics` at `endpoint`.
+    pub fn new(endpoint: &str, metrics: Metrics, access: Option<Access>) -> Self {
+        Self { path: endpoint.into(), metrics: Arc::new(metrics), access }
+    }
+}
+
+impl<B: Send + 'static> HttpService<B> for MetricsService {
+    type Body = respond::BodyChunks;
+
+    fn call(&self, request: Request<B>) -> impl Future<Output = respond::Response> + Send + use<B> {
+        let Self { path, metrics, access } = self.clone();
         async move {
             let (parts, _) = request.into_parts();
             if let Err(error) = head::check(&parts.uri, &parts.headers) {
-                return Ok(respond::error(error.status(), &error.to_string()));
+                return respond::error(error.status(), &error.to_string());
             }
             let grant = match &access {
                 None => Ok(None),
@@ -44,16 +53,16 @@ pub fn service<B: Send + 'static>(
             };
             let mut grant = match grant {
                 Ok(grant) => grant,
-                Err(refusal) => return Ok(access_control::refuse(&refusal)),
+                Err(refusal) => return access_control::refuse(&refusal),
             };
             let answered = panic_boundary::contain(&path, answer(&parts.method, &parts.uri, &path, &metrics)).await;
             let failed =
                 |panicked: RequestPanicked| respond::error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string());
             let mut response = answered.unwrap_or_else(failed);
             access_control::hold_permit(&mut response, grant.as_mut());
-            Ok::<_, Infallible>(response)
+            response
         }
-    })
+    }
 }
 
 async fn answer(method: &Method, uri: &Uri, path: &str, metrics: &Metrics) -> respond::Response {

@@ -4,6 +4,7 @@ mod access_control;
 mod cloud_events;
 mod connection;
 mod deadline;
+mod exchange;
 pub mod grpc;
 mod head;
 #[cfg(feature = "kafka")]
@@ -30,20 +31,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryFutureExt;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
-use hyper::service::{Service as _, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service;
 use tracing::debug;
 
 use crate::access::InFlightPermit;
@@ -88,19 +87,12 @@ impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<BodyFailure>> 
 pub type IncomingBody = PacedBody<Incoming>;
 
 /// A service that [`serve`] can run: it answers every request.
-pub trait HttpService<B>:
-    Service<Request<B>, Response = Response<Self::Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
-{
+pub trait HttpService<B>: Clone + Send + Sync + 'static {
     /// The body of its responses.
     type Body: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static;
-}
 
-impl<S, B, R> HttpService<B> for S
-where
-    S: Service<Request<B>, Response = Response<R>, Error = Infallible, Future: Send> + Clone + Send + 'static,
-    R: Body<Data = Bytes, Error: Into<BodyFailure>> + Send + Unpin + 'static,
-{
-    type Body = R;
+    /// Answers a request.
+    fn call(&self, request: Request<B>) -> impl Future<Output = Response<Self::Body>> + Send + use<Self, B>;
 }
 
 /// Serves HTTP/1 and HTTP/2 on one listener until `stop`, then until every connection has ended.
@@ -161,8 +153,7 @@ impl<S: HttpService<IncomingBody>> Listening<S> {
         let Some(entry) = self.group.admit() else { return };
         let limits = *self.group.table().limits();
         let builder = builder(&limits, self.keep_alive, Arc::clone(&entry.connection));
-        let app = TowerToHyperService::new(self.app.clone());
-        self.tasks.spawn(run(accepted, entry, builder, app, limits.body_timeout));
+        self.tasks.spawn(run(accepted, entry, builder, self.app.clone(), limits.body_timeout));
     }
 }
 
@@ -171,7 +162,7 @@ async fn run<I, S>(
     accepted: Accepted<I>,
     entry: ConnectionEntry,
     builder: auto::Builder<StreamExecutor>,
-    app: TowerToHyperService<S>,
+    app: S,
     body_timeout: Duration,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -199,9 +190,9 @@ async fn run<I, S>(
         let active = of_requests.begin(request.version() == http::Version::HTTP_2);
         let response = app.call(request.map(|body| PacedBody::new(body, body_timeout)));
         // Not an `async` block, whose future would hold that of the response twice and be copied with each move.
-        response.map_ok(|mut response| {
+        response.map(|mut response| {
             let permit = response.extensions_mut().remove::<Arc<InFlightPermit>>();
-            response.map(|body| TrackedBody::new(body, active, permit))
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active, permit)))
         })
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

@@ -5,12 +5,23 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use regex_lite::{Captures, Regex};
+use serde::Deserialize;
 
 /// A route that a model defines.
 #[derive(Debug, Clone)]
 pub struct CustomRoute {
     pub method: Method,
     pub template: PathTemplate,
+}
+
+/// What a request of KServe's V1 protocol asks a model for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum V1Verb {
+    Predict,
+    Explain,
+    /// Not a request: the server asks whether the model is ready.
+    Ready,
 }
 
 /// The indexes with which a runtime's `call` answers requests of KServe's V1 protocol.

@@ -29,7 +29,7 @@ mod trace;
 
 pub use backoff::Backoff;
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
-pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers};
+pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers, V1Verb};
 pub use datatype::Datatype;
 pub use failure::RequestErrorKind;
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};

@@ -267,6 +267,52 @@ async fn trace_contains_queue_batch_predict_and_encode() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trace_of_every_protocol_has_the_same_parts() {
+    let collector = Collector::default();
+    let address = collector.listen().await;
+    let server = TestServer::start(Folder::new().with_identity("m").settings(&json!({"tracing_server": address})));
+    let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
+    let routes = [
+        ("/v2/models/m/infer", "POST /v2/models/{model_name}/infer", body),
+        ("/v2/models/m/infer_stream", "POST /v2/models/{model_name}/infer_stream", body),
+        ("/v1/models/m:predict", "POST /v1/models/{model_name}:predict", r#"{"instances":[1]}"#),
+    ];
+    for (number, (path, _, body)) in (0..).zip(routes) {
+        let traceparent = client_span(number, true);
+        let headers = [("traceparent", traceparent.as_str()), ("content-type", "application/json")];
+        assert_eq!(server.post_with(path, &headers, body).status, 200, "{path}");
+    }
+    let mut grpc = inference_client(server.grpc).await;
+    let request = |number| {
+        let contents = InferTensorContents { int_contents: vec![1], ..InferTensorContents::default() };
+        let mut request = tonic::Request::new(infer_request("m", "INT32", &[1], contents));
+        request.metadata_mut().insert("traceparent", MetadataValue::try_from(client_span(number, true)).unwrap());
+        request
+    };
+    grpc.model_infer(request(3)).await.unwrap();
+    let stream = request(4).map(|message| tokio_stream::iter([message]));
+    let mut responses = grpc.model_stream_infer(stream).await.unwrap().into_inner();
+    while responses.message().await.unwrap().is_some() {}
+    assert_eq!(server.terminate().code, Some(0));
+
+    let spans = collector.spans.lock().unwrap().clone();
+    let calls = ["ModelInfer", "ModelStreamInfer"].map(|name| format!("inference.GRPCInferenceService/{name}"));
+    let names = routes.into_iter().map(|(_, name, _)| name.to_owned()).chain(calls);
+    for (number, name) in (0_u32..).zip(names) {
+        let trace = (0xaaaa_0000_u128 + u128::from(number)).to_be_bytes();
+        let of_trace: Vec<&Span> = spans.iter().filter(|span| span.trace == trace).collect();
+        let Some(request) = of_trace.iter().find(|span| span.name == name) else { unreachable!("{name}: {spans:#?}") };
+        let parts = of_trace.iter().filter(|span| span.parent == request.span);
+        let mut parts: Vec<&str> = parts.map(|span| span.name.as_str()).collect();
+        parts.sort_unstable();
+        let is_stream = name.to_lowercase().contains("stream");
+        // A stream is one prediction without a queue.
+        let expected: &[&str] = if is_stream { &["encode"] } else { &["encode", "predict", "queue"] };
+        assert_eq!(parts, expected, "{name}: {spans:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trace_names_the_principal_and_not_its_key() {
     let collector = Collector::default();
     let address = collector.listen().await;

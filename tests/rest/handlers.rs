@@ -111,21 +111,34 @@ fn custom_route_has_the_timeouts_and_the_queue_of_its_model() {
     let Some(server) = start(json!({"max_queue_requests": 1})) else { return };
     let answer = server.request(&Method::GET, "/plain", &[("request-timeout", "0.1")], b"");
     assert_eq!(answer.error(504), "the client's deadline has passed");
+    overload(&server, 503);
+    drop(server);
+    let settings = json!({"name": "m", "implementation": "models.Routes", "parameters": {"max_queue_requests": 1}});
+    let folder = Folder::new().file("m/models.py", &source).file("m/model-settings.json", settings.to_string());
+    let Some(starting) = starting(folder, &json!({"overload_as_429": true})) else { return };
+    overload(&starting.start(), 429);
+}
+
+/// Sends more calls of one route than its model may have waiting, and expects `refusal` for the others.
+fn overload(server: &TestServer, refusal: u16) {
     // Plain handlers run one at a time: one of these runs, one waits, and the others are too many.
     let (ended, statuses) = mpsc::channel();
     let statuses: Vec<_> = thread::scope(|scope| {
         for _ in 0..6 {
-            let (ended, server) = (ended.clone(), &server);
-            scope.spawn(move || ended.send(server.get("/held").status).unwrap());
+            let ended = ended.clone();
+            scope.spawn(move || {
+                let answer = server.get("/held");
+                ended.send((answer.status, answer.headers.contains_key("retry-after"))).unwrap();
+            });
         }
         drop(ended);
         let first = statuses.recv();
         fs::write(server.folder.path("m/released"), "").unwrap();
         first.into_iter().chain(statuses).collect()
     });
-    assert_eq!(statuses[0], 503, "{statuses:?}: none of the others can end before");
-    assert!(statuses.contains(&200), "{statuses:?}");
-    assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    assert_eq!(statuses[0], (refusal, true), "{statuses:?}: none of the others can end before");
+    assert!(statuses.contains(&(200, false)), "{statuses:?}");
+    assert!(statuses.iter().all(|answer| [(200, false), (refusal, true)].contains(answer)), "{statuses:?}");
 }
 
 #[test]

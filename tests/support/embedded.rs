@@ -74,7 +74,7 @@ impl EmbeddedServer {
             access: None,
             forward_headers: ForwardedHeaders::default(),
         };
-        let app = grpc::service(inference.clone(), admin.clone(), compute.clone(), None, options);
+        let app = grpc::GrpcService::new(inference.clone(), admin.clone(), compute.clone(), None, options);
         let listener = Port::bind("gRPC", "127.0.0.1", 0, None).await.unwrap();
         let grpc = listener.address().unwrap();
         tokio::spawn(server::serve(listener, app, connections.clone(), CancellationToken::new()));
@@ -93,7 +93,7 @@ impl EmbeddedServer {
             access: None,
             forward_headers: ForwardedHeaders::default(),
         };
-        let app = rest::service(inference.clone(), admin, compute, None, options);
+        let app = rest::RestService::new(inference.clone(), admin, compute, None, options);
         let listener = Port::bind("HTTP", "127.0.0.1", 0, None).await.unwrap();
         let http = listener.address().unwrap();
         tokio::spawn(server::serve(listener, app, connections, CancellationToken::new()));

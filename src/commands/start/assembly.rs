@@ -22,8 +22,9 @@ use crate::registry::{BudgetLoader, Registry, RegistryDirectory, RuntimeLoader};
 use crate::repository::Repository;
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::{self, Python};
-use crate::server::grpc::{self, GrpcMetrics};
-use crate::server::rest::{self, RestMetrics};
+use crate::server::grpc::{self, GrpcMetrics, GrpcService};
+use crate::server::metrics::MetricsService;
+use crate::server::rest::{self, RestMetrics, RestService};
 use crate::server::{
     self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, ForwardedHeaders, Listener, Port,
     RepositoryAccess, RunningListeners,
@@ -225,7 +226,7 @@ async fn rest_listener(
 ) -> Result<BoundListener, CommandError> {
     let options = rest_options(settings, repository_access(settings), parts.events, parts.access)?;
     let connections = parts.connections.requests;
-    let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
+    let app = RestService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port, parts.tls).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("HTTP server running on {}://{address}", socket.scheme())];
@@ -244,7 +245,7 @@ async fn admin_listener(
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
     let options = rest_options(settings, RepositoryAccess::Only, parts.events, parts.access)?;
     let connections = parts.connections.reserved;
-    let app = rest::service(parts.inference, parts.admin, parts.compute, metrics, options);
+    let app = RestService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("admin", "admin_port", &settings.host, port, parts.tls).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("Admin server running on {}://{address}", socket.scheme())];
@@ -299,7 +300,7 @@ async fn grpc_listener(
         forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
     };
     let connections = parts.connections.requests;
-    let app = grpc::service(parts.inference, parts.admin, parts.compute, metrics, options);
+    let app = GrpcService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let socket = bind_port("gRPC", "grpc_port", &settings.host, settings.grpc_port, parts.tls).await?;
     let address = local_address(&socket)?;
     let announcements = vec![format!("gRPC server running on {}://{address}", socket.scheme())];
@@ -328,7 +329,7 @@ async fn metrics_listener(
     ];
     let models = python.expositions().clone();
     let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
-    let app = server::metrics::service(endpoint, metrics, access);
+    let app = MetricsService::new(endpoint, metrics, access);
     let listener = Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
         server::serve(socket, app, connections, stop)
     });

@@ -24,12 +24,12 @@ use crate::compute::ComputePool;
 use crate::registry::RegisteredModel;
 use crate::runtimes::BoxFuture;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
-use crate::types::{InferenceRequest, InferenceResponse, Seldom, Tensor};
+use crate::types::{InferenceRequest, InferenceResponse, Priority, Seldom, Tensor};
 use key::CacheKey;
 use lru::BoundedLru;
 
-/// Inputs with more bytes than this are hashed on the compute pool; hashing smaller ones takes less than 0.3 ms.
-const LONG_INPUTS: usize = 1 << 20;
+/// How many bytes are hashed in the time in which other work reads or writes one.
+const HASHED_AT_ONCE: usize = 16;
 
 /// The limits of the response cache.
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +132,7 @@ impl ResponseCache {
             key::add_request(&mut hasher, &request);
             (hasher.finalize().into(), request)
         };
-        if size > LONG_INPUTS { Ok(self.compute.run(hash).await?) } else { Ok(hash()) }
+        Ok(self.compute.run_sized(size / HASHED_AT_ONCE, Priority::default(), hash).await?)
     }
 
     fn find<F>(&self, key: CacheKey, work: impl FnOnce() -> F) -> CacheLookup

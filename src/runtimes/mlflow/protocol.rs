@@ -23,9 +23,6 @@ const INPUT: &str = "input-0";
 /// The most dimensions of predictions, as of requests.
 const MAX_DIMENSIONS: usize = 32;
 
-/// From how many bytes or elements on a body is read, or written, on another thread: about a tenth of a millisecond of work.
-const LONG: usize = 16 << 10;
-
 /// MLflow's protocol in front of a model that takes tensors.
 #[derive(Debug)]
 pub(in crate::runtimes) struct MlflowProtocol {
@@ -71,16 +68,6 @@ impl MlflowProtocol {
     /// Returns the answer of a probe of a model that is ready.
     pub(in crate::runtimes) fn ready() -> CustomReply {
         scoring::reply(StatusCode::OK, "application/json", "\n".to_owned())
-    }
-
-    /// Returns whether a body should be read on another thread.
-    pub(in crate::runtimes) const fn is_long_body(call: &CustomCall) -> bool {
-        call.body.len() >= LONG
-    }
-
-    /// Returns whether a response should be written on another thread.
-    pub(in crate::runtimes) fn is_long_response(response: &InferenceResponse) -> bool {
-        response.outputs.iter().map(Tensor::len).sum::<usize>() >= LONG
     }
 
     /// Reads a call of `/invocations`, or returns the reply that rejects it.

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
+use crate::compute::LONG_WORK;
 use crate::telemetry::exposition::Family;
 use crate::types::json::IrregularData;
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters,
-    RequestedOutput, Tensor, TensorData, TensorError, short,
+    RequestedOutput, Tensor, TensorData, TensorError, V1Verb, short,
 };
 
 /// Each tensor starts at a multiple of this in a tail, in bytes.
@@ -85,16 +86,6 @@ pub(super) struct HandlerInfo {
     /// The verb of KServe's V1 protocol that it handles, if any. Such a handler is not one of the model's own routes.
     #[serde(default)]
     pub(super) v1: Option<V1Verb>,
-}
-
-/// The verb of a request of KServe's V1 protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum V1Verb {
-    Predict,
-    Explain,
-    /// Not a request: the server asks whether the model is ready.
-    Ready,
 }
 
 /// The head of `call`.
@@ -325,9 +316,6 @@ impl Serialize for OutputHeads<'_> {
     }
 }
 
-/// Frames with more bytes than this that are copied are written and read on the compute pool: it takes 0.1 ms and more.
-pub(super) const LONG: usize = 64 << 10;
-
 /// Returns how many bytes of a request are copied into its frame: BYTES, but not the buffers of other tensors.
 pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
     let copied = |input: &Tensor| match &input.data {
@@ -337,11 +325,13 @@ pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
     request.inputs.iter().map(copied).sum()
 }
 
-/// Reports whether it takes long to read an answer. Only outputs with BYTES have a `count`, and only those with JSON `json` or `sent`.
-pub(super) fn is_long(answer: &Frame) -> bool {
+/// Returns how many bytes of an answer are parsed. Only outputs with BYTES have a `count`, and only those with JSON `json` or `sent`.
+pub(super) fn parsed_bytes(answer: &Frame) -> usize {
     let has = |key: &[u8]| answer.head.windows(key.len()).any(|part| part == key);
-    answer.head.len() >= LONG
-        || answer.tail.len() >= LONG && [&br#""count":"#[..], br#""json":"#, br#""sent":"#].into_iter().any(has)
+    let is_parsed = || [&br#""count":"#[..], br#""json":"#, br#""sent":"#].into_iter().any(has);
+    // The head need not be searched for short tails.
+    let tail = if answer.tail.len() >= LONG_WORK && is_parsed() { answer.tail.len() } else { 0 };
+    answer.head.len() + tail
 }
 
 /// Creates the frame of a request: for `model`, or as an item of a stream if `model` is `None`.
@@ -762,7 +752,7 @@ mod tests {
 
     #[test]
     fn irregular_tensors_travel_as_json() {
-        static SPACES: [u8; LONG] = [b' '; LONG];
+        static SPACES: [u8; LONG_WORK] = [b' '; LONG_WORK];
 
         let mut nested = Tensor::from_elements("n", vec![1, 2], &[1_i8, 2]).unwrap();
         nested.nested = true;
@@ -778,8 +768,8 @@ mod tests {
         ]);
         assert_eq!(serde_json::to_value(heads).unwrap(), expected);
         assert!(tail.concat().windows(json.len()).any(|part| part == json));
-        let head = json!({"outputs": [{"name": "y", "size": LONG, "json": true}]});
-        assert!(is_long(&frame(FrameKind::Answer, &head, &SPACES)), "its JSON is checked");
+        let head = json!({"outputs": [{"name": "y", "size": LONG_WORK, "json": true}]});
+        assert!(parsed_bytes(&frame(FrameKind::Answer, &head, &SPACES)) > LONG_WORK, "its JSON is checked");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tracing::{error, warn};
 
 use super::dispatch::{CallTarget, ModelNumber};
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
-use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError, V1Verb};
+use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError};
 use super::pool::{AddedModel, ModelSpec, Pool};
 use super::stream::AnswerStream;
 use super::{CallError, PythonLoadError};
@@ -23,7 +23,7 @@ use crate::telemetry::limit::LogLimiter;
 use crate::types::json::read_request_with;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority,
-    RequestErrorKind, TensorMetadata, TensorRule, V1Handlers,
+    RequestErrorKind, TensorMetadata, TensorRule, V1Handlers, V1Verb,
 };
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
@@ -270,11 +270,9 @@ impl Runtime for PythonModel {
             let target = CallTarget { model: self.number, plain: self.plain, priority };
             let frame = self.pool.call(target, frame, progress).await?;
             let frame = self.check_answer(&id, frame)?;
-            if message::is_long(&frame) {
-                let read = move || message::read_response(&frame).map_err(invalid_response);
-                return self.compute.run_at(priority, read).await?;
-            }
-            message::read_response(&frame).map_err(invalid_response)
+            let size = message::parsed_bytes(&frame);
+            let read = move || message::read_response(&frame).map_err(invalid_response);
+            self.compute.run_sized(size, priority, read).await?
         })
     }
 
@@ -315,12 +313,12 @@ async fn predict_frame(
     model: ModelNumber,
     request: InferenceRequest,
 ) -> Result<(OutgoingFrame, String), RuntimeError> {
-    let (priority, is_long) = (request.priority, message::copied_bytes(&request) >= message::LONG);
+    let (priority, size) = (request.priority, message::copied_bytes(&request));
     let write = move || {
         let frame = message::request_frame(FrameKind::Predict, Some(model), &request).map_err(too_long)?;
         Ok((frame, request.id))
     };
-    if is_long { compute.run_at(priority, write).await? } else { write() }
+    compute.run_sized(size, priority, write).await?
 }
 
 /// Wraps the error of a frame that cannot be written or read, which is a bug of the server.

@@ -27,7 +27,7 @@ pub enum BodyPace {
 }
 
 /// A request body whose pace a transport can change.
-pub trait PacedRequestBody: RequestBody {
+pub trait PacedRequestBody: RequestBody<Error = BodyFailure> {
     /// Sets how fast the rest of the body must arrive.
     fn set_pace(&mut self, pace: BodyPace);
 }

@@ -3,22 +3,18 @@
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName};
-use tokio::time::Instant;
 
 use super::message::{self, MessageLimit};
 use super::reply::Reply;
 use super::status::Status;
 use super::{App, Call};
+use crate::compute::LONG_WORK;
 use crate::inference::Admission;
 use crate::registry::RegisteredModel;
-use crate::server::{model_headers, priority};
-use crate::telemetry::traces::RequestPhase;
+use crate::server::exchange::Exchange;
+use crate::server::model_headers;
 use crate::types::protobuf::{self, ProtobufRequest, ReadError, ResponseEncoder};
-use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, TensorRule};
-
-/// Messages of which more than this many bytes need an element-by-element conversion are decoded and encoded on the compute
-/// pool.
-const INLINE_CONVERSION: usize = 64 * 1024;
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, TensorRule};
 
 /// HTTP headers that are not metadata.
 const HTTP_HEADERS: [HeaderName; 8] =
@@ -34,45 +30,34 @@ pub(super) async fn infer(
     mut admission: Admission,
 ) -> Result<Reply, Status> {
     let Call { headers, until, trace, grant } = call;
+    let mut exchange = Exchange::new(&app.inference, &app.compute, headers, until, trace)?;
     let ProtobufRequest { model_name, model_version, mut request, raw } =
-        read(app, message, &mut admission.reservation, priority::of_headers(headers)).await?;
+        read(&exchange, message, &mut admission.reservation).await?;
     let request_bytes = admission.reservation.bytes();
     app.check_model(grant, &model_name)?;
-    let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
+    let target = exchange.target(&model_name, model_version.as_deref())?;
     check_tensors(app, &request, &target.model)?;
-    priority::assign(&mut request, headers)?;
-    request.trace = trace;
-    let priority = request.priority;
+    exchange.prepare(&mut request);
     set_request_headers(app, &mut request, headers, &target.model);
     let infer = app.inference.infer(&target, request, &mut admission);
     let mut response = infer.await.map_err(|error| Status::of_inference(&error, &target.model))?;
     let trailers = trailers(app, &mut response, &target.model);
-    let since = trace.map(|_| Instant::now());
-    let chunks = write(app, response, raw, priority).await?;
+    let chunks = write(app, &mut exchange, response, raw).await?;
     // Outputs may be slices of the request.
     admission.reservation.resize(request_bytes.max(chunks.iter().map(Bytes::len).sum()))?;
-    if let Some(since) = since {
-        app.inference
-            .traces()
-            .record_phase(trace, RequestPhase { name: "encode", since, until: Instant::now(), batch: None });
-    }
     Ok(Reply { chunks, trailers, admission })
 }
 
-/// Decodes a request, on the compute pool if it is large. `reservation` holds the bytes of the message, then of the request.
+/// Decodes a request. `reservation` holds the bytes of the message, then of the request.
 pub(super) async fn read(
-    app: &App,
+    exchange: &Exchange<'_>,
     message: Bytes,
     reservation: &mut ByteReservation,
-    priority: Priority,
 ) -> Result<ProtobufRequest, Status> {
-    let inline = message.len() <= INLINE_CONVERSION || protobuf::bytes_to_convert(&message) <= INLINE_CONVERSION;
     let length = message.len();
-    let mut read = if inline {
-        protobuf::read_request_with(&message, TensorRule::AsSent)?
-    } else {
-        app.compute.run_at(priority, move || protobuf::read_request_with(&message, TensorRule::AsSent)).await??
-    };
+    let converted = if length < LONG_WORK { length } else { protobuf::bytes_to_convert(&message) };
+    let read = move || protobuf::read_request_with(&message, TensorRule::AsSent);
+    let mut read = exchange.read(converted, read).await??;
     read.request.from_grpc = true;
     // Raw contents are slices of the message.
     reservation.resize(length.max(read.request.memory_bytes()))?;
@@ -84,18 +69,16 @@ pub(super) fn check_tensors(app: &App, request: &InferenceRequest, model: &Regis
     Ok(app.inference.tensor_rule(model).check(&request.inputs).map_err(ReadError::from)?)
 }
 
-/// Encodes a response with its message header, on the compute pool if it is large.
+/// Encodes a response with its message header.
 pub(super) async fn write(
     app: &App,
+    exchange: &mut Exchange<'_>,
     response: InferenceResponse,
     raw: bool,
-    priority: Priority,
 ) -> Result<Vec<Bytes>, Status> {
     let limit = app.limit;
-    if protobuf::bytes_to_copy(&response, raw) <= INLINE_CONVERSION {
-        return encode(&response, raw, limit);
-    }
-    app.compute.run_at(priority, move || encode(&response, raw, limit)).await?
+    let copied = protobuf::bytes_to_copy(&response, raw);
+    exchange.write(copied, move || encode(&response, raw, limit)).await?
 }
 
 fn encode(response: &InferenceResponse, raw: bool, limit: MessageLimit) -> Result<Vec<Bytes>, Status> {

@@ -20,9 +20,9 @@ use super::{App, RequestBody, deadline, infer};
 use crate::access::Grant;
 use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
-use crate::server::priority;
+use crate::server::exchange::Exchange;
 use crate::types::protobuf::ProtobufRequest;
-use crate::types::{InferenceRequest, InferenceResponse, Priority, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, TraceContext};
 
 /// The responses to a stream of requests.
 pub(super) struct StreamInfer<B> {
@@ -76,7 +76,8 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
         match response {
             Some(Ok(mut response)) => {
                 self.trailers = infer::trailers(&self.app, &mut response, &open.target.model);
-                Some(write(&self.app, response, open.raw).await)
+                // Of the responses, the trace has the first.
+                Some(write(&self.app, self.trace.take(), response, open.raw).await)
             }
             // If a request could not be read, the model sees the end of its requests, and may end or fail because of that.
             Some(Err(error)) => {
@@ -93,8 +94,14 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
 }
 
 /// Encodes a response, whose bytes are held until they have been sent.
-async fn write(app: &App, response: InferenceResponse, raw: bool) -> Result<Vec<Bytes>, Status> {
-    let mut chunks = infer::write(app, response, raw, Priority::default()).await?;
+async fn write(
+    app: &App,
+    trace: Option<TraceContext>,
+    response: InferenceResponse,
+    raw: bool,
+) -> Result<Vec<Bytes>, Status> {
+    let mut exchange = Exchange::later(&app.inference, &app.compute, trace);
+    let mut chunks = infer::write(app, &mut exchange, response, raw).await?;
     let mut reservation = app.inference.admission().reservation;
     reservation.grow(chunks.iter().map(Bytes::len).sum())?;
     if let Some(last) = chunks.last_mut() {
@@ -131,15 +138,15 @@ async fn open<B: RequestBody + 'static>(
     grant: Option<&Grant>,
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
+    let mut exchange = Exchange::new(&app.inference, &app.compute, &headers, until, trace)?;
     let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
     let ProtobufRequest { model_name, model_version, mut request, raw } =
-        infer::read(app, message, &mut held, priority::of_headers(&headers)).await?;
+        infer::read(&exchange, message, &mut held).await?;
     request.reservation = held;
     app.check_model(grant, &model_name)?;
-    let target = app.inference.target(&model_name, model_version.as_deref())?.with_deadline(until);
+    let target = exchange.target(&model_name, model_version.as_deref())?;
     infer::check_tensors(app, &request, &target.model)?;
-    priority::assign(&mut request, &headers)?;
-    request.trace = trace;
+    exchange.prepare(&mut request);
     infer::set_request_headers(app, &mut request, &headers, &target.model);
     let (sender, failure) = oneshot::channel();
     let id = request.id.clone();
@@ -186,8 +193,8 @@ impl<B: RequestBody + 'static> RequestReader<B> {
 
     async fn next(&mut self) -> Result<Option<InferenceRequest>, Status> {
         let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
-        let mut request =
-            infer::read(&self.app, message, &mut held, priority::of_headers(&self.headers)).await?.request;
+        let exchange = Exchange::later(&self.app.inference, &self.app.compute, None);
+        let mut request = infer::read(&exchange, message, &mut held).await?.request;
         infer::check_tensors(&self.app, &request, &self.model)?;
         request.reservation = held;
         self.id.clone_into(&mut request.id);

@@ -21,7 +21,6 @@ mod repository;
 mod status;
 mod stream;
 
-use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
 use http::header::CONTENT_TYPE;
@@ -31,7 +30,6 @@ use prost::Message;
 use tokio::time::Instant;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
-use tower::service_fn;
 
 pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
@@ -106,34 +104,44 @@ pub fn methods() -> impl Iterator<Item = (String, Scope)> {
     method::TABLE.iter().map(|spec| (format!("/{}/{}", spec.service, spec.name), spec.scope))
 }
 
-/// Creates the gRPC service.
-pub fn service<B: PacedRequestBody + 'static>(
-    inference: Inference,
-    admin: Admin,
-    compute: ComputePool,
-    metrics: Option<GrpcMetrics>,
-    options: GrpcOptions,
-) -> impl HttpService<B, Body = GrpcBody> {
-    let app = Arc::new(App {
-        inference,
-        admin,
-        compute,
-        metrics,
-        cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
-        metadata: options.metadata,
-        limit: MessageLimit {
-            bytes: options.max_message_length,
-            reason: "that the setting `grpc_max_message_length` allows",
-        },
-        repository: options.repository,
-        access: options.access,
-        reflection: Reflection::new(),
-        health: OnceLock::new(),
-    });
-    service_fn(move |request| {
-        let app = Arc::clone(&app);
-        async move { Ok::<_, Infallible>(app.answer(request).await) }
-    })
+/// The gRPC service. Clones share its state.
+#[derive(Debug, Clone)]
+pub struct GrpcService(Arc<App>);
+
+impl GrpcService {
+    /// Creates the service.
+    pub fn new(
+        inference: Inference,
+        admin: Admin,
+        compute: ComputePool,
+        metrics: Option<GrpcMetrics>,
+        options: GrpcOptions,
+    ) -> Self {
+        Self(Arc::new(App {
+            inference,
+            admin,
+            compute,
+            metrics,
+            cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
+            metadata: options.metadata,
+            limit: MessageLimit {
+                bytes: options.max_message_length,
+                reason: "that the setting `grpc_max_message_length` allows",
+            },
+            repository: options.repository,
+            access: options.access,
+            reflection: Reflection::new(),
+            health: OnceLock::new(),
+        }))
+    }
+}
+
+impl<B: PacedRequestBody + 'static> HttpService<B> for GrpcService {
+    type Body = GrpcBody;
+
+    fn call(&self, request: Request<B>) -> impl Future<Output = Response<GrpcBody>> + Send + use<B> {
+        Arc::clone(&self.0).answer(request)
+    }
 }
 
 impl App {

@@ -3,24 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName};
 use tokio::sync::SemaphorePermit;
-use tokio::time::{Instant, timeout_at};
-use uuid::Uuid;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::errors::RecordError;
 use super::record::Record;
 use crate::inference::{Admission, InferenceError, ModelTarget};
+use crate::server::deadline;
+use crate::server::exchange::{Exchange, new_id};
 use crate::server::payload::{self, JSON_LENGTH, Payload};
-use crate::server::{deadline, priority};
-use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, WriteOptions};
+use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, NonFinite, WriteOptions};
 use crate::types::protobuf::{self, ProtobufRequest, ResponseEncoder};
-use crate::types::{InferenceRequest, InferenceResponse, TraceContext};
-
-/// Values of at least this many bytes are parsed, and written, on the compute pool.
-const LONG_VALUE: usize = 64 * 1024;
+use crate::types::{InferenceRequest, InferenceResponse, TensorRule, TraceContext};
 
 /// The media types of a protobuf message.
 const PROTOBUF: [&str; 3] = ["application/x-protobuf", "application/protobuf", "application/vnd.google.protobuf"];
@@ -51,36 +48,25 @@ pub(super) async fn answer(
     let value = record.value.as_ref().ok_or(RecordError::NoValue)?;
     check_headers(record)?;
     let until = until(record, headers)?;
+    let mut exchange = Exchange::new(&shared.inference, &shared.compute, headers, until, trace)?;
     let mut admission = shared.inference.admission();
     admission.reservation.grow(value.len())?;
     let (target, mut request, form) = if is_protobuf(record) {
-        read_protobuf(shared, record, headers, value).await?
+        read_protobuf(shared, &exchange, record, value).await?
     } else {
-        read_json(shared, record, headers, value).await?
+        read_json(shared, &exchange, record, headers, value).await?
     };
-    let target = target.with_deadline(until);
     admission.reservation.resize(value.len().max(request.memory_bytes()))?;
     request.id = id(record, std::mem::take(&mut request.id));
-    priority::assign(&mut request, headers)?;
-    request.trace = trace;
+    exchange.prepare(&mut request);
     shared.cloud_events.set_request_headers(&mut request, headers, &target.model);
-    let priority = request.priority;
-    let _slot = admit(shared, until, &mut admission).await?;
+    let _slot = exchange.receive(|| admit(shared, &mut admission)).await??;
     let mut response = shared.inference.infer(&target, request, &mut admission).await?;
     let mut headers = shared.cloud_events.take_record_headers(&mut response, &target.model);
     let id = response.id.clone();
-    let value = if response.memory_bytes() < LONG_VALUE {
-        write(&response, &form, shared, &mut headers)?
-    } else {
-        let owned = shared.clone();
-        let work = move || {
-            let value = write(&response, &form, &owned, &mut headers)?;
-            Ok::<_, RecordError>((value, headers))
-        };
-        let (value, written) = shared.compute.run_at(priority, work).await??;
-        headers = written;
-        value
-    };
+    let (size, non_finite) = (response.memory_bytes(), shared.options.non_finite);
+    let (value, described) = exchange.write(size, move || write(&response, &form, non_finite)).await??;
+    headers.extend(described.into_iter().map(|(name, value)| (name.as_str().to_owned(), value.into_bytes())));
     Ok(Answer { id, value, headers })
 }
 
@@ -104,21 +90,11 @@ fn until(record: &Record, headers: &HeaderMap) -> Result<Option<Instant>, Record
 }
 
 /// Waits for a slot of the server, rather than being rejected. The permit is kept until the answer is there.
-async fn admit<'a>(
-    shared: &'a Shared,
-    until: Option<Instant>,
-    admission: &mut Admission,
-) -> Result<SemaphorePermit<'a>, RecordError> {
-    let admitted = async {
-        // It is never closed.
-        let permit = shared.slots.acquire().await.map_err(|_| InferenceError::Stopping)?;
-        shared.inference.wait_for_slot(admission).await?;
-        Ok(permit)
-    };
-    match until {
-        None => admitted.await,
-        Some(until) => timeout_at(until, admitted).await.map_err(|_| InferenceError::Deadline)?,
-    }
+async fn admit<'a>(shared: &'a Shared, admission: &mut Admission) -> Result<SemaphorePermit<'a>, RecordError> {
+    // It is never closed.
+    let permit = shared.slots.acquire().await.map_err(|_| InferenceError::Stopping)?;
+    shared.inference.wait_for_slot(admission).await?;
+    Ok(permit)
 }
 
 fn is_protobuf(record: &Record) -> bool {
@@ -133,83 +109,79 @@ fn id(record: &Record, own: String) -> String {
     let given = record.text("mlserver-request-id").or_else(key).filter(|id| !id.is_empty());
     match given {
         Some(id) => id.to_owned(),
-        None if own.is_empty() => Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned(),
+        None if own.is_empty() => new_id(),
         None => own,
     }
 }
 
 /// Finds the model of a record: a header's, or else that of the message, or else that of the topic.
-fn target(shared: &Shared, record: &Record, own: Option<(&str, Option<&str>)>) -> Result<ModelTarget, RecordError> {
+fn target(
+    shared: &Shared,
+    exchange: &Exchange<'_>,
+    record: &Record,
+    own: Option<(&str, Option<&str>)>,
+) -> Result<ModelTarget, RecordError> {
     let version = record.text("mlserver-version").filter(|version| !version.is_empty());
-    let of_topic = || shared.options.topic_models.get(record.topic()).map(String::as_str);
+    let default = || shared.options.topic_models.get(record.topic()).map(String::as_str);
     let (name, version) = match (record.text("mlserver-model").filter(|name| !name.is_empty()), own) {
         (Some(name), _) => (name, version),
         (None, Some((name, own_version))) if !name.is_empty() => (name, version.or(own_version)),
-        _ => (of_topic().ok_or(RecordError::NoModel)?, version),
+        _ => (default().ok_or(RecordError::NoModel)?, version),
     };
-    Ok(shared.inference.target(name, version)?)
+    Ok(exchange.target(name, version)?)
 }
 
 async fn read_json(
     shared: &Shared,
+    exchange: &Exchange<'_>,
     record: &Record,
     headers: &HeaderMap,
     value: &Bytes,
 ) -> Result<(ModelTarget, InferenceRequest, ValueForm), RecordError> {
     payload::check_content_type(headers)?;
-    let target = target(shared, record, None)?;
+    let target = target(shared, exchange, record, None)?;
     let rule = shared.inference.tensor_rule(&target.model);
     let Payload { json, binary } = Payload::split(value.clone(), payload::json_length(headers)?)?;
     let read = move || json::read_request_with(&json, binary, rule);
-    let JsonRequest { mut request, id, binary_outputs } = if value.len() < LONG_VALUE {
-        read()?
-    } else {
-        shared.compute.run_at(priority::of_headers(headers), read).await??
-    };
+    let JsonRequest { mut request, id, binary_outputs } = exchange.read(value.len(), read).await??;
     request.id = id.unwrap_or_default();
     Ok((target, request, ValueForm::Json(binary_outputs)))
 }
 
 async fn read_protobuf(
     shared: &Shared,
+    exchange: &Exchange<'_>,
     record: &Record,
-    headers: &HeaderMap,
     value: &Bytes,
 ) -> Result<(ModelTarget, InferenceRequest, ValueForm), RecordError> {
     let message = value.clone();
-    let read = move || protobuf::read_request_with(&message, crate::types::TensorRule::AsSent);
-    let ProtobufRequest { model_name, model_version, request, raw } = if value.len() < LONG_VALUE {
-        read()?
-    } else {
-        shared.compute.run_at(priority::of_headers(headers), read).await??
-    };
-    let target = target(shared, record, Some((&model_name, model_version.as_deref())))?;
+    let read = move || protobuf::read_request_with(&message, TensorRule::AsSent);
+    let ProtobufRequest { model_name, model_version, request, raw } = exchange.read(value.len(), read).await??;
+    let target = target(shared, exchange, record, Some((&model_name, model_version.as_deref())))?;
     shared.inference.tensor_rule(&target.model).check(&request.inputs).map_err(protobuf::ReadError::from)?;
     Ok((target, request, ValueForm::Protobuf { raw }))
 }
 
-/// Writes the value of an answer, and adds the headers that describe it.
-fn write(
-    response: &InferenceResponse,
-    form: &ValueForm,
-    shared: &Shared,
-    headers: &mut Vec<(String, Vec<u8>)>,
-) -> Result<Vec<u8>, RecordError> {
-    let mut describe = |name: &str, value: &str| headers.push((name.to_owned(), value.as_bytes().to_vec()));
+/// A value, and the headers that describe it.
+type Written = (Vec<u8>, Vec<(HeaderName, String)>);
+
+/// Writes the value of an answer.
+fn write(response: &InferenceResponse, form: &ValueForm, non_finite: NonFinite) -> Result<Written, RecordError> {
     match form {
         ValueForm::Protobuf { raw } => {
-            describe(CONTENT_TYPE.as_str(), PROTOBUF[0]);
-            Ok(ResponseEncoder::new(response, *raw)?.write(Vec::new()).concat())
+            let value = ResponseEncoder::new(response, *raw)?.write(Vec::new()).concat();
+            Ok((value, vec![(CONTENT_TYPE, PROTOBUF[0].to_owned())]))
         }
         ValueForm::Json(binary) => {
-            let options = WriteOptions { binary: binary.clone(), non_finite: shared.options.non_finite };
+            let options = WriteOptions { binary: binary.clone(), non_finite };
             let JsonBody { json: mut value, binary } = json::write_response(response, &options)?;
-            if !binary.is_empty() {
-                describe(CONTENT_TYPE.as_str(), "application/octet-stream");
-                describe(JSON_LENGTH.as_str(), &value.len().to_string());
-                value.extend_from_slice(&binary.concat());
+            if binary.is_empty() {
+                return Ok((value, Vec::new()));
             }
-            Ok(value)
+            let content_type = (CONTENT_TYPE, "application/octet-stream".to_owned());
+            let described = vec![content_type, (JSON_LENGTH, value.len().to_string())];
+            value.extend_from_slice(&binary.concat());
+            Ok((value, described))
         }
     }
 }

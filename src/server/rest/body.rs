@@ -9,16 +9,13 @@ use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use super::{App, Call};
 use crate::compute::{ComputeError, ComputePool};
 use crate::server::payload::{self, Payload, PayloadError};
 use crate::server::priority;
 use crate::server::received::{self, Compression, DecompressError, RatioError, ReceivedBytes};
 use crate::server::{BodyFailure, RequestBody};
 use crate::types::{ByteReservation, OverBudget};
-
-/// Bodies of at least this many bytes are decompressed and parsed on the compute pool. For shorter ones, both take less time
-/// than waking a thread.
-pub(super) const LONG_BODY: usize = 64 * 1024;
 
 /// The most bytes that are read from a connection only so that it can be reused. Beyond it, a new connection costs less.
 const MAX_RELEASED: usize = 64 * 1024;
@@ -44,21 +41,26 @@ pub(super) enum BodyError {
     Payload(#[from] PayloadError),
 }
 
-/// Reads a body of JSON and binary data, and decompresses it if it is compressed. `reservation` holds its bytes.
-pub(super) async fn read<B: RequestBody>(
-    headers: &HeaderMap,
-    body: B,
-    limit: usize,
-    compute: &ComputePool,
-    reservation: &mut ByteReservation,
-) -> Result<Payload, BodyError> {
-    payload::check_content_type(headers)?;
-    let json_length = payload::json_length(headers)?;
-    Ok(Payload::split(read_any(headers, body, limit, compute, reservation).await?, json_length)?)
+/// Reads the body of a call, of JSON and binary data, and decompresses it if it is compressed. The admission of the call holds its
+/// bytes.
+pub(super) async fn read(call: &mut Call<'_>) -> Result<Payload, BodyError> {
+    let json_length = json_length(&call.parts.headers)?;
+    Ok(Payload::split(read_any(call).await?, json_length)?)
 }
 
-/// Reads a body of any type, and decompresses it if it is compressed. `reservation` holds its bytes.
-pub(super) async fn read_any<B: RequestBody>(
+/// Returns the length of the JSON of a body, if binary data follows it, and checks the type of the body.
+fn json_length(headers: &HeaderMap) -> Result<Option<usize>, PayloadError> {
+    payload::check_content_type(headers)?;
+    payload::json_length(headers)
+}
+
+/// Reads the body of a call, of any type, and decompresses it if it is compressed. The admission of the call holds its bytes.
+pub(super) async fn read_any(call: &mut Call<'_>) -> Result<Bytes, BodyError> {
+    let App { max_body_bytes, compute, .. } = call.app;
+    receive(&call.parts.headers, &mut *call.body, *max_body_bytes, compute, &mut call.admission.reservation).await
+}
+
+async fn receive<B: RequestBody>(
     headers: &HeaderMap,
     body: B,
     limit: usize,
@@ -68,15 +70,12 @@ pub(super) async fn read_any<B: RequestBody>(
     let encoding = encoding(headers)?;
     let bytes = collect(body, limit, reservation).await?;
     let Some(compression) = encoding else { return Ok(bytes) };
-    let result = if bytes.len() < LONG_BODY / 8 {
-        received::decompress(&bytes, compression, limit, reservation)
-    } else {
-        let mut held = std::mem::take(reservation);
-        let work = move || (received::decompress(&bytes, compression, limit, &mut held), held);
-        let (result, held) = compute.run_at(priority::of_headers(headers), work).await?;
-        *reservation = held;
-        result
-    };
+    let mut held = std::mem::take(reservation);
+    // What it expands to is not known: eight times as much is usual.
+    let (size, priority) = (bytes.len() * 8, priority::of_headers(headers));
+    let work = move || (received::decompress(&bytes, compression, limit, &mut held), held);
+    let (result, held) = compute.run_sized(size, priority, work).await?;
+    *reservation = held;
     result.map_err(|error| match error {
         DecompressError::Invalid(error) => BodyError::Compression { encoding: compression.name(), error },
         DecompressError::TooLarge => BodyError::TooLarge { limit },
@@ -178,8 +177,10 @@ mod tests {
         for (name, value) in headers {
             map.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
-        let compute = ComputePool::for_this_machine();
-        read(&map, Full::new(Bytes::from(body)), limit, &compute, &mut ByteReservation::default()).await
+        let (compute, mut reservation) = (ComputePool::for_this_machine(), ByteReservation::default());
+        let json_length = json_length(&map)?;
+        let body = receive(&map, Full::new(Bytes::from(body)), limit, &compute, &mut reservation).await?;
+        Ok(Payload::split(body, json_length)?)
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! A call is passed to the model with any method and any body within the limit, decompressed. The response has the status,
 //! the headers and the body that the model chose. Paths of the protocol take precedence.
 
+use bytes::Bytes;
 use http::request;
 use percent_encoding::percent_decode_str;
 
@@ -10,7 +11,7 @@ use super::errors::RequestError;
 use super::instrument::Observation;
 use super::respond::{self, BodyChunks, Response};
 use super::route;
-use super::{App, RequestBody, body};
+use super::{App, Call, DynBody, body};
 use crate::access::Grant;
 use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
@@ -23,25 +24,26 @@ pub fn is_reserved(template: &PathTemplate) -> bool {
 }
 
 /// Handles a request whose path is not one of the protocol's.
-pub(super) async fn answer<B: RequestBody>(
+pub(super) async fn answer(
     app: &App,
     parts: &request::Parts,
     path: &str,
-    body: B,
+    body: DynBody<'_>,
     grant: Option<&Grant>,
     admission: &mut Admission,
-) -> (Response, Option<Observation>) {
+) -> (Result<Response, RequestError>, Option<Observation>) {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     match find(app, parts, &decoded, grant) {
-        CustomMatch::NoRoute => (not_found(app, parts, path, &decoded, grant), None),
-        CustomMatch::OtherMethods { allow } => (respond::method_not_allowed(&parts.method, &parts.uri, &allow), None),
+        CustomMatch::NoRoute => (Ok(not_found(app, parts, path, &decoded, grant)), None),
+        CustomMatch::OtherMethods { allow } => {
+            (Ok(respond::method_not_allowed(&parts.method, &parts.uri, &allow)), None)
+        }
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
             let observation = Observation::of_custom(app, template.clone(), parts, grant);
-            let work = call(app, parts, &decoded, target, body, admission);
-            let response =
-                panic_boundary::contain(&template, work).await.unwrap_or_else(|panicked| Err(panicked.into()));
-            (response.unwrap_or_else(|error| error.response()), Some(observation))
+            let call = Call { app, name: "", version: None, parts, grant, body, trace: None, admission };
+            let response = panic_boundary::contain(&template, pass_on(call, &decoded, target)).await;
+            (response.map_err(RequestError::from).flatten(), Some(observation))
         }
     }
 }
@@ -66,33 +68,30 @@ fn not_found(app: &App, parts: &request::Parts, path: &str, decoded: &str, grant
     redirect.unwrap_or_else(|| respond::not_found(path, &parts.uri, &app.root_path))
 }
 
-async fn call<B: RequestBody>(
-    app: &App,
-    parts: &request::Parts,
-    path: &str,
-    target: CustomTarget,
-    body: B,
-    admission: &mut Admission,
-) -> Result<Response, RequestError> {
-    let body = {
-        let limit = app.max_body_bytes;
-        body::read_any(&parts.headers, body, limit, &app.compute, &mut admission.reservation).await?
-    };
+/// Passes a call on to the route of a model.
+async fn pass_on(mut call: Call<'_>, path: &str, target: CustomTarget) -> Result<Response, RequestError> {
+    let body = body::read_any(&mut call).await?;
     let CustomTarget { model, index, parameters } = target;
-    let mut headers = parts.headers.clone();
-    app.forwarded.hide_others(&mut headers);
     // A header that means something else to the model is not an error.
-    let deadline = deadline::of(&parts.headers).ok().flatten();
-    let target = app.inference.custom_target(model).with_deadline(deadline);
-    let call = CustomCall {
-        method: parts.method.clone(),
-        path: path.to_owned(),
-        parameters,
-        query: parts.uri.query().unwrap_or_default().to_owned(),
-        headers,
-        body,
-    };
-    let CustomReply { status, mut headers, body } = app.inference.call(&target, index, call, admission).await?;
+    let deadline = deadline::of(&call.parts.headers).ok().flatten();
+    let inference = &call.app.inference;
+    let target = inference.custom_target(model).with_deadline(deadline);
+    let request = request(&call, path, parameters, body);
+    Ok(response(inference.call(&target, index, request, call.admission).await?))
+}
+
+/// Returns a call as a handler of a model sees it.
+pub(super) fn request(call: &Call<'_>, path: &str, parameters: Vec<(String, String)>, body: Bytes) -> CustomCall {
+    let parts = call.parts;
+    let mut headers = parts.headers.clone();
+    call.app.forwarded.hide_others(&mut headers);
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    CustomCall { method: parts.method.clone(), path: path.to_owned(), parameters, query, headers, body }
+}
+
+/// Returns the response that a handler of a model has chosen.
+pub(super) fn response(reply: CustomReply) -> Response {
+    let CustomReply { status, mut headers, body } = reply;
     model_headers::filter_custom(&mut headers);
-    Ok(respond::response(status, headers, BodyChunks::from(body)))
+    respond::response(status, headers, BodyChunks::from(body))
 }

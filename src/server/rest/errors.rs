@@ -1,5 +1,7 @@
 //! The HTTP statuses of errors.
 
+use std::borrow::Cow;
+
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 
@@ -29,7 +31,9 @@ pub(super) enum RequestError {
     V1(Box<V1Error>),
     #[error(transparent)]
     Event(Box<EventError>),
-
+    /// In the words of another protocol.
+    #[error("{message}")]
+    Other { status: StatusCode, message: Cow<'static, str> },
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
     #[error(transparent)]
@@ -69,8 +73,15 @@ impl From<OverBudget> for RequestError {
 }
 
 impl RequestError {
-    pub(super) fn status(&self) -> StatusCode {
+    /// Creates an error in the words of another protocol.
+    pub(super) fn other(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Other { status, message: message.into() }
+    }
+
+    /// Returns the status, which for overload is a setting.
+    pub(super) fn status(&self, overload_as_429: bool) -> StatusCode {
         match self {
+            _ if overload_as_429 && self.is_overload() => StatusCode::TOO_MANY_REQUESTS,
             Self::Body(error) => match error {
                 BodyError::TooLarge { .. }
                 | BodyError::Ratio(_)
@@ -89,20 +100,12 @@ impl RequestError {
             Self::Event(error) if matches!(**error, EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) => StatusCode::BAD_REQUEST,
             Self::Caller(error) => error.status(),
+            Self::Other { status, .. } => *status,
             Self::Inference(error) => error.kind().http_status(),
             Self::Admin(error) => error.kind().http_status(),
             Self::Compute(error) if error.is_overload() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Write(_) | Self::Compute(_) | Self::RequestPanicked(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
-    }
-
-    /// Creates the response to an inference request, whose status for overload is a setting.
-    pub(super) fn inference_response(&self, overload_as_429: bool) -> Response {
-        let mut response = self.response();
-        if overload_as_429 && self.is_overload() {
-            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        }
-        response
     }
 
     fn is_overload(&self) -> bool {
@@ -114,10 +117,10 @@ impl RequestError {
         }
     }
 
-    pub(super) fn response(&self) -> Response {
-        let status = self.status();
+    pub(super) fn response(&self, overload_as_429: bool) -> Response {
+        let status = self.status(overload_as_429);
         let mut response = respond::error(status, &self.to_string());
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
@@ -170,12 +173,12 @@ mod tests {
             (ComputeError::Full { limit: 1 }.into(), 503),
         ];
         for (error, status) in table {
-            let response = error.response();
+            let response = error.response(false);
             assert_eq!(response.status(), status, "{error:?}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
         }
-        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).inference_response(true);
+        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).response(true);
         assert_eq!((overloaded.status().as_u16(), overloaded.headers().contains_key(RETRY_AFTER)), (429, true));
-        assert_eq!(RequestError::from(InferenceError::Stopping).inference_response(true).status(), 503);
+        assert_eq!(RequestError::from(InferenceError::Stopping).response(true).status(), 503);
     }
 }

@@ -7,12 +7,18 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::json;
 
-use super::App;
-use super::errors::RequestError;
-use super::respond::{self, Response};
-use super::route::Route;
-use crate::inference::InferenceError;
+use super::respond;
+use super::route::{RouteSpec, RouteSubject};
+use super::{Answer, Call, Handled};
+use crate::access::Scope::Open;
 use crate::registry::{self, RegisteredModel};
+
+pub(super) const ROUTES: &[RouteSpec] = &[
+    RouteSpec::check("/v2/health/live", live).about(RouteSubject::Server),
+    RouteSpec::check("/v2/health/ready", ready).about(RouteSubject::Server),
+    RouteSpec::get("/v2/models/{model_name}/ready", Open, model_ready),
+    RouteSpec::get("/v2/models/{model_name}/versions/{model_version}/ready", Open, model_ready),
+];
 
 /// The reason why nothing is ready during shutdown.
 const SHUTTING_DOWN: &str = "the server is shutting down";
@@ -41,51 +47,54 @@ impl<'a> From<&'a RegisteredModel> for ModelReadiness<'a> {
     }
 }
 
-pub(super) fn live() -> Response {
-    respond::json(StatusCode::OK, &json!({ "live": true }))
+fn live(_: Call<'_>) -> Handled<'_> {
+    Box::pin(async { Ok(Answer::json(&json!({ "live": true }))) })
 }
 
 /// Reports the server as ready if all models that it was started with are ready, and a consumer that readiness includes has joined.
-pub(super) async fn ready(app: &App) -> Response {
-    if app.inference.is_shutting_down() {
-        let body = json!({ "ready": false, "error": SHUTTING_DOWN, "models": [] });
-        return respond::json(StatusCode::BAD_REQUEST, &body);
-    }
-    let models = app.inference.registry().models();
-    let obstacles = app.inference.own_obstacles().await;
-    let waiting = models.iter().filter(|model| model.delays_readiness()).count() + obstacles.len();
-    if waiting == 0 && app.inference.has_joined() {
-        return respond::json(StatusCode::OK, &json!({ "ready": true }));
-    }
-    if waiting == 0 {
-        let body = json!({ "ready": false, "error": NOT_JOINED, "models": [] });
-        return respond::json(StatusCode::BAD_REQUEST, &body);
-    }
-    let error = format!("{waiting} of {} models are not ready", models.len());
-    let readiness = |model| match obstacles.iter().find(|(asked, _)| Arc::ptr_eq(asked, model)) {
-        Some((model, reason)) => ModelReadiness { reason: reason.to_string().into(), ..model.as_ref().into() },
-        None => model.as_ref().into(),
-    };
-    let models: Vec<ModelReadiness<'_>> = models.iter().map(readiness).collect();
-    respond::json(StatusCode::BAD_REQUEST, &json!({ "ready": false, "error": error, "models": models }))
+fn ready(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let app = call.app;
+        let unready = |body| Ok(respond::json(StatusCode::BAD_REQUEST, &body).into());
+        if app.inference.is_shutting_down() {
+            return unready(json!({ "ready": false, "error": SHUTTING_DOWN, "models": [] }));
+        }
+        let models = app.inference.registry().models();
+        let obstacles = app.inference.own_obstacles().await;
+        let waiting = models.iter().filter(|model| model.delays_readiness()).count() + obstacles.len();
+        if waiting == 0 && app.inference.has_joined() {
+            return Ok(Answer::json(&json!({ "ready": true })));
+        }
+        if waiting == 0 {
+            return unready(json!({ "ready": false, "error": NOT_JOINED, "models": [] }));
+        }
+        let error = format!("{waiting} of {} models are not ready", models.len());
+        let readiness = |model| match obstacles.iter().find(|(asked, _)| Arc::ptr_eq(asked, model)) {
+            Some((model, reason)) => ModelReadiness { reason: reason.to_string().into(), ..model.as_ref().into() },
+            None => model.as_ref().into(),
+        };
+        let models: Vec<ModelReadiness<'_>> = models.iter().map(readiness).collect();
+        unready(json!({ "ready": false, "error": error, "models": models }))
+    })
 }
 
-pub(super) async fn model_ready(app: &App, route: &Route<'_>) -> Response {
-    let model = match app.inference.registry().find(&route.name, route.version.as_deref()) {
-        Ok(model) => model,
-        Err(error) => return RequestError::from(InferenceError::from(error)).response(),
-    };
-    let obstacle = app.inference.own_obstacle(&model).await;
-    if obstacle.is_none() && app.inference.is_model_ready(&model) {
-        return respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }));
-    }
-    let mut readiness = ModelReadiness::from(model.as_ref());
-    if app.inference.is_shutting_down() {
-        readiness.reason = SHUTTING_DOWN.into();
-    } else if let Some(reason) = obstacle {
-        readiness.reason = reason.to_string().into();
-    }
-    let error = format!("Model {} is not ready yet.", model.name);
-    let body = json!({ "name": model.name, "ready": false, "error": error, "state": readiness.state, "reason": readiness.reason });
-    respond::json(StatusCode::BAD_REQUEST, &body)
+fn model_ready(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let app = call.app;
+        let model = call.find_model()?;
+        let obstacle = app.inference.own_obstacle(&model).await;
+        if obstacle.is_none() && app.inference.is_model_ready(&model) {
+            return Ok(Answer::json(&json!({ "name": model.name, "ready": true })));
+        }
+        let mut readiness = ModelReadiness::from(model.as_ref());
+        if app.inference.is_shutting_down() {
+            readiness.reason = SHUTTING_DOWN.into();
+        } else if let Some(reason) = obstacle {
+            readiness.reason = reason.to_string().into();
+        }
+        let error = format!("Model {} is not ready yet.", model.name);
+        let ModelReadiness { state, reason, .. } = readiness;
+        let body = json!({ "name": model.name, "ready": false, "error": error, "state": state, "reason": reason });
+        Ok(respond::json(StatusCode::BAD_REQUEST, &body).into())
+    })
 }

@@ -2,96 +2,86 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::time::{Instant, timeout_at};
-use uuid::Uuid;
+use http::{HeaderValue, StatusCode};
 
-use super::body::{self, LONG_BODY};
 use super::errors::RequestError;
 use super::events::Event;
-use super::respond::{self, BodyChunks, Response};
-use super::route::Route;
-use super::{App, RequestBody};
-use crate::inference::{Admission, InferenceError, ModelTarget};
+use super::respond::{self, BodyChunks};
+use super::route::{RouteSpec, RouteSubject};
+use super::{App, Call, Handled, body};
+use crate::access::Scope::Infer;
+use crate::inference::ModelTarget;
+use crate::server::exchange::{Exchange, new_id};
 use crate::server::payload::{JSON_LENGTH, Payload};
-use crate::server::{deadline, priority};
-use crate::telemetry::traces::RequestPhase;
-use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, ReadError, WriteOptions};
-use crate::types::{Datatype, InferenceRequest, InferenceResponse, Priority, Tensor, TensorRule, TraceContext};
+use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, WriteOptions};
+use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor};
 
-/// Responses with at least this many bytes of tensors to write as JSON are encoded on the compute pool.
-pub(super) const LONG_RESPONSE: usize = 32 * 1024;
+/// The path that GET and HEAD do not find, since they belong to the model of that name.
+pub(super) const ONLY_POST: &str = "/v2/models/infer";
 
-/// Handles an inference request, whose span is `trace` if it is traced.
-pub(super) async fn infer<B: RequestBody>(
-    app: &App,
-    route: &Route<'_>,
-    headers: &HeaderMap,
-    body: B,
-    trace: Option<TraceContext>,
-    admission: &mut Admission,
-) -> Response {
-    let result = try_infer(app, route, headers, body, trace, admission).await;
-    result.unwrap_or_else(|error| error.inference_response(app.overload_as_429))
+pub(super) const ROUTES: &[RouteSpec] = &[
+    // Of Seldon Core, for the only graph of the server.
+    RouteSpec::post(ONLY_POST, Infer, infer).about(RouteSubject::Graph),
+    RouteSpec::post("/v2/models/{model_name}/infer", Infer, infer),
+    RouteSpec::post("/v2/models/{model_name}/versions/{model_version}/infer", Infer, infer),
+    // Of Seldon Core, whose deployments have one graph.
+    RouteSpec::post("/seldon/{namespace}/{deployment}/v2/models/infer", Infer, infer).about(RouteSubject::Graph),
+    RouteSpec::post("/seldon/{namespace}/{deployment}/v2/models/{model_name}/infer", Infer, infer),
+    RouteSpec::post("/v2/models/{model_name}/generate", Infer, infer),
+    RouteSpec::post("/v2/models/{model_name}/versions/{model_version}/generate", Infer, infer),
+];
+
+/// Handles an inference request.
+fn infer(mut call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let app = call.app;
+        if call.name.is_empty() {
+            let message = "the server has no inference graph, or several: name a model in the path";
+            return Err(RequestError::other(StatusCode::NOT_FOUND, message));
+        }
+        let mut exchange = call.exchange()?;
+        let ParsedRequest { target, request, binary_outputs, event } = read(&mut call, &mut exchange).await?;
+        let admission = call.admission;
+        let request_bytes = admission.reservation.bytes();
+        let mut response = app.inference.infer(&target, request, admission).await?;
+
+        let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
+        // If the model sets it, it describes another body.
+        headers.remove(JSON_LENGTH);
+        let JsonBody { json, binary } = write(app, &mut exchange, response, binary_outputs).await?;
+        let bytes = json.len() + binary.iter().map(Bytes::len).sum::<usize>();
+        // Binary outputs may be slices of the request.
+        admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
+        let response = if binary.is_empty() {
+            respond::json_text(StatusCode::OK, headers, json)
+        } else {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+            headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
+            respond::response(StatusCode::OK, headers, BodyChunks::new(json, binary))
+        };
+        Ok(match event {
+            None => response.into(),
+            Some(event) => event.answer_v2(&app.events, &target.model.name, response).into(),
+        })
+    })
 }
 
-async fn try_infer<B: RequestBody>(
-    app: &App,
-    route: &Route<'_>,
-    headers: &HeaderMap,
-    body: B,
-    trace: Option<TraceContext>,
-    admission: &mut Admission,
-) -> Result<Response, RequestError> {
-    let ParsedRequest { target, request, binary_outputs, event } =
-        read(app, route, headers, body, trace, admission).await?;
-    let (request_bytes, priority) = (admission.reservation.bytes(), request.priority);
-    let mut response = app.inference.infer(&target, request, admission).await?;
-
-    let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
-    // If the model sets it, it describes another body.
-    headers.remove(JSON_LENGTH);
-    let since = trace.map(|_| Instant::now());
-    let JsonBody { json, binary } = write(app, response, binary_outputs, priority).await?;
-    if let Some(since) = since {
-        app.inference
-            .traces()
-            .record_phase(trace, RequestPhase { name: "encode", since, until: Instant::now(), batch: None });
-    }
-    let bytes = json.len() + binary.iter().map(Bytes::len).sum::<usize>();
-    // Binary outputs may be slices of the request.
-    admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
-    let answer = |response| match event {
-        None => response,
-        Some(event) => event.answer_v2(&app.events, &target.model.name, response),
-    };
-    if binary.is_empty() {
-        return Ok(answer(respond::json_text(StatusCode::OK, headers, json)));
-    }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
-    Ok(answer(respond::response(StatusCode::OK, headers, BodyChunks::new(json, binary))))
-}
-
-/// Encodes a response, on the compute pool if it is large.
+/// Encodes a response.
 pub(super) async fn write(
     app: &App,
+    exchange: &mut Exchange<'_>,
     response: InferenceResponse,
     binary: BinaryOutputs,
-    priority: Priority,
 ) -> Result<JsonBody, RequestError> {
-    // Binary data is sent without encoding, except BYTES.
+    // Binary data is sent without encoding, except BYTES. JSON is about twice as long as the data.
     let work = |output: &Tensor| match output.datatype {
-        Datatype::Bytes => output.byte_len(),
+        Datatype::Bytes => 2 * output.byte_len(),
         _ if binary.wants(&output.name) => 0,
-        _ => output.byte_len(),
+        _ => 2 * output.byte_len(),
     };
-    let size: usize = response.outputs.iter().map(work).sum();
+    let size = response.outputs.iter().map(work).sum();
     let options = WriteOptions { binary, non_finite: app.non_finite };
-    if size < LONG_RESPONSE {
-        return Ok(json::write_response(&response, &options)?);
-    }
-    Ok(app.compute.run_at(priority, move || json::write_response(&response, &options)).await??)
+    Ok(exchange.write(size, move || json::write_response(&response, &options)).await??)
 }
 
 /// A request, the model that it is for, and the outputs that it wants as binary data.
@@ -103,54 +93,24 @@ pub(super) struct ParsedRequest {
     pub(super) event: Option<Box<Event>>,
 }
 
-/// Finds the model of a request and reads the request, with the headers that this model sees. `admission` holds its bytes.
-pub(super) async fn read<B: RequestBody>(
-    app: &App,
-    route: &Route<'_>,
-    headers: &HeaderMap,
-    body: B,
-    trace: Option<TraceContext>,
-    admission: &mut Admission,
-) -> Result<ParsedRequest, RequestError> {
+/// Finds the model of a request and reads the request, with the headers that this model sees. The admission of the call holds its
+/// bytes.
+pub(super) async fn read(call: &mut Call<'_>, exchange: &mut Exchange<'_>) -> Result<ParsedRequest, RequestError> {
+    let (app, headers) = (call.app, &call.parts.headers);
     // Reject an unknown model before reading the body.
-    let target = app.inference.target(&route.name, route.version.as_deref())?;
+    let target = exchange.target(call.name, call.version)?;
     let mut event = Event::of(headers)?;
-    let until = deadline::of(headers)?;
-    let target = target.with_deadline(until);
-    let reservation = &mut admission.reservation;
-    let (limit, compute) = (app.max_body_bytes, &app.compute);
-    let mut body = match until {
-        None => body::read(headers, body, limit, compute, reservation).await?,
-        // Boxed, so that the futures of requests without a deadline stay small.
-        Some(until) => {
-            let received = Box::pin(body::read(headers, body, limit, compute, reservation));
-            timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??
-        }
-    };
+    let Payload { mut json, binary } = exchange.receive(|| body::read(call)).await??;
     if let Some(event) = &mut event {
-        body.json = event.open(body.json)?;
+        json = event.open(json)?;
     }
     let rule = app.inference.tensor_rule(&target.model);
-    let size = body.json.len() + body.binary.as_ref().map_or(0, Bytes::len);
-    let JsonRequest { mut request, id, binary_outputs } = if size < LONG_BODY {
-        parse(body, rule)?
-    } else {
-        app.compute.run_at(priority::of_headers(headers), move || parse(body, rule)).await??
-    };
-    reservation.resize(request.memory_bytes())?;
+    let size = json.len() + binary.as_ref().map_or(0, Bytes::len);
+    let parse = move || json::read_request_with(&json, binary, rule);
+    let JsonRequest { mut request, id, binary_outputs } = exchange.read(size, parse).await??;
+    call.admission.reservation.resize(request.memory_bytes())?;
     request.id = id.unwrap_or_else(new_id);
-    priority::assign(&mut request, headers)?;
-    request.trace = trace;
-
+    exchange.prepare(&mut request);
     app.cloud_events.set_request_headers(&mut request, headers, &target.model);
     Ok(ParsedRequest { target, request, binary_outputs, event })
-}
-
-/// Returns a random id, without the detour of `to_string` through the formatter.
-pub(super) fn new_id() -> String {
-    Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned()
-}
-
-fn parse(body: Payload, rule: TensorRule) -> Result<JsonRequest, ReadError> {
-    json::read_request_with(&body.json, body.binary, rule)
 }

@@ -14,7 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use tracing::debug;
 
 use super::App;
-use super::route::{ROUTES, Route};
+use super::route::{self, Route};
 use crate::access::{Grant, Principal, Scope};
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 use crate::telemetry::traces::Span;
@@ -44,7 +44,7 @@ pub struct RestMetrics {
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     in_progress: Family<MethodLabels, Gauge>,
     /// The series of each route's most common response, looked up once.
-    common: Arc<[OnceLock<CommonSeries>; ROUTES]>,
+    common: Arc<[OnceLock<CommonSeries>]>,
 }
 
 /// The series of a route with its usual method and status 200.
@@ -63,7 +63,7 @@ impl RestMetrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             in_progress: Family::default(),
-            common: Arc::new([const { OnceLock::new() }; ROUTES]),
+            common: route::table().map(|_| OnceLock::new()).collect(),
         };
         registry.register(format!("{prefix}_requests"), "Total HTTP requests", metrics.requests.clone());
         registry.register(

@@ -1,20 +1,19 @@
 //! The metadata of the server and its models.
 
-use http::StatusCode;
+use super::route::RouteSpec;
+use super::{Answer, Call, Handled};
+use crate::access::Scope::Read;
 
-use super::App;
-use super::errors::RequestError;
-use super::respond::{self, Response};
-use super::route::Route;
-use crate::inference::InferenceError;
+pub(super) const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get("/v2", Read, server),
+    RouteSpec::get("/v2/models/{model_name}", Read, model),
+    RouteSpec::get("/v2/models/{model_name}/versions/{model_version}", Read, model),
+];
 
-pub(super) fn server(app: &App) -> Response {
-    respond::json(StatusCode::OK, &app.metadata)
+fn server(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move { Ok(Answer::json(&call.app.metadata)) })
 }
 
-pub(super) fn model(app: &App, route: &Route<'_>) -> Response {
-    match app.inference.registry().find(&route.name, route.version.as_deref()) {
-        Ok(model) => respond::json(StatusCode::OK, &model.metadata),
-        Err(error) => RequestError::from(InferenceError::from(error)).response(),
-    }
+fn model(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move { Ok(Answer::json(&call.find_model()?.metadata)) })
 }

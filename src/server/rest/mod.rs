@@ -3,6 +3,8 @@
 //! Routes, bodies and headers are those of the original, with three deliberate differences: every error is `{"error": …}`,
 //! readiness reports which model is not ready and why, and the health routes return a body, which `KServe`'s client reads.
 
+#![expect(clippy::needless_pass_by_value, reason = "all handlers have one signature")]
+
 mod body;
 mod caller;
 mod compress;
@@ -24,11 +26,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either};
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, Version};
-use tower::util::option_layer;
-use tower::{ServiceBuilder, service_fn};
+use http_body::Body;
+use serde::Serialize;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_http::cors::CorsLayer;
 
 pub use super::respond::ResponseBody;
 pub use cors::Cors;
@@ -36,15 +43,16 @@ pub use custom::is_reserved;
 pub use instrument::RestMetrics;
 
 use super::cloud_events::CloudEvents;
+use super::exchange::Exchange;
 use super::{
-    BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control, head,
-    panic_boundary, respond,
+    BodyFailure, BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, access_control, deadline,
+    head, panic_boundary, respond,
 };
 use crate::access::{Access, Grant, Scope};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
-use crate::inference::{Admission, Inference};
-use crate::registry::CustomMatch;
+use crate::inference::{Admission, Inference, InferenceError};
+use crate::registry::{CustomMatch, RegisteredModel};
 use crate::settings::CloudEventVariables;
 use crate::types::json::NonFinite;
 use crate::types::{ServerMetadata, TraceContext};
@@ -52,9 +60,8 @@ use caller::CallerCheck;
 use errors::RequestError;
 use instrument::Observation;
 use respond::Response;
-use route::{Route, RouteAction};
+use route::{Route, RouteSubject};
 use stream::EventStream;
-use v1::Verb;
 
 /// How long a response waits for the rest of a body that nothing reads, so that its connection can be reused.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,7 +115,7 @@ struct App {
 
 /// Returns the method, the path and the scope of every route.
 pub fn routes() -> impl Iterator<Item = (Method, &'static str, Scope)> {
-    route::TABLE.iter().map(|spec| {
+    route::table().map(|spec| {
         let method = match spec.methods {
             route::RouteMethods::Get => Method::GET,
             route::RouteMethods::Post => Method::POST,
@@ -123,39 +130,116 @@ enum Answer {
     Events(EventStream),
 }
 
-/// Creates the REST service.
-pub fn service<B: PacedRequestBody + 'static>(
-    inference: Inference,
-    admin: Admin,
-    compute: ComputePool,
-    metrics: Option<RestMetrics>,
-    options: RestOptions,
-) -> impl HttpService<B, Body = ResponseBody> {
-    let (layer, origins) = options.cors.map(|Cors { layer, origins }| (layer, origins)).unzip();
-    let app = Arc::new(App {
-        inference,
-        admin,
-        compute,
-        metrics,
-        cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
-        metadata: options.metadata,
-        max_body_bytes: options.max_body_bytes,
-        root_path: normalize_root_path(&options.root_path),
-        gzip: options.gzip,
-        non_finite: options.non_finite,
-        overload_as_429: options.overload_as_429,
-        events: options.events,
-        repository: options.repository,
-        callers: CallerCheck::new(&options.host, origins),
-        access: options.access,
-        forwarded: options.forward_headers,
-    });
-    let routes = service_fn(move |request| {
-        let app = Arc::clone(&app);
-        // Boxed, because the layers above and hyper move the future of a request six times.
-        Box::pin(async move { Ok::<_, Infallible>(app.answer(request).await) })
-    });
-    ServiceBuilder::new().layer(option_layer(layer)).service(routes)
+impl Answer {
+    /// Returns a value as JSON.
+    fn json(value: &impl Serialize) -> Self {
+        Self::Complete(respond::json(StatusCode::OK, value))
+    }
+}
+
+impl From<Response> for Answer {
+    fn from(response: Response) -> Self {
+        Self::Complete(response)
+    }
+}
+
+/// The body of a request, whatever it arrives on.
+type DynBody<'a> = &'a mut (dyn Body<Data = Bytes, Error = BodyFailure> + Send + Unpin);
+
+/// A request that a route answers.
+struct Call<'a> {
+    app: &'a App,
+    /// The name of the model; empty for paths without a model.
+    name: &'a str,
+    version: Option<&'a str>,
+    parts: &'a Parts,
+    /// The right of the caller, if there is access control.
+    grant: Option<&'a Grant>,
+    body: DynBody<'a>,
+    /// The span of the request, if it is traced.
+    trace: Option<TraceContext>,
+    admission: &'a mut Admission,
+}
+
+/// The future of an answer. It is boxed once for each request.
+type Handled<'a> = BoxFuture<'a, Result<Answer, RequestError>>;
+
+/// Answers the requests of a route.
+type Handler = for<'a> fn(Call<'a>) -> Handled<'a>;
+
+impl<'a> Call<'a> {
+    /// Returns the path, without the prefix of the server.
+    fn path(&self) -> &'a str {
+        without_prefix(self.parts.uri.path(), &self.app.root_path)
+    }
+
+    /// Begins the exchange of an inference request.
+    fn exchange(&self) -> Result<Exchange<'a>, RequestError> {
+        let headers = &self.parts.headers;
+        let deadline = deadline::of(headers)?;
+        Ok(Exchange::new(&self.app.inference, &self.app.compute, headers, deadline, self.trace)?)
+    }
+
+    /// Finds the model that the path names.
+    fn find_model(&self) -> Result<Arc<RegisteredModel>, RequestError> {
+        let found = self.app.inference.registry().find(self.name, self.version);
+        Ok(found.map_err(InferenceError::from)?)
+    }
+}
+
+/// The REST service. Clones share its state.
+#[derive(Debug, Clone)]
+pub struct RestService {
+    app: Arc<App>,
+    cors: Option<CorsLayer>,
+}
+
+impl RestService {
+    /// Creates the service.
+    pub fn new(
+        inference: Inference,
+        admin: Admin,
+        compute: ComputePool,
+        metrics: Option<RestMetrics>,
+        options: RestOptions,
+    ) -> Self {
+        let (cors, origins) = options.cors.map(|Cors { layer, origins }| (layer, origins)).unzip();
+        let app = Arc::new(App {
+            inference,
+            admin,
+            compute,
+            metrics,
+            cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
+            metadata: options.metadata,
+            max_body_bytes: options.max_body_bytes,
+            root_path: normalize_root_path(&options.root_path),
+            gzip: options.gzip,
+            non_finite: options.non_finite,
+            overload_as_429: options.overload_as_429,
+            events: options.events,
+            repository: options.repository,
+            callers: CallerCheck::new(&options.host, origins),
+            access: options.access,
+            forwarded: options.forward_headers,
+        });
+        Self { app, cors }
+    }
+}
+
+impl<B: PacedRequestBody + 'static> HttpService<B> for RestService {
+    type Body = ResponseBody;
+
+    fn call(&self, request: Request<B>) -> impl Future<Output = http::Response<ResponseBody>> + Send + use<B> {
+        let app = Arc::clone(&self.app);
+        let Some(layer) = &self.cors else { return Either::Left(app.answer(request)) };
+        let routes = service_fn(move |request| {
+            let app = Arc::clone(&app);
+            async move { Ok::<_, Infallible>(app.answer(request).await) }
+        });
+        // Boxed, so that the futures of servers without the layer stay small.
+        let answered = Box::pin(layer.layer(routes).oneshot(request));
+        Either::Right(answered.map(|response| response.unwrap_or_else(|never| match never {})))
+    }
 }
 
 impl App {
@@ -186,39 +270,42 @@ impl App {
         response
     }
 
-    async fn respond<B: RequestBody>(
+    async fn respond(
         self: Arc<Self>,
         parts: &Parts,
         path: &str,
         found: Option<Route<'_>>,
         grant: Option<&Grant>,
-        body: &mut B,
+        body: DynBody<'_>,
     ) -> http::Response<ResponseBody> {
         let mut admission = self.inference.admission();
         let only_repository = self.repository == RepositoryAccess::Only;
-        let is_served = |route: &Route<'_>| !only_repository || route.spec.action.is_administration();
+        let is_served = |route: &Route<'_>| {
+            !only_repository || matches!(route.spec.subject, RouteSubject::Repository | RouteSubject::Server)
+        };
         let Some(route) = found.filter(is_served) else {
             if only_repository {
                 return respond::not_found(path, &parts.uri, &self.root_path).map(ResponseBody::from);
             }
             // Boxed, so that the futures of the protocol's routes stay small.
-            let (response, observation) =
-                Box::pin(custom::answer(&self, parts, path, body, grant, &mut admission)).await;
-            return self.end(response, parts, observation, admission).await;
+            let (result, observation) = Box::pin(custom::answer(&self, parts, path, body, grant, &mut admission)).await;
+            return self.end(result, parts, observation, admission).await;
         };
         if !route.allows(&parts.method) {
             return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(ResponseBody::from);
         }
-        if let Some(refusal) = self.repository.refusal().filter(|_| route.spec.action.is_repository()) {
+        if let Some(refusal) = self.repository.refusal().filter(|_| route.spec.subject == RouteSubject::Repository) {
             return respond::error(StatusCode::NOT_FOUND, refusal).map(ResponseBody::from);
         }
         let observation = Observation::start(&self, &route, parts, grant);
         let trace = observation.as_ref().and_then(Observation::trace);
-        let act = self.act(&route, parts, grant, body, trace, &mut admission);
-        let response = match panic_boundary::contain(route.spec.template, act).await {
-            Ok(Answer::Complete(response)) => response,
+        let (name, version) = (&*route.name, route.version.as_deref());
+        let call = Call { app: &self, name, version, parts, grant, body, trace, admission: &mut admission };
+        let answered = panic_boundary::contain(route.spec.template, (route.spec.handler)(call)).await;
+        let response = match answered.map_err(RequestError::from).flatten() {
             Ok(Answer::Events(events)) => return events.respond(self, observation, parts.uri.clone()),
-            Err(panicked) => RequestError::from(panicked).response(),
+            Ok(Answer::Complete(response)) => Ok(response),
+            Err(error) => Err(error),
         };
         self.end(response, parts, observation, admission).await
     }
@@ -231,72 +318,21 @@ impl App {
 
     /// Names the graph that a route without a name is for, if the server has one and no other.
     fn with_graph<'a>(&self, route: Route<'a>) -> Route<'a> {
-        if route.spec.action != RouteAction::InferGraph {
+        if route.spec.subject != RouteSubject::Graph {
             return route;
         }
         Route { name: self.inference.registry().only_graph().unwrap_or_default().into(), ..route }
     }
 
-    /// Does what the route of a request asks for.
-    async fn act<B: RequestBody>(
-        &self,
-        route: &Route<'_>,
-        parts: &Parts,
-        grant: Option<&Grant>,
-        body: &mut B,
-        trace: Option<TraceContext>,
-        admission: &mut Admission,
-    ) -> Answer {
-        Answer::Complete(match route.spec.action {
-            RouteAction::Live => health::live(),
-            RouteAction::Ready => Box::pin(health::ready(self)).await,
-            RouteAction::Server => metadata::server(self),
-            RouteAction::Model => metadata::model(self, route),
-            RouteAction::ModelReady => Box::pin(health::model_ready(self, route)).await,
-            RouteAction::InferGraph if route.name.is_empty() => respond::error(
-                StatusCode::NOT_FOUND,
-                "the server has no inference graph, or several: name a model in the path",
-            ),
-            RouteAction::Infer | RouteAction::InferGraph => {
-                infer::infer(self, route, &parts.headers, body, trace, admission).await
-            }
-            RouteAction::Docs
-            | RouteAction::DocsDocument
-            | RouteAction::DocsAsset
-            | RouteAction::ModelDocs
-            | RouteAction::ModelDocsDocument
-            | RouteAction::OpenApi => {
-                let path = without_prefix(parts.uri.path(), &self.root_path);
-                openapi::answer(self, route, path, &parts.headers).await
-            }
-            RouteAction::InferStream => match stream::open(self, route, &parts.headers, body, trace).await {
-                Ok(events) => return Answer::Events(events),
-                Err(error) => error.inference_response(self.overload_as_429),
-            },
-            RouteAction::Index => repository::index(self, &parts.headers, body, grant).await,
-            RouteAction::Load => repository::load(self, route, parts, body).await,
-            RouteAction::Unload => repository::unload(self, route, parts, body).await,
-            RouteAction::V1Alive => v1::alive(),
-            RouteAction::V1Models => Box::pin(v1::models(self, grant)).await,
-            RouteAction::V1Model => Box::pin(v1::model(self, route)).await,
-            // Boxed, so that the futures of the other routes stay small.
-            RouteAction::V1Predict => {
-                Box::pin(v1::answer(self, route, Verb::Predict, parts, body, trace, admission)).await
-            }
-            RouteAction::V1Explain => {
-                Box::pin(v1::answer(self, route, Verb::Explain, parts, body, trace, admission)).await
-            }
-        })
-    }
-
     /// Compresses a response if the client accepts that, and records it. `admission` is held until the response has been sent.
     async fn end(
         &self,
-        response: Response,
+        result: Result<Response, RequestError>,
         parts: &Parts,
         observation: Option<Observation>,
         admission: Admission,
     ) -> http::Response<ResponseBody> {
+        let response = result.unwrap_or_else(|error| error.response(self.overload_as_429));
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {

@@ -1,20 +1,24 @@
 //! The model repository API: index, load, unload.
 
-use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::body::LONG_BODY;
 use super::errors::RequestError;
-use super::respond::{self, Response};
-use super::route::Route;
-use super::{App, RequestBody, body};
-use crate::access::Grant;
+use super::respond;
+use super::route::{RouteSpec, RouteSubject};
+use super::{Answer, Call, Handled, body};
+use crate::access::Scope::{Admin, Read};
 use crate::admin::{AdminError, IndexEntry};
-use crate::inference::Admission;
 use crate::settings;
+use crate::types::Priority;
 use crate::types::text::{self, TextError};
+
+pub(super) const ROUTES: &[RouteSpec] = &[
+    RouteSpec::post("/v2/repository/index", Read, index).about(RouteSubject::Repository),
+    RouteSpec::post("/v2/repository/models/{model_name}/load", Admin, load).about(RouteSubject::Repository),
+    RouteSpec::post("/v2/repository/models/{model_name}/unload", Admin, unload).about(RouteSubject::Repository),
+];
 
 /// The reasons why the body of an index request is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -46,25 +50,16 @@ impl<'a> From<&'a IndexEntry> for IndexLine<'a> {
     }
 }
 
-pub(super) async fn index<B: RequestBody>(app: &App, headers: &HeaderMap, body: B, grant: Option<&Grant>) -> Response {
-    let mut admission = app.inference.admission();
-    list(app, headers, body, grant, &mut admission).await.unwrap_or_else(|error| error.response())
-}
-
-async fn list<B: RequestBody>(
-    app: &App,
-    headers: &HeaderMap,
-    body: B,
-    grant: Option<&Grant>,
-    admission: &mut Admission,
-) -> Result<Response, RequestError> {
-    let text = body::read(headers, body, app.max_body_bytes, &app.compute, &mut admission.reservation).await?.json;
-    let ready =
-        if text.len() < LONG_BODY { only_ready(&text)? } else { app.compute.run(move || only_ready(&text)).await?? };
-    let entries = app.admin.index(ready).await?;
-    let visible = entries.iter().filter(|entry| grant.is_none_or(|grant| grant.allows(&entry.name)));
-    let lines: Vec<IndexLine<'_>> = visible.map(IndexLine::from).collect();
-    Ok(respond::json(StatusCode::OK, &lines))
+fn index(mut call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let text = body::read(&mut call).await?.json;
+        let Call { app, grant, .. } = call;
+        let ready = app.compute.run_sized(text.len(), Priority::default(), move || only_ready(&text)).await??;
+        let entries = app.admin.index(ready).await?;
+        let visible = entries.iter().filter(|entry| grant.is_none_or(|grant| grant.allows(&entry.name)));
+        let lines: Vec<IndexLine<'_>> = visible.map(IndexLine::from).collect();
+        Ok(Answer::json(&lines))
+    })
 }
 
 /// The body of an index request.
@@ -90,31 +85,26 @@ fn only_ready(text: &[u8]) -> Result<bool, IndexError> {
 }
 
 /// Loads the model's versions. The body is read and ignored.
-pub(super) async fn load<B: RequestBody>(app: &App, route: &Route<'_>, parts: &Parts, body: B) -> Response {
-    change(app, parts, body, app.admin.load(&route.name)).await
+fn load(call: Call<'_>) -> Handled<'_> {
+    let operation = call.app.admin.load(call.name);
+    Box::pin(change(call, operation))
 }
 
 /// Unloads the model's versions. The body is read and ignored.
-pub(super) async fn unload<B: RequestBody>(app: &App, route: &Route<'_>, parts: &Parts, body: B) -> Response {
-    change(app, parts, body, app.admin.unload(&route.name)).await
+fn unload(call: Call<'_>) -> Handled<'_> {
+    let operation = call.app.admin.unload(call.name);
+    Box::pin(change(call, operation))
 }
 
 /// Runs an operation that changes models, if the caller may do that.
-async fn change<B: RequestBody>(
-    app: &App,
-    parts: &Parts,
-    body: B,
+async fn change(
+    call: Call<'_>,
     operation: impl Future<Output = Result<(), AdminError>>,
-) -> Response {
-    let work = async {
-        app.callers.check(parts)?;
-        body::discard(body, app.max_body_bytes).await?;
-        operation.await.map_err(RequestError::from)
-    };
-    match work.await {
-        Ok(()) => respond::empty(StatusCode::OK),
-        Err(error) => error.response(),
-    }
+) -> Result<Answer, RequestError> {
+    call.app.callers.check(call.parts)?;
+    body::discard(call.body, call.app.max_body_bytes).await?;
+    operation.await?;
+    Ok(respond::empty(StatusCode::OK).into())
 }
 
 #[cfg(test)]

@@ -6,47 +6,8 @@ use std::sync::LazyLock;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
+use super::{Handler, health, infer, metadata, openapi, repository, stream, v1};
 use crate::access::Scope;
-
-/// The action of a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RouteAction {
-    Live,
-    Ready,
-    Server,
-    Model,
-    ModelReady,
-    Infer,
-    /// `Infer` for the only graph of the server.
-    InferGraph,
-    InferStream,
-    Docs,
-    DocsDocument,
-    DocsAsset,
-    ModelDocs,
-    ModelDocsDocument,
-    OpenApi,
-    Index,
-    Load,
-    Unload,
-    V1Alive,
-    V1Models,
-    V1Model,
-    V1Predict,
-    V1Explain,
-}
-
-impl RouteAction {
-    /// Reports whether the action belongs to the repository API.
-    pub(super) const fn is_repository(self) -> bool {
-        matches!(self, Self::Index | Self::Load | Self::Unload)
-    }
-
-    /// Reports whether a listener for administrators serves the action.
-    pub(super) const fn is_administration(self) -> bool {
-        self.is_repository() || matches!(self, Self::Live | Self::Ready)
-    }
-}
 
 /// A row of the table.
 #[derive(Debug)]
@@ -54,12 +15,26 @@ pub(super) struct RouteSpec {
     pub(super) methods: RouteMethods,
     /// The path, with variable segments in braces. It is also the label of metrics.
     pub(super) template: &'static str,
-    pub(super) action: RouteAction,
+    pub(super) handler: Handler,
     pub(super) scope: Scope,
+    pub(super) subject: RouteSubject,
     /// Whether metrics and the access log cover the route. Health routes are not covered, as in the original.
     pub(super) observed: bool,
     /// Whether a model's own route may take the path. If not, such a model is not loaded.
     pub(super) shadowable: bool,
+}
+
+/// What a route is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RouteSubject {
+    /// A model, or several.
+    Model,
+    /// The only graph of the server.
+    Graph,
+    /// The repository of models.
+    Repository,
+    /// The health of the server.
+    Server,
 }
 
 /// The methods of a route.
@@ -70,73 +45,42 @@ pub(super) enum RouteMethods {
     Post,
 }
 
-/// Declares a row that metrics cover and that no model may shadow.
-const fn row(methods: RouteMethods, template: &'static str, action: RouteAction, scope: Scope) -> RouteSpec {
-    RouteSpec { methods, template, action, scope, observed: true, shadowable: false }
+impl RouteSpec {
+    /// Declares a row that metrics cover and that no model may shadow.
+    const fn new(methods: RouteMethods, template: &'static str, scope: Scope, handler: Handler) -> Self {
+        Self { methods, template, handler, scope, subject: RouteSubject::Model, observed: true, shadowable: false }
+    }
+
+    pub(super) const fn get(template: &'static str, scope: Scope, handler: Handler) -> Self {
+        Self::new(RouteMethods::Get, template, scope, handler)
+    }
+
+    pub(super) const fn post(template: &'static str, scope: Scope, handler: Handler) -> Self {
+        Self::new(RouteMethods::Post, template, scope, handler)
+    }
+
+    /// Declares a health check.
+    pub(super) const fn check(template: &'static str, handler: Handler) -> Self {
+        Self { observed: false, ..Self::get(template, Scope::Open, handler) }
+    }
+
+    pub(super) const fn about(self, subject: RouteSubject) -> Self {
+        Self { subject, ..self }
+    }
+
+    pub(super) const fn shadowable(self) -> Self {
+        Self { shadowable: true, ..self }
+    }
 }
 
-/// Declares a health check.
-const fn health(template: &'static str, action: RouteAction) -> RouteSpec {
-    RouteSpec { methods: RouteMethods::Get, template, action, scope: Scope::Open, observed: false, shadowable: false }
+/// The rows of each protocol. The first row that matches a path is used.
+const TABLES: [&[RouteSpec]; 7] =
+    [health::ROUTES, infer::ROUTES, stream::ROUTES, v1::ROUTES, metadata::ROUTES, openapi::ROUTES, repository::ROUTES];
+
+/// Returns every row.
+pub(super) fn table() -> impl Iterator<Item = &'static RouteSpec> {
+    TABLES.into_iter().flatten()
 }
-
-/// The number of routes.
-pub(super) const ROUTES: usize = 35;
-
-/// The path that GET and HEAD do not find, since they belong to another row.
-const ONLY_POST: &str = "/v2/models/infer";
-
-/// Every route.
-pub(super) static TABLE: [RouteSpec; ROUTES] = {
-    use RouteMethods::{Get, Post};
-    use Scope::{Admin, Infer, Open, Read};
-    [
-        health("/v2/health/live", RouteAction::Live),
-        health("/v2/health/ready", RouteAction::Ready),
-        row(Get, "/v2", RouteAction::Server, Read),
-        // Of KServe.
-        row(Get, "/v2/models", RouteAction::V1Models, Read),
-        // Of Seldon Core, for its only graph. GET is for a model of this name.
-        row(Post, ONLY_POST, RouteAction::InferGraph, Infer),
-        row(Get, "/v2/models/{model_name}", RouteAction::Model, Read),
-        row(Get, "/v2/models/{model_name}/versions/{model_version}", RouteAction::Model, Read),
-        row(Get, "/v2/models/{model_name}/ready", RouteAction::ModelReady, Open),
-        row(Get, "/v2/models/{model_name}/versions/{model_version}/ready", RouteAction::ModelReady, Open),
-        row(Post, "/v2/models/{model_name}/infer", RouteAction::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer", RouteAction::Infer, Infer),
-        // Of Seldon Core, whose deployments have one graph.
-        row(Post, "/seldon/{namespace}/{deployment}/v2/models/infer", RouteAction::InferGraph, Infer),
-        row(Post, "/seldon/{namespace}/{deployment}/v2/models/{model_name}/infer", RouteAction::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/generate", RouteAction::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate", RouteAction::Infer, Infer),
-        row(Post, "/v2/models/{model_name}/infer_stream", RouteAction::InferStream, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/infer_stream", RouteAction::InferStream, Infer),
-        row(Post, "/v2/models/{model_name}/generate_stream", RouteAction::InferStream, Infer),
-        row(Post, "/v2/models/{model_name}/versions/{model_version}/generate_stream", RouteAction::InferStream, Infer),
-        row(Get, "/v2/docs", RouteAction::Docs, Read),
-        row(Get, "/v2/docs/dataplane.json", RouteAction::DocsDocument, Read),
-        row(Get, "/v2/docs/assets/{file}", RouteAction::DocsAsset, Read),
-        row(Get, "/openapi.json", RouteAction::OpenApi, Read),
-        row(Get, "/v2/models/{model_name}/docs", RouteAction::ModelDocs, Read),
-        row(Get, "/v2/models/{model_name}/versions/{model_version}/docs", RouteAction::ModelDocs, Read),
-        row(Get, "/v2/models/{model_name}/docs/dataplane.json", RouteAction::ModelDocsDocument, Read),
-        row(
-            Get,
-            "/v2/models/{model_name}/versions/{model_version}/docs/dataplane.json",
-            RouteAction::ModelDocsDocument,
-            Read,
-        ),
-        row(Post, "/v2/repository/index", RouteAction::Index, Read),
-        row(Post, "/v2/repository/models/{model_name}/load", RouteAction::Load, Admin),
-        row(Post, "/v2/repository/models/{model_name}/unload", RouteAction::Unload, Admin),
-        RouteSpec { shadowable: true, ..health("/", RouteAction::V1Alive) },
-        row(Get, "/v1/models", RouteAction::V1Models, Read),
-        // Before the row of the model, whose name would include the verb.
-        row(Post, "/v1/models/{model_name}:predict", RouteAction::V1Predict, Infer),
-        row(Post, "/v1/models/{model_name}:explain", RouteAction::V1Explain, Infer),
-        RouteSpec { observed: true, ..health("/v1/models/{model_name}", RouteAction::V1Model) },
-    ]
-};
 
 /// Prefixes of protocols that the server will support. A model's own route may not begin with one of them.
 pub(super) const RESERVED_PREFIXES: [&str; 3] = ["/v1", "/openai", "/jobs"];
@@ -160,6 +104,7 @@ enum TemplateSegment {
 #[derive(Debug)]
 struct CompiledRoute {
     index: usize,
+    spec: &'static RouteSpec,
     segments: Vec<TemplateSegment>,
     /// Without a version in the path, one may be in the query, as the original allows.
     version_in_query: bool,
@@ -168,11 +113,11 @@ struct CompiledRoute {
 /// The rows, grouped by their number of segments.
 static COMPILED: LazyLock<[Vec<CompiledRoute>; MAX_SEGMENTS + 1]> = LazyLock::new(|| {
     let mut by_length = [const { Vec::new() }; MAX_SEGMENTS + 1];
-    for (index, spec) in TABLE.iter().enumerate() {
+    for (index, spec) in table().enumerate() {
         let segments: Vec<_> = spec.template.split('/').skip(1).map(TemplateSegment::of).collect();
         let version_in_query = (spec.template.starts_with("/v2/models/") || spec.template.starts_with("/v1/models/"))
             && !segments.iter().any(|s| matches!(s, TemplateSegment::Version));
-        by_length[segments.len()].push(CompiledRoute { index, segments, version_in_query });
+        by_length[segments.len()].push(CompiledRoute { index, spec, segments, version_in_query });
     }
     by_length
 });
@@ -192,7 +137,7 @@ impl TemplateSegment {
 /// A row of the table that matches a request's path.
 #[derive(Debug, Clone)]
 pub(super) struct Route<'a> {
-    /// The row's index, below [`ROUTES`].
+    /// The row's index in [`table`].
     pub(super) index: usize,
     pub(super) spec: &'static RouteSpec,
     /// The name of the model; empty for paths without a model.
@@ -217,7 +162,7 @@ impl<'a> Route<'a> {
         *segments.get_mut(length)? = &path[start..];
         let segments = &segments[..=length];
         let is_read = matches!(*method, Method::GET | Method::HEAD);
-        let is_for = |route: &Self| route.spec.template != ONLY_POST || !is_read;
+        let is_for = |route: &Self| route.spec.template != infer::ONLY_POST || !is_read;
         COMPILED[segments.len()].iter().filter_map(|route| route.bind(segments, uri)).find(is_for)
     }
 
@@ -262,7 +207,7 @@ impl CompiledRoute {
         if self.version_in_query {
             version = version_of_query(uri);
         }
-        Some(Route { index: self.index, spec: &TABLE[self.index], name, version })
+        Some(Route { index: self.index, spec: self.spec, name, version })
     }
 }
 
@@ -297,35 +242,44 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn find(path: &str) -> Option<(RouteAction, String, Option<String>)> {
-        let uri: Uri = path.parse().unwrap();
-        let route = Route::find(&Method::GET, uri.path(), &uri)?;
-        Some((route.spec.action, route.name.into_owned(), route.version.map(Cow::into_owned)))
-    }
-
     #[test]
     fn route_find_reads_model_name_and_version() {
-        let some =
-            |action, name: &str, version: Option<&str>| Some((action, name.to_owned(), version.map(str::to_owned)));
-        assert_eq!(find("/v2"), some(RouteAction::Server, "", None));
-        assert_eq!(find("/v2/models/a%20b"), some(RouteAction::Model, "a b", None));
-        assert_eq!(find("/v2/models/a/versions/1%2F2/infer"), some(RouteAction::Infer, "a", Some("1/2")));
-        assert_eq!(find("/v2/models/a/ready?x=1&model_version=v+2"), some(RouteAction::ModelReady, "a", Some("v 2")));
-        assert_eq!(find("/v2/models/a/versions/1?model_version=2"), some(RouteAction::Model, "a", Some("1")));
-        assert_eq!(find("/v2/repository/index"), some(RouteAction::Index, "", None));
-        assert_eq!(find("/v2/repository/models/a%2Fb/load?model_version=1"), some(RouteAction::Load, "a/b", None));
-        assert_eq!(find("/v2/repository/models/load/unload"), some(RouteAction::Unload, "load", None));
-        assert_eq!(
-            find("/v2/models/versions/versions/versions"),
-            some(RouteAction::Model, "versions", Some("versions"))
-        );
-        assert_eq!(find("/"), some(RouteAction::V1Alive, "", None));
-        assert_eq!(find("/v1/models"), some(RouteAction::V1Models, "", None));
-        assert_eq!(find("/v2/models"), some(RouteAction::V1Models, "", None));
-        assert_eq!(find("/v1/models/a%20b:predict"), some(RouteAction::V1Predict, "a b", None));
-        assert_eq!(find("/v1/models/a%3Aexplain?model_version=2"), some(RouteAction::V1Explain, "a", Some("2")));
-        assert_eq!(find("/v1/models/a:other"), some(RouteAction::V1Model, "a:other", None));
-        assert_eq!(find("/v1/models/a:predict:predict"), some(RouteAction::V1Predict, "a:predict", None));
+        const MODEL: &str = "/v2/models/{model_name}";
+        const VERSION: &str = "/v2/models/{model_name}/versions/{model_version}";
+        let find = |path: &str| {
+            let uri: Uri = path.parse().unwrap();
+            let route = Route::find(&Method::GET, uri.path(), &uri)?;
+            Some((route.spec.template, route.name.into_owned(), route.version.map(Cow::into_owned)))
+        };
+        let (load, unload) = ("/v2/repository/models/{model_name}/load", "/v2/repository/models/{model_name}/unload");
+        let seldon = "/seldon/{namespace}/{deployment}/v2/models";
+        let table: [(&str, &str, &str, Option<&str>); 21] = [
+            ("/v2", "/v2", "", None),
+            ("/v2/models/a%20b", MODEL, "a b", None),
+            ("/v2/models/a/versions/1%2F2/infer", &format!("{VERSION}/infer"), "a", Some("1/2")),
+            ("/v2/models/a/ready?x=1&model_version=v+2", &format!("{MODEL}/ready"), "a", Some("v 2")),
+            ("/v2/models/a/versions/1?model_version=2", VERSION, "a", Some("1")),
+            ("/v2/models/versions/versions/versions", VERSION, "versions", Some("versions")),
+            ("/v2/models/infer", MODEL, "infer", None),
+            ("/v2/models/%ff", MODEL, "\u{fffd}", None),
+            ("/v2/repository/index", "/v2/repository/index", "", None),
+            ("/v2/repository/models/a%2Fb/load?model_version=1", load, "a/b", None),
+            ("/v2/repository/models/load/unload", unload, "load", None),
+            ("/", "/", "", None),
+            ("/v1/models", "/v1/models", "", None),
+            ("/v2/models", "/v2/models", "", None),
+            ("/v1/models/a%20b:predict", "/v1/models/{model_name}:predict", "a b", None),
+            ("/v1/models/a%3Aexplain?model_version=2", "/v1/models/{model_name}:explain", "a", Some("2")),
+            ("/v1/models/a:other", "/v1/models/{model_name}", "a:other", None),
+            ("/v1/models/a:predict:predict", "/v1/models/{model_name}:predict", "a:predict", None),
+            ("/v1/models/a:predict:explain", "/v1/models/{model_name}:explain", "a:predict", None),
+            ("/seldon/ns/dep/v2/models/infer", &format!("{seldon}/infer"), "", None),
+            ("/seldon/ns/dep/v2/models/a%20b/infer", &format!("{seldon}/{{model_name}}/infer"), "a b", None),
+        ];
+        for (path, template, name, version) in table {
+            let found = find(path).unwrap();
+            assert_eq!((found.0, found.1.as_str(), found.2.as_deref()), (template, name, version), "{path}");
+        }
         for path in [
             "/v1",
             "/v1/models/",
@@ -360,24 +314,19 @@ mod tests {
         ] {
             assert_eq!(find(path), None, "{path}");
         }
-        let of_seldon = "/seldon/ns/dep/v2/models/infer";
-        assert_eq!(find(of_seldon), some(RouteAction::InferGraph, "", None));
-        assert_eq!(find("/seldon/ns/dep/v2/models/a%20b/infer"), some(RouteAction::Infer, "a b", None));
-        for (path, action) in [("/v2/models/infer", RouteAction::InferGraph), (of_seldon, RouteAction::InferGraph)] {
+        for path in ["/v2/models/infer", "/seldon/ns/dep/v2/models/infer"] {
             let uri: Uri = path.parse().unwrap();
             for method in [Method::POST, Method::OPTIONS] {
                 let route = Route::find(&method, path, &uri).unwrap();
-                assert_eq!((route.spec.action, route.allow()), (action, "POST"), "{method} {path}");
+                assert_eq!((route.spec.subject, route.allow()), (RouteSubject::Graph, "POST"), "{method} {path}");
             }
         }
-        assert_eq!(find("/v2/models/infer"), some(RouteAction::Model, "infer", None), "a model's name");
-        assert_eq!(find("/v2/models/%ff"), some(RouteAction::Model, "\u{fffd}", None));
     }
 
     #[test]
     fn every_row_of_the_route_table_finds_itself() {
         let mut templates = HashSet::new();
-        for (index, spec) in TABLE.iter().enumerate() {
+        for (index, spec) in table().enumerate() {
             assert!(templates.insert(spec.template), "{}", spec.template);
             let path = spec.template.replace("{model_name}", "m").replace("{model_version}", "1");
             let path = path.replace("{namespace}", "n").replace("{deployment}", "d").replace("{file}", "f");
@@ -392,8 +341,8 @@ mod tests {
 
     #[test]
     fn routes_that_change_models_need_the_admin_scope() {
-        for spec in &TABLE {
-            let changes = matches!(spec.action, RouteAction::Load | RouteAction::Unload);
+        for spec in table() {
+            let changes = spec.template.starts_with("/v2/repository/models/");
             assert_eq!(spec.scope == Scope::Admin, changes, "{}", spec.template);
         }
     }

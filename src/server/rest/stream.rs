@@ -12,19 +12,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderValue, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
 use super::errors::RequestError;
 use super::infer::{self, ParsedRequest};
 use super::instrument::Observation;
 use super::respond::ResponseBody;
-use super::route::Route;
-use super::{App, RequestBody};
+use super::route::RouteSpec;
+use super::{Answer, App, Call, Handled};
+use crate::access::Scope::Infer;
 use crate::inference::{InferenceStream, ModelTarget};
+use crate::server::exchange::Exchange;
 use crate::server::{model_headers, panic_boundary};
+use crate::types::InferenceResponse;
 use crate::types::json::BinaryOutputs;
-use crate::types::{InferenceResponse, Priority, TraceContext};
+
+pub(super) const ROUTES: &[RouteSpec] = &[
+    RouteSpec::post("/v2/models/{model_name}/infer_stream", Infer, infer_stream),
+    RouteSpec::post("/v2/models/{model_name}/versions/{model_version}/infer_stream", Infer, infer_stream),
+    RouteSpec::post("/v2/models/{model_name}/generate_stream", Infer, infer_stream),
+    RouteSpec::post("/v2/models/{model_name}/versions/{model_version}/generate_stream", Infer, infer_stream),
+];
 
 /// A stream whose first event is available.
 pub(super) struct EventStream {
@@ -35,23 +44,21 @@ pub(super) struct EventStream {
 }
 
 /// Reads a request and waits for the model's first response.
-pub(super) async fn open<B: RequestBody>(
-    app: &App,
-    route: &Route<'_>,
-    headers: &HeaderMap,
-    body: B,
-    trace: Option<TraceContext>,
-) -> Result<EventStream, RequestError> {
-    let mut admission = app.inference.admission();
-    // Events are text, so a request for binary outputs is ignored.
-    let ParsedRequest { target, request, .. } = infer::read(app, route, headers, body, trace, &mut admission).await?;
-    let id = request.id.clone();
-    let mut responses = app.inference.infer_stream(&target, id, stream::iter([request]), admission)?;
-    let first = match responses.next().await {
-        Some(response) => Some(event(app, &target, response?).await?),
-        None => None,
-    };
-    Ok(EventStream { first, target, responses })
+fn infer_stream(mut call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let app = call.app;
+        let mut exchange = call.exchange()?;
+        // Events are text, so a request for binary outputs is ignored.
+        let ParsedRequest { target, request, .. } = infer::read(&mut call, &mut exchange).await?;
+        let id = request.id.clone();
+        let admission = std::mem::take(call.admission);
+        let mut responses = app.inference.infer_stream(&target, id, stream::iter([request]), admission)?;
+        let first = match responses.next().await {
+            Some(response) => Some(event(app, &mut exchange, &target, response?).await?),
+            None => None,
+        };
+        Ok(Answer::Events(EventStream { first, target, responses }))
+    })
 }
 
 impl EventStream {
@@ -88,7 +95,9 @@ impl LaterEvents {
         let Self { app, target, responses, uri, .. } = &mut self;
         let work = async {
             Some(match responses.as_mut()?.next().await? {
-                Ok(response) => event(app, target, response).await,
+                Ok(response) => {
+                    event(app, &mut Exchange::later(&app.inference, &app.compute, None), target, response).await
+                }
                 Err(error) => Err(error.into()),
             })
         };
@@ -102,14 +111,19 @@ impl LaterEvents {
         };
         let event = event.unwrap_or_else(|error| {
             self.responses = None;
-            error_event(&error)
+            error_event(&error, self.app.overload_as_429)
         });
         Some((event, self))
     }
 }
 
 /// Encodes a response as an event, with its headers in the body.
-async fn event(app: &App, target: &ModelTarget, mut response: InferenceResponse) -> Result<Bytes, RequestError> {
+async fn event(
+    app: &App,
+    exchange: &mut Exchange<'_>,
+    target: &ModelTarget,
+    mut response: InferenceResponse,
+) -> Result<Bytes, RequestError> {
     model_headers::filter(&mut response.headers);
     let of_model = response.headers.drain().filter_map(|(name, value)| {
         let value = value.to_str().ok()?.to_owned();
@@ -119,15 +133,15 @@ async fn event(app: &App, target: &ModelTarget, mut response: InferenceResponse)
     let ours = app.cloud_events.headers_in_body(&target.model, &response.id);
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
     response.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
-    let event = data(&infer::write(app, response, BinaryOutputs::default(), Priority::default()).await?.json);
+    let event = data(&infer::write(app, exchange, response, BinaryOutputs::default()).await?.json);
     let mut reservation = app.inference.admission().reservation;
     reservation.grow(event.len())?;
     Ok(reservation.attach(event))
 }
 
 /// Encodes an error as an event, with the status that an ordinary response would have had.
-fn error_event(error: &RequestError) -> Bytes {
-    let text = json!({ "error": error.to_string(), "status": error.status().as_u16() }).to_string();
+fn error_event(error: &RequestError, overload_as_429: bool) -> Bytes {
+    let text = json!({ "error": error.to_string(), "status": error.status(overload_as_429).as_u16() }).to_string();
     [b"event: error\n", data(text.as_bytes()).as_ref()].concat().into()
 }
 

@@ -8,132 +8,128 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::header::CONTENT_TYPE;
-use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::json;
-use tokio::time::timeout_at;
 
 use super::errors::RequestError;
 use super::events::{self, Event};
-use super::respond::{self, BodyChunks, Response};
-use super::route::Route;
-use super::{App, RequestBody, body, infer};
-use crate::access::Grant;
-use crate::inference::{Admission, InferenceError, ModelTarget};
+use super::respond::{self, Response};
+use super::route::RouteSpec;
+use super::{Answer, Call, Handled, body, custom};
+use crate::access::Scope::{Infer, Open, Read};
+use crate::inference::ModelTarget;
 use crate::registry::{RegisteredModel, V1Explainer};
-use crate::server::payload;
-use crate::server::{deadline, model_headers, priority};
+use crate::server::exchange::{Exchange, new_id};
+use crate::server::{model_headers, payload};
 use crate::types::json::{V1Error, read_v1_request, write_v1_response};
-use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, RequestErrorKind, Tensor, TensorData, TensorRule,
-    TraceContext, V1Handlers,
-};
+use crate::types::{InferenceRequest, InferenceResponse, RequestErrorKind, Tensor, TensorData, TensorRule, V1Verb};
+
+pub(super) const ROUTES: &[RouteSpec] = &[
+    // A model may serve it instead.
+    RouteSpec::check("/", alive).shadowable(),
+    // Of KServe.
+    RouteSpec::get("/v2/models", Read, models),
+    RouteSpec::get("/v1/models", Read, models),
+    // Before the row of the model, whose name would include the verb.
+    RouteSpec::post("/v1/models/{model_name}:predict", Infer, predict),
+    RouteSpec::post("/v1/models/{model_name}:explain", Infer, explain),
+    RouteSpec::get("/v1/models/{model_name}", Open, model),
+];
 
 /// The output of explainers: the explanation as JSON.
 const EXPLANATION: &str = "explanation";
 
-/// What a request asks a model for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
-    Predict,
-    Explain,
-}
-
 /// Reports the server as alive, as KServe's clients ask.
-pub(super) fn alive() -> Response {
-    respond::json(StatusCode::OK, &json!({ "status": "alive" }))
+fn alive(_: Call<'_>) -> Handled<'_> {
+    Box::pin(async { Ok(Answer::json(&json!({ "status": "alive" }))) })
 }
 
 /// Lists the names of the models that are ready.
-pub(super) async fn models(app: &App, grant: Option<&Grant>) -> Response {
-    let models = app.inference.registry().models();
-    let visible = models.iter().filter(|model| grant.is_none_or(|grant| grant.allows(&model.name)));
-    let ready = visible.map(async |model| app.inference.is_model_ready_now(model).await.then_some(model.name.as_str()));
-    let mut names: Vec<&str> = join_all(ready).await.into_iter().flatten().collect();
-    names.sort_unstable();
-    names.dedup();
-    respond::json(StatusCode::OK, &json!({ "models": names }))
+fn models(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let Call { app, grant, .. } = call;
+        let models = app.inference.registry().models();
+        let visible = models.iter().filter(|model| grant.is_none_or(|grant| grant.allows(&model.name)));
+        let ready =
+            visible.map(async |model| app.inference.is_model_ready_now(model).await.then_some(model.name.as_str()));
+        let mut names: Vec<&str> = join_all(ready).await.into_iter().flatten().collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(Answer::json(&json!({ "models": names })))
+    })
 }
 
 /// Reports a model as ready, or why it is not.
-pub(super) async fn model(app: &App, route: &Route<'_>) -> Response {
-    match app.inference.registry().find(&route.name, route.version.as_deref()) {
-        Err(error) => response_to(&RequestError::from(InferenceError::from(error)), &route.name, app),
-        Ok(model) if app.inference.is_model_ready_now(&model).await => {
-            respond::json(StatusCode::OK, &json!({ "name": model.name, "ready": true }))
+fn model(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let model = call.find_model().map_err(|error| in_words_of_kserve(error, call.name))?;
+        if !call.app.inference.is_model_ready_now(&model).await {
+            return Err(not_ready(&model.name));
         }
-        Ok(model) => not_ready(&model.name),
-    }
+        Ok(Answer::json(&json!({ "name": model.name, "ready": true })))
+    })
 }
 
-/// Creates the response to a request that failed, with KServe's words and statuses where it has some.
-fn response_to(error: &RequestError, name: &str, app: &App) -> Response {
-    match error {
+fn predict(call: Call<'_>) -> Handled<'_> {
+    Box::pin(answer(call, V1Verb::Predict))
+}
+
+fn explain(call: Call<'_>) -> Handled<'_> {
+    Box::pin(answer(call, V1Verb::Explain))
+}
+
+/// Returns an error with KServe's words and status, where it has some for a model.
+fn in_words_of_kserve(error: RequestError, name: &str) -> RequestError {
+    match &error {
         RequestError::Inference(failure) => match failure.kind() {
             RequestErrorKind::NotFound => {
-                respond::error(StatusCode::NOT_FOUND, &format!("Model with name {name} does not exist."))
+                RequestError::other(StatusCode::NOT_FOUND, format!("Model with name {name} does not exist."))
             }
             RequestErrorKind::NotReady => not_ready(name),
-            _ => error.inference_response(app.overload_as_429),
+            _ => error,
         },
-        _ => error.inference_response(app.overload_as_429),
+        _ => error,
     }
 }
 
-fn not_ready(name: &str) -> Response {
-    let mut response =
-        respond::error(StatusCode::SERVICE_UNAVAILABLE, &format!("Model with name {name} is not ready."));
-    response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
-    response
+fn not_ready(name: &str) -> RequestError {
+    RequestError::other(StatusCode::SERVICE_UNAVAILABLE, format!("Model with name {name} is not ready."))
 }
 
 /// Handles `:predict` and `:explain`.
-pub(super) async fn answer<B: RequestBody>(
-    app: &App,
-    route: &Route<'_>,
-    verb: Verb,
-    parts: &Parts,
-    body: B,
-    trace: Option<TraceContext>,
-    admission: &mut Admission,
-) -> Response {
-    let result = try_answer(app, route, verb, parts, body, trace, admission).await;
-    result.unwrap_or_else(|error| response_to(&error, &route.name, app))
+async fn answer(mut call: Call<'_>, verb: V1Verb) -> Result<Answer, RequestError> {
+    let name = call.name;
+    let result = try_answer(&mut call, verb).await;
+    result.map(Answer::from).map_err(|error| in_words_of_kserve(error, name))
 }
 
-async fn try_answer<B: RequestBody>(
-    app: &App,
-    route: &Route<'_>,
-    verb: Verb,
-    parts: &Parts,
-    body: B,
-    trace: Option<TraceContext>,
-    admission: &mut Admission,
-) -> Result<Response, RequestError> {
+async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Response, RequestError> {
+    let headers = &call.parts.headers;
+    let exchange = call.exchange()?;
     // Reject an unknown model before reading the body.
-    let target = app.inference.target(&route.name, route.version.as_deref())?;
-    let until = deadline::of(&parts.headers)?;
-    let target = target.with_deadline(until);
-    let mut event = Event::of(&parts.headers)?;
+    let target = exchange.target(call.name, call.version)?;
+    let mut event = Event::of(headers)?;
     let handlers = target.model.v1_handlers();
-    if handlers.is_none() && !is_from_curl(&parts.headers) {
-        payload::check_content_type(&parts.headers).map_err(body::BodyError::from)?;
+    if handlers.is_none() && !is_from_curl(headers) {
+        payload::check_content_type(headers).map_err(body::BodyError::from)?;
     }
-    let received = body::read_any(&parts.headers, body, app.max_body_bytes, &app.compute, &mut admission.reservation);
-    let mut body = match until {
-        None => received.await?,
-        Some(until) => timeout_at(until, received).await.map_err(|_| InferenceError::Deadline)??,
-    };
+    let mut body = exchange.receive(|| body::read_any(call)).await??;
     if let Some(event) = &mut event {
         body = event.open(body)?;
     }
-    let call = V1Call { app, verb, parts, event: event.as_deref(), trace };
     let response = match handlers {
-        Some(handlers) => call.of_handler(&target, handlers, body, admission).await?,
-        None => call.of_tensors(&target, body, admission).await?,
+        Some(handlers) => {
+            let handler = if verb == V1Verb::Predict { handlers.predict } else { handlers.explain };
+            let mut request = custom::request(call, call.parts.uri.path(), Vec::new(), body);
+            if let Some(event) = &event {
+                event.add_headers(&mut request.headers);
+            }
+            custom::response(call.app.inference.call_as_request(&target, handler, request, call.admission).await?)
+        }
+        None => answer_tensors(call, verb, exchange, &target, event.as_deref(), body).await?,
     };
     Ok(match event {
-        Some(event) => event.answer(&app.events, &target.model.name, response),
+        Some(event) => event.answer(&call.app.events, &target.model.name, response),
         None => response,
     })
 }
@@ -143,133 +139,82 @@ fn is_from_curl(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value == "application/x-www-form-urlencoded")
 }
 
-/// A request whose body has been read.
-struct V1Call<'a> {
-    app: &'a App,
-    verb: Verb,
-    parts: &'a Parts,
-    event: Option<&'a Event>,
-    trace: Option<TraceContext>,
+/// Converts the instances to tensors for the model or its explainer, and the outputs to predictions.
+async fn answer_tensors(
+    call: &mut Call<'_>,
+    verb: V1Verb,
+    exchange: Exchange<'_>,
+    target: &ModelTarget,
+    event: Option<&Event>,
+    body: Bytes,
+) -> Result<Response, RequestError> {
+    let explainer = match (verb, &target.model.explainer) {
+        (V1Verb::Explain, V1Explainer::Model(explainer)) => explainer,
+        (V1Verb::Explain, V1Explainer::None) => {
+            let message = format!(
+                "Could not find explainer_host.: the model {} has no explainer; name one in its setting \
+                 `parameters.extra.explainer`",
+                target.model.name
+            );
+            return Err(RequestError::other(StatusCode::NOT_IMPLEMENTED, message));
+        }
+        _ => return infer(call, verb, exchange, target, event, body).await,
+    };
+    let asked = async {
+        let target = exchange.target(explainer, None)?;
+        infer(call, verb, exchange, &target, event, body).await
+    };
+    // Errors name the explainer, not the model that was asked for.
+    asked.await.map_err(|error| in_words_of_kserve(error, explainer))
 }
 
-impl V1Call<'_> {
-    /// Passes the body to a model that reads it.
-    async fn of_handler(
-        &self,
-        target: &ModelTarget,
-        handlers: V1Handlers,
-        body: Bytes,
-        admission: &mut Admission,
-    ) -> Result<Response, RequestError> {
-        let handler = match self.verb {
-            Verb::Predict => handlers.predict,
-            Verb::Explain => handlers.explain,
-        };
-        let mut headers = self.parts.headers.clone();
-        self.app.forwarded.hide_others(&mut headers);
-        if let Some(event) = self.event {
+async fn infer(
+    call: &mut Call<'_>,
+    verb: V1Verb,
+    mut exchange: Exchange<'_>,
+    target: &ModelTarget,
+    event: Option<&Event>,
+    body: Bytes,
+) -> Result<Response, RequestError> {
+    let app = call.app;
+    let request = read(call, &mut exchange, target, event, body).await?;
+    let mut response = app.inference.infer(target, request, call.admission).await?;
+    let mut headers = std::mem::take(&mut response.headers).into_inner();
+    model_headers::filter(&mut headers);
+    let text = if let Some(explanation) = explanation(&response).filter(|_| verb == V1Verb::Explain) {
+        explanation.to_vec()
+    } else {
+        let non_finite = app.non_finite;
+        // JSON is about twice as long as the data.
+        let size = response.outputs.iter().map(|output| 2 * output.byte_len()).sum();
+        exchange.write(size, move || write_v1_response(&response, non_finite)).await??
+    };
+    call.admission.reservation.resize(text.len())?;
+    Ok(respond::json_text(StatusCode::OK, headers, text))
+}
+
+async fn read(
+    call: &mut Call<'_>,
+    exchange: &mut Exchange<'_>,
+    target: &ModelTarget,
+    event: Option<&Event>,
+    body: Bytes,
+) -> Result<InferenceRequest, RequestError> {
+    let app = call.app;
+    let rule = app.inference.tensor_rule(&target.model);
+    let model = Arc::clone(&target.model);
+    let mut request = exchange.read(body.len(), move || read_request(&model, &body, rule)).await??;
+    call.admission.reservation.resize(request.memory_bytes())?;
+    request.id = new_id();
+    exchange.prepare(&mut request);
+    if target.model.reads_headers() {
+        let mut headers = call.parts.headers.clone();
+        if let Some(event) = event {
             event.add_headers(&mut headers);
         }
-        let call = CustomCall {
-            method: Method::POST,
-            path: self.parts.uri.path().to_owned(),
-            parameters: Vec::new(),
-            query: self.parts.uri.query().unwrap_or_default().to_owned(),
-            headers,
-            body,
-        };
-        let reply = self.app.inference.call_as_request(target, handler, call, admission).await?;
-        let CustomReply { status, mut headers, body } = reply;
-        model_headers::filter_custom(&mut headers);
-        Ok(respond::response(status, headers, BodyChunks::from(body)))
+        app.cloud_events.set_request_headers(&mut request, &headers, &target.model);
     }
-
-    /// Converts the instances to tensors, and the outputs to predictions.
-    async fn of_tensors(
-        &self,
-        target: &ModelTarget,
-        body: Bytes,
-        admission: &mut Admission,
-    ) -> Result<Response, RequestError> {
-        let explainer = match (self.verb, &target.model.explainer) {
-            (Verb::Predict, _) | (Verb::Explain, V1Explainer::Itself) => {
-                return self.infer(target, body, admission).await;
-            }
-            (Verb::Explain, V1Explainer::Model(explainer)) => explainer,
-            (Verb::Explain, V1Explainer::None) => {
-                let message = format!(
-                    "Could not find explainer_host.: the model {} has no explainer; name one in its setting \
-                     `parameters.extra.explainer`",
-                    target.model.name
-                );
-                return Ok(respond::error(StatusCode::NOT_IMPLEMENTED, &message));
-            }
-        };
-        let asked = async {
-            let until = deadline::of(&self.parts.headers)?;
-            let target = self.app.inference.target(explainer, None)?.with_deadline(until);
-            self.infer(&target, body, admission).await
-        };
-        // Errors name the explainer, not the model that was asked for.
-        Ok(asked.await.unwrap_or_else(|error| response_to(&error, explainer, self.app)))
-    }
-
-    async fn infer(
-        &self,
-        target: &ModelTarget,
-        body: Bytes,
-        admission: &mut Admission,
-    ) -> Result<Response, RequestError> {
-        let app = self.app;
-        let request = self.read(target, body, admission).await?;
-        let mut response = app.inference.infer(target, request, admission).await?;
-        let mut headers = std::mem::take(&mut response.headers).into_inner();
-        model_headers::filter(&mut headers);
-        if self.verb == Verb::Explain
-            && let Some(explanation) = explanation(&response)
-        {
-            let text = explanation.to_vec();
-            admission.reservation.resize(text.len())?;
-            return Ok(respond::json_text(StatusCode::OK, headers, text));
-        }
-        let non_finite = app.non_finite;
-        let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
-        let write = move || write_v1_response(&response, non_finite);
-        let text = if size < infer::LONG_RESPONSE {
-            write()?
-        } else {
-            app.compute.run_at(priority::of_headers(&self.parts.headers), write).await??
-        };
-        admission.reservation.resize(text.len())?;
-        Ok(respond::json_text(StatusCode::OK, headers, text))
-    }
-
-    async fn read(
-        &self,
-        target: &ModelTarget,
-        body: Bytes,
-        admission: &mut Admission,
-    ) -> Result<InferenceRequest, RequestError> {
-        let app = self.app;
-        let rule = app.inference.tensor_rule(&target.model);
-        let model = Arc::clone(&target.model);
-        let is_long = body.len() >= body::LONG_BODY;
-        let read = move || read_request(&model, &body, rule);
-        let mut request =
-            if is_long { app.compute.run_at(priority::of_headers(&self.parts.headers), read).await?? } else { read()? };
-        admission.reservation.resize(request.memory_bytes())?;
-        request.id = infer::new_id();
-        priority::assign(&mut request, &self.parts.headers)?;
-        request.trace = self.trace;
-        if target.model.reads_headers() {
-            let mut headers: HeaderMap = self.parts.headers.clone();
-            if let Some(event) = self.event {
-                event.add_headers(&mut headers);
-            }
-            app.cloud_events.set_request_headers(&mut request, &headers, &target.model);
-        }
-        Ok(request)
-    }
+    Ok(request)
 }
 
 fn read_request(model: &RegisteredModel, body: &Bytes, rule: TensorRule) -> Result<InferenceRequest, V1Error> {

@@ -13,14 +13,15 @@ use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 
-use super::App;
 use super::compress::accepts_gzip;
 use super::errors::RequestError;
-use super::respond::{self, Response};
-use super::route::{Route, RouteAction};
-use crate::inference::InferenceError;
+use super::respond::Response;
+use super::route::RouteSpec;
+use super::{Answer, Call, Handled};
+use crate::access::Scope::Read;
 use crate::registry::RegisteredModel;
 use crate::types::html::escape;
 use assets::AssetContent;
@@ -38,24 +39,42 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 /// For content that never changes under its name.
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// Handles a route of the documentation. `path` is without the root path.
-pub(super) async fn answer(app: &App, route: &Route<'_>, path: &str, headers: &HeaderMap) -> Response {
-    let version = route.version.as_deref();
-    let find = || app.inference.registry().find(&route.name, version);
-    let response = match route.spec.action {
-        RouteAction::DocsAsset => return asset(app, path, headers).await,
-        RouteAction::OpenApi => Ok(document(Document::everything(), path)),
-        RouteAction::DocsDocument => Ok(document(Document::data_plane(), path)),
-        RouteAction::ModelDocsDocument => {
-            find().map(|model| document(Document::of_model(&model.metadata, version), path))
-        }
-        RouteAction::ModelDocs => find().map(|model| page(path, &title(&model, version), model.drawing())),
-        _ => Ok(page(path, "MLServer API Docs", None)),
-    };
-    match response {
-        Ok(response) => revalidate(response, headers),
-        Err(error) => RequestError::from(InferenceError::from(error)).response(),
-    }
+pub(super) const ROUTES: &[RouteSpec] = &[
+    RouteSpec::get("/v2/docs", Read, server_page),
+    RouteSpec::get("/v2/docs/dataplane.json", Read, data_plane),
+    RouteSpec::get("/v2/docs/assets/{file}", Read, asset),
+    RouteSpec::get("/openapi.json", Read, everything),
+    RouteSpec::get("/v2/models/{model_name}/docs", Read, model_page),
+    RouteSpec::get("/v2/models/{model_name}/versions/{model_version}/docs", Read, model_page),
+    RouteSpec::get("/v2/models/{model_name}/docs/dataplane.json", Read, model_document),
+    RouteSpec::get("/v2/models/{model_name}/versions/{model_version}/docs/dataplane.json", Read, model_document),
+];
+
+fn server_page(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move { Ok(revalidate(page(call.path(), "MLServer API Docs", None), call.parts).into()) })
+}
+
+fn data_plane(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move { Ok(document(Document::data_plane(), &call)) })
+}
+
+fn everything(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move { Ok(document(Document::everything(), &call)) })
+}
+
+fn model_page(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let model = call.find_model()?;
+        let title = title(&model, call.version);
+        Ok(revalidate(page(call.path(), &title, model.drawing()), call.parts).into())
+    })
+}
+
+fn model_document(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let model = call.find_model()?;
+        Ok(document(Document::of_model(&model.metadata, call.version), &call))
+    })
 }
 
 fn title(model: &RegisteredModel, version: Option<&str>) -> String {
@@ -63,9 +82,9 @@ fn title(model: &RegisteredModel, version: Option<&str>) -> String {
     format!("MLServer API Docs - {}{version}", model.name)
 }
 
-fn document(document: Document, path: &str) -> Response {
-    let text = document.served_at(path);
-    generated(text, HeaderValue::from_static("application/json"))
+fn document(document: Document, call: &Call<'_>) -> Answer {
+    let text = document.served_at(call.path());
+    revalidate(generated(text, HeaderValue::from_static("application/json")), call.parts).into()
 }
 
 /// Creates a page. `drawing` is HTML, and shown above the document.
@@ -100,10 +119,10 @@ fn generated(text: String, content_type: HeaderValue) -> Response {
 }
 
 /// Replaces the response with 304 if the client already has this version (RFC 9110, section 13.1.2).
-fn revalidate(mut response: Response, request: &HeaderMap) -> Response {
+fn revalidate(mut response: Response, request: &Parts) -> Response {
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let Some(tag) = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(weak) else { return response };
-    let known = request.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+    let known = request.headers.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
     if known.flat_map(|tags| tags.split(',')).any(|known| known.trim() == "*" || weak(known) == tag) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Bytes::new().into();
@@ -114,29 +133,28 @@ fn revalidate(mut response: Response, request: &HeaderMap) -> Response {
     response
 }
 
-async fn asset(app: &App, path: &str, headers: &HeaderMap) -> Response {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    let Some(asset) = assets::find(name) else {
-        return respond::error(StatusCode::NOT_FOUND, &format!("no such path: {path}"));
-    };
-    let (body, gzip) = match &asset.content {
-        AssetContent::Plain(bytes) => (Bytes::from_static(bytes), false),
-        AssetContent::Gzip(bytes) if app.gzip && accepts_gzip(headers) => (bytes.clone(), true),
-        AssetContent::Gzip(bytes) => match app.compute.run(move || assets::decompress(bytes)).await {
-            Ok(body) => (body, false),
-            Err(panic) => return RequestError::from(panic).response(),
-        },
-    };
-    let mut response = Response::new(body.into());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, IMMUTABLE);
-    if gzip {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-    }
-    response
+fn asset(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let (app, path) = (call.app, call.path());
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let unknown = || RequestError::other(StatusCode::NOT_FOUND, format!("no such path: {path}"));
+        let asset = assets::find(name).ok_or_else(unknown)?;
+        let (body, gzip) = match &asset.content {
+            AssetContent::Plain(bytes) => (Bytes::from_static(bytes), false),
+            AssetContent::Gzip(bytes) if app.gzip && accepts_gzip(&call.parts.headers) => (bytes.clone(), true),
+            AssetContent::Gzip(bytes) => (app.compute.run(move || assets::decompress(bytes)).await?, false),
+        };
+        let mut response = Response::new(body.into());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(CACHE_CONTROL, IMMUTABLE);
+        if gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        Ok(response.into())
+    })
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
