@@ -1,12 +1,13 @@
 //! Calibrated classifiers: scores that become probabilities.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::isotonic::Isotonic;
+use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, divide, expit, softmax};
+use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators;
 use crate::pickle::PickleValue;
 

@@ -1,13 +1,14 @@
 //! Linear and quadratic discriminant analysis.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, TableData};
 use super::decomposition::Projection;
 use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::linear_model;
+use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, softmax};
+use super::spec::{ClassTable, EstimatorSpec};
 
 pub(super) const CLASSES: ClassTable = &[
     ("discriminant_analysis.LinearDiscriminantAnalysis", linear_discriminant),

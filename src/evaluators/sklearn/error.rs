@@ -1,11 +1,10 @@
 //! Why an artifact is not evaluated natively, and why a request cannot be answered.
 
-use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::EstimatorMethod;
+use super::method::EstimatorMethod;
 use crate::evaluators::trees;
 use crate::pickle::PickleError;
 
@@ -108,10 +107,4 @@ pub enum PredictError {
     Cancelled,
     #[error("`{class}` models do not support `{method}`")]
     Method { class: Arc<str>, method: EstimatorMethod },
-}
-
-impl fmt::Display for EstimatorMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }

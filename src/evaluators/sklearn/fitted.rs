@@ -3,13 +3,15 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::classes;
 use super::data::{Elements, IntType};
 use super::error::LoadError;
 use super::estimator::Estimator;
 use super::sparse::NumericType;
 use crate::evaluators::trees;
 use crate::pickle::{ArrayNumbers, Dtype, ElementKind, NumpyArray, PickleValue};
+
+/// The library whose version decides how an estimator is evaluated.
+pub(super) const LIBRARY: &str = "sklearn";
 
 /// The version of scikit-learn that wrote an estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,10 +51,16 @@ impl LoadBudget {
     }
 }
 
+/// Builds an estimator and the estimators inside of it. The last argument is the version of the object that contains it.
+pub(super) type LoadNested =
+    fn(PickleValue<'_>, LoadContext<'_>, Option<SklearnVersion>) -> Result<Estimator, LoadError>;
+
 /// The context in which the parts of one file are loaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LoadContext<'a> {
     pub(super) budget: &'a LoadBudget,
+    /// Loads the estimators inside of an estimator: any of the table of classes, which families do not know.
+    pub(super) load: LoadNested,
     /// How many estimators enclose this one.
     pub(super) depth: usize,
 }
@@ -88,7 +96,7 @@ impl<'a> FittedObject<'a> {
         let written = value.attribute("_sklearn_version").and_then(PickleValue::as_str);
         let version = written.map_or(inherited, SklearnVersion::parse);
         // Classes of other libraries do not store the version and do not depend on it.
-        let foreign = class.split('.').next() != Some(classes::LIBRARY);
+        let foreign = class.split('.').next() != Some(LIBRARY);
         let version = if foreign { version.or(Some(SklearnVersion::NEWEST)) } else { version };
         match version {
             Some(version) if version.is_known() => Ok(Self { value, class, version, context }),
@@ -121,7 +129,7 @@ impl<'a> FittedObject<'a> {
     /// Builds an estimator that is a part of this one.
     pub(super) fn estimator(&self, value: PickleValue<'a>) -> Result<Estimator, LoadError> {
         let context = LoadContext { depth: self.context.depth + 1, ..self.context };
-        classes::estimator(value, context, Some(self.version))
+        (context.load)(value, context, Some(self.version))
     }
 
     /// Returns an attribute that exists and is not `None`.

@@ -1,9 +1,9 @@
 //! Frozen estimators.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::delegate;
 use super::error::LoadError;
 use super::fitted::FittedObject;
+use super::spec::{ClassTable, EstimatorSpec};
 
 pub(super) const CLASSES: ClassTable = &[("frozen.FrozenEstimator", frozen)];
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::method::{EstimatorMethod, MethodSet};
+use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators;
 
 pub(super) const CLASSES: ClassTable = &[("isotonic.IsotonicRegression", isotonic)];

@@ -1,13 +1,14 @@
 //! Linear models: `X @ coef_.T + intercept_`, and the link function of each class.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, FloatMatrix, FloatValues, IntType, TableData, to_f32};
 use super::delegate::Delegate;
 use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
+use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, argmax, expit, normalize, softmax, transpose};
 use super::sparse::NumericType;
+use super::spec::{ClassTable, EstimatorSpec};
 
 pub(super) const CLASSES: ClassTable = &[
     ("linear_model.ARDRegression", regressor),

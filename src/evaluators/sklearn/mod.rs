@@ -29,6 +29,7 @@ mod impute;
 mod inspect;
 mod isotonic;
 mod linear_model;
+mod method;
 mod mixture;
 mod model_selection;
 mod multiclass;
@@ -42,6 +43,7 @@ mod pipeline;
 mod preprocessing;
 mod semi_supervised;
 mod sparse;
+mod spec;
 mod sub_estimators;
 mod svm;
 mod tree;
@@ -54,9 +56,9 @@ use bytes::Bytes;
 pub use self::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 pub use self::error::{LoadError, PredictError};
 use self::estimator::Estimator;
-pub use self::estimator::{EstimatorMethod, MethodSet};
 use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::{ArtifactReport, ExampleValue};
+pub use self::method::{EstimatorMethod, MethodSet};
 pub use self::sparse::{NumericType, SparseRows};
 use crate::pickle::{self, PickleValue};
 
@@ -79,7 +81,7 @@ impl FittedEstimator {
     pub fn load(file: Bytes) -> Result<Self, LoadError> {
         let pickle = pickle::read(file)?;
         let budget = LoadBudget::new(pickle.bytes());
-        let context = LoadContext { budget: &budget, depth: 0 };
+        let context = LoadContext { budget: &budget, load: classes::estimator, depth: 0 };
         let root = classes::estimator(pickle.root(), context, None)?;
         let answers_frames = root.info.methods.contains(EstimatorMethod::Transform);
         if let Some(library) = frames(pickle.root()).filter(|_| answers_frames) {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData};
 use super::delegate;
 use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::method::EstimatorMethod;
+use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators;
 use crate::pickle::PickleValue;
 

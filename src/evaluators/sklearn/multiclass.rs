@@ -1,11 +1,12 @@
 //! Multiclass classifiers made of binary ones: one-vs-rest, one-vs-one, and output codes.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
+use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, divide};
+use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators::{self, NumericAnswer, sub_estimators};
 
 pub(super) const CLASSES: ClassTable = &[

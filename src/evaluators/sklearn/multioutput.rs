@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::concatenate;
 use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::method::{EstimatorMethod, MethodSet};
+use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators::{self, NumericAnswer, sub_estimators};
 
 pub(super) const CLASSES: ClassTable = &[

@@ -1,11 +1,12 @@
 //! Naive Bayes: the log-likelihood of each class is a sum over features.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, argmax, exp_normalize, transpose};
+use super::spec::{ClassTable, EstimatorSpec};
 
 pub(super) const CLASSES: ClassTable = &[
     ("naive_bayes.BernoulliNB", bernoulli),

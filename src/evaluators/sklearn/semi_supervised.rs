@@ -1,9 +1,9 @@
 //! `SelfTrainingClassifier`.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::delegate::{Delegate, classifier_methods};
 use super::error::LoadError;
 use super::fitted::FittedObject;
+use super::spec::{ClassTable, EstimatorSpec};
 
 pub(super) const CLASSES: ClassTable = &[("semi_supervised.SelfTrainingClassifier", self_training)];
 

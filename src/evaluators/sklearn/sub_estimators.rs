@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::data::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod};
+use super::estimator::{Estimator, EstimatorInfo};
 use super::fitted::FittedObject;
+use super::method::EstimatorMethod;
 use crate::pickle::PickleValue;
 
 /// The numeric result of an estimator, in row-major order.

@@ -1,12 +1,13 @@
 //! Support vector machines, as LIBSVM evaluates them.
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::linear_model;
+use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
+use super::spec::{ClassTable, EstimatorSpec};
 
 pub(super) const CLASSES: ClassTable = &[
     ("svm.LinearSVC", linear_model::classifier),

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::concatenate;
 use crate::evaluators::sklearn::data::TableData;
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
+use crate::evaluators::sklearn::spec::EstimatorSpec;
 
 use crate::evaluators::sklearn::pipeline::{is_passthrough, named_steps};
 use crate::pickle::{self, PickleValue};

@@ -3,7 +3,7 @@
 mod column_transformer;
 mod transformed_target;
 
-use super::classes::ClassTable;
+use super::spec::ClassTable;
 
 pub(super) const CLASSES: ClassTable = &[
     ("compose.ColumnTransformer", column_transformer::column_transformer),

@@ -1,8 +1,8 @@
 //! Random forests and extremely randomized trees.
 
-use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::tree;
 
 /// Loads `RandomForestClassifier` and `ExtraTreesClassifier`.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
+use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::tree::{self, LeafKind, Trees};
 
 /// How gradient boosting turns sums into predictions.

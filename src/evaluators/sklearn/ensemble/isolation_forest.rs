@@ -1,10 +1,11 @@
 //! Isolation forests.
 
-use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
+use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::tree;
 
 /// `IsolationForest`: rows that few splits isolate are outliers.

@@ -9,7 +9,7 @@ mod stacking;
 mod voting;
 mod weight_boosting;
 
-use super::classes::ClassTable;
+use super::spec::ClassTable;
 
 pub(super) const CLASSES: ClassTable = &[
     ("ensemble.AdaBoostClassifier", weight_boosting::classifier),

@@ -1,11 +1,12 @@
 //! `AdaBoost`.
 
-use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, divide, softmax};
+use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer, sub_estimators};
 
 /// What each estimator adds to the sums of the classes.

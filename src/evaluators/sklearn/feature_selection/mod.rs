@@ -2,11 +2,12 @@
 
 mod importance;
 
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::TableData;
 use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::method::{EstimatorMethod, MethodSet};
+use super::spec::{ClassTable, EstimatorSpec};
 use crate::pickle::NumpyArray;
 
 pub(super) const CLASSES: ClassTable = &[

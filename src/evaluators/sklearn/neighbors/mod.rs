@@ -5,11 +5,12 @@ mod search;
 
 pub(super) use self::search::Metric;
 use self::search::{FittedRows, Neighbor};
-use super::classes::{ClassTable, EstimatorSpec};
 use super::data::{DenseTable, Elements, FloatMatrix, TableData, to_f32};
 use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
+use super::method::{EstimatorMethod, MethodSet};
+use super::spec::{ClassTable, EstimatorSpec};
 
 use super::numerics::{argmax, divide, pairwise_sum, softmax};
 

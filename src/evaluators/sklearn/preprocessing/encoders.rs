@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::categories::{self, Categories};
-use crate::evaluators::sklearn::classes::EstimatorSpec;
 use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
-use crate::evaluators::sklearn::estimator::{EstimatorInfo, EstimatorMethod, Evaluate, MethodSet};
+use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
+use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
+use crate::evaluators::sklearn::spec::EstimatorSpec;
 
 /// Creates the error for a value that is not among the categories.
 fn unknown(info: &EstimatorInfo, column: usize) -> PredictError {

@@ -11,7 +11,7 @@ mod quantile_transformer;
 mod scalers;
 mod spline_transformer;
 
-use super::classes::ClassTable;
+use super::spec::ClassTable;
 
 pub(super) const CLASSES: ClassTable = &[
     ("preprocessing.Binarizer", scalers::binarizer),
