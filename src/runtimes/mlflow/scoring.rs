@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::NativeModel;
+use super::EnforcedModel;
 use super::csv;
 use super::enforce::InputError;
 use super::evaluator::Prediction;
@@ -47,7 +47,7 @@ pub(super) fn invalid(message: impl std::fmt::Display) -> ScoringError {
 }
 
 /// Answers a call.
-pub(super) fn answer(model: &NativeModel, content_type: &str, body: &[u8], stop: &AtomicBool) -> CustomReply {
+pub(super) fn answer(model: &EnforcedModel, content_type: &str, body: &[u8], stop: &AtomicBool) -> CustomReply {
     match predictions(model, content_type, body, stop) {
         Ok(text) => reply(StatusCode::OK, "application/json", text),
         Err(failure) => {
@@ -88,7 +88,7 @@ impl ScoringError {
 }
 
 fn predictions(
-    model: &NativeModel,
+    model: &EnforcedModel,
     content_type: &str,
     body: &[u8],
     stop: &AtomicBool,
