@@ -4,4 +4,5 @@
 //! nothing about requests, settings or threads; the adapters are in `runtimes`.
 
 pub mod sklearn;
+pub mod table;
 pub mod trees;

@@ -11,9 +11,8 @@ use super::native::{NativeModel, Plan};
 use super::row_sizes::{RowSizes, rows};
 use super::{OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
-use crate::evaluators::sklearn::{
-    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, LoadError, PredictError, TableData,
-};
+use crate::evaluators::sklearn::{EstimatorMethod, FittedEstimator, LoadError, PredictError};
+use crate::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData, TableError};
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
@@ -193,6 +192,12 @@ enum AnswerError {
 
 impl From<AnswerError> for RuntimeError {
     fn from(error: AnswerError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
+impl From<TableError> for RuntimeError {
+    fn from(error: TableError) -> Self {
         Self::invalid_request(error)
     }
 }

@@ -5,13 +5,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::data::{DenseTable, Elements, FloatValues, IntType, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::argmax;
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, FloatValues, IntType, TableData};
 use crate::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction, TreeEnsemble, WrapperKind,
 };

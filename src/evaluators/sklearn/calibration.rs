@@ -1,6 +1,5 @@
 //! Calibrated classifiers: scores that become probabilities.
 
-use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
@@ -9,6 +8,7 @@ use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, divide, expit, softmax};
 use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators;
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 use crate::pickle::PickleValue;
 
 pub(super) const CLASSES: ClassTable = &[("calibration.CalibratedClassifierCV", classifier)];

@@ -1,12 +1,12 @@
 //! K-means clustering.
 
-use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::neighbors::Metric;
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable = &[("cluster.KMeans", means), ("cluster.MiniBatchKMeans", means)];
 

@@ -2,30 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::data::{DataFrame, DenseTable, Elements, TableData};
-use super::sparse::{NumericType, SparseRows};
-
-impl Elements<'_> {
-    /// Returns the type of the numbers, or `None` for text.
-    pub(super) const fn numeric(&self) -> Option<NumericType> {
-        match self {
-            Self::F32(_) => Some(NumericType::F32),
-            Self::F64(_) => Some(NumericType::F64),
-            Self::Int(_, kind) => Some(NumericType::Int(*kind)),
-            Self::Text(_) | Self::PartialText(_) => None,
-        }
-    }
-
-    /// Returns the numbers in double precision, or `None` for text.
-    pub(super) fn floats(&self) -> Option<Cow<'_, [f64]>> {
-        match self {
-            Self::F32(values) => Some(values.iter().copied().map(f64::from).collect()),
-            Self::F64(values) => Some(Cow::Borrowed(values)),
-            Self::Int(values, _) => Some(values.iter().copied().map(super::data::to_f64).collect()),
-            Self::Text(_) | Self::PartialText(_) => None,
-        }
-    }
-}
+use crate::evaluators::table::{DataFrame, DenseTable, Elements, NumericType, SparseRows, TableData};
 
 /// Concatenates blocks with the same number of rows by column.
 ///

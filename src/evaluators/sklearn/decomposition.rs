@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::data::{DenseTable, Elements, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable = &[
     ("decomposition.FastICA", independent),

@@ -1,11 +1,11 @@
 //! Estimators that delegate every call to another estimator.
 
-use super::data::TableData;
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::EstimatorSpec;
+use crate::evaluators::table::TableData;
 
 /// An estimator that passes every call to the estimator inside of it.
 #[derive(Debug)]

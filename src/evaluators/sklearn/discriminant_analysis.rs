@@ -1,6 +1,5 @@
 //! Linear and quadratic discriminant analysis.
 
-use super::data::{DenseTable, Elements, TableData};
 use super::decomposition::Projection;
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
@@ -9,6 +8,7 @@ use super::linear_model;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, softmax};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 
 pub(super) const CLASSES: ClassTable = &[
     ("discriminant_analysis.LinearDiscriminantAnalysis", linear_discriminant),

@@ -96,12 +96,6 @@ pub enum PredictError {
     /// The result is a list of tables.
     #[error("`{method}` of `{class}` returns a list of tables, which a response cannot hold")]
     Several { class: Arc<str>, method: EstimatorMethod },
-    #[error("{found} values do not fit {rows} rows of {columns} columns")]
-    Shape { rows: usize, columns: usize, found: usize },
-    #[error("{columns} columns have {names} names")]
-    ColumnNames { names: usize, columns: usize },
-    #[error("column {column} has {found} values, but the table has {rows} rows")]
-    ColumnLength { column: usize, found: usize, rows: usize },
     /// The caller does not wait for the result anymore.
     #[error("the prediction was cancelled")]
     Cancelled,

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::concatenate;
-use super::data::{FloatMatrix, TableData};
 use super::error::PredictError;
 use super::method::{EstimatorMethod, MethodSet};
-use super::sparse::SparseRows;
+use crate::evaluators::table::{FloatMatrix, SparseRows, TableData};
 
 /// How many numbers of sparse rows are made dense at once (8 MiB).
 const DENSE_CELLS: usize = 1 << 20;

@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::data::{Elements, IntType};
 use super::error::LoadError;
 use super::estimator::Estimator;
-use super::sparse::NumericType;
+use crate::evaluators::table::{Elements, IntType, NumericType};
 use crate::evaluators::trees;
 use crate::pickle::{ArrayNumbers, Dtype, ElementKind, NumpyArray, PickleValue};
 
@@ -379,7 +378,9 @@ impl<'a> FittedObject<'a> {
         let int = match (numbers.kind(), numbers.size()) {
             (ElementKind::Float, 8) => return Some(Elements::F64(numbers.to_f64().into())),
             (ElementKind::Float, 4) => {
-                return Some(Elements::F32(numbers.to_f64().into_iter().map(super::data::to_f32).collect()));
+                return Some(Elements::F32(
+                    numbers.to_f64().into_iter().map(crate::evaluators::table::to_f32).collect(),
+                ));
             }
             (ElementKind::Bool, _) => IntType::Bool,
             (ElementKind::Int, 1) => IntType::I8,

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::concatenate;
-use super::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
-use super::sparse::{NumericType, SparseRows};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DataFrame, DenseTable, Elements, IntType, NumericType, SparseRows, TableData};
 use crate::pickle::PickleValue;
 
 pub(super) const CLASSES: ClassTable = &[

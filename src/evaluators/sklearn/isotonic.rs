@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::data::{TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators;
+use crate::evaluators::table::{TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable = &[("isotonic.IsotonicRegression", isotonic)];
 

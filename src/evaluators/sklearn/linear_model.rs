@@ -1,14 +1,15 @@
 //! Linear models: `X @ coef_.T + intercept_`, and the link function of each class.
 
-use super::data::{DenseTable, Elements, FloatMatrix, FloatValues, IntType, TableData, to_f32};
 use super::delegate::Delegate;
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, argmax, expit, normalize, softmax, transpose};
-use super::sparse::NumericType;
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{
+    DenseTable, Elements, FloatMatrix, FloatValues, IntType, NumericType, TableData, to_f32,
+};
 
 pub(super) const CLASSES: ClassTable = &[
     ("linear_model.ARDRegression", regressor),

@@ -1,12 +1,12 @@
 //! Gaussian mixtures.
 
-use super::data::{DenseTable, Elements, IntType, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, digamma, dot, exp_normalize, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable =
     &[("mixture.BayesianGaussianMixture", bayesian), ("mixture.GaussianMixture", plain)];

@@ -14,7 +14,6 @@ mod classes;
 mod cluster;
 mod compose;
 mod concatenate;
-mod data;
 mod decomposition;
 mod delegate;
 mod discriminant_analysis;
@@ -42,7 +41,6 @@ mod numpy_functions;
 mod pipeline;
 mod preprocessing;
 mod semi_supervised;
-mod sparse;
 mod spec;
 mod sub_estimators;
 mod svm;
@@ -53,13 +51,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::data::{DataFrame, DenseTable, Elements, IntType, TableData};
 pub use self::error::{LoadError, PredictError};
 use self::estimator::Estimator;
 use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::{ArtifactReport, ExampleValue};
 pub use self::method::{EstimatorMethod, MethodSet};
-pub use self::sparse::{NumericType, SparseRows};
+use crate::evaluators::table::TableData;
 use crate::pickle::{self, PickleValue};
 
 /// The estimated time between two checks whether a call is to stop. Shorter calls are not divided: joining the blocks copies

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::data::{DenseTable, Elements, IntType, TableData};
 use super::delegate;
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
@@ -10,6 +9,7 @@ use super::fitted::FittedObject;
 use super::method::EstimatorMethod;
 use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators;
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 use crate::pickle::PickleValue;
 
 pub(super) const CLASSES: ClassTable = &[

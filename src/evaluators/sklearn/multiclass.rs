@@ -1,6 +1,5 @@
 //! Multiclass classifiers made of binary ones: one-vs-rest, one-vs-one, and output codes.
 
-use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
@@ -8,6 +7,7 @@ use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, divide};
 use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators::{self, NumericAnswer, sub_estimators};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 
 pub(super) const CLASSES: ClassTable = &[
     ("multiclass.OneVsOneClassifier", one_vs_one),

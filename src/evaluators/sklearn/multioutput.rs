@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::concatenate;
-use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::{ClassTable, EstimatorSpec};
 use super::sub_estimators::{self, NumericAnswer, sub_estimators};
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 
 pub(super) const CLASSES: ClassTable = &[
     ("multioutput.ClassifierChain", classifier_chain),

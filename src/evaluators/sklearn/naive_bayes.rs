@@ -1,12 +1,12 @@
 //! Naive Bayes: the log-likelihood of each class is a sum over features.
 
-use super::data::{DenseTable, Elements, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, argmax, exp_normalize, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 
 pub(super) const CLASSES: ClassTable = &[
     ("naive_bayes.BernoulliNB", bernoulli),

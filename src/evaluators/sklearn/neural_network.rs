@@ -1,12 +1,12 @@
 //! Multi-layer perceptrons.
 
-use super::data::{DenseTable, Elements, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, argmax, expit, softmax};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable =
     &[("neural_network.MLPClassifier", classifier), ("neural_network.MLPRegressor", regressor)];

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::data::{Elements, IntType};
-use super::sparse::NumericType;
+use crate::evaluators::table::{Elements, IntType, NumericType};
 use crate::pickle::PickleValue;
 
 /// A function of one number.

@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 
 use super::concatenate;
-use super::data::{DenseTable, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
-use super::sparse::NumericType;
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, NumericType, TableData};
 use crate::pickle::PickleValue;
 
 pub(super) const CLASSES: ClassTable = &[("pipeline.FeatureUnion", union), ("pipeline.Pipeline", pipeline)];

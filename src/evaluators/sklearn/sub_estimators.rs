@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::data::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo};
 use super::fitted::FittedObject;
 use super::method::EstimatorMethod;
+use crate::evaluators::table::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use crate::pickle::PickleValue;
 
 /// The numeric result of an estimator, in row-major order.
@@ -202,5 +202,5 @@ pub(super) fn numbered_labels(
 ) -> Option<Vec<usize>> {
     fitted.spend(limit).ok()?;
     let all: Vec<i64> = (0..i64::try_from(limit).ok()?).collect();
-    positions(&labels?, &Elements::Int(all.into(), super::data::IntType::I64))
+    positions(&labels?, &Elements::Int(all.into(), crate::evaluators::table::IntType::I64))
 }

@@ -1,6 +1,5 @@
 //! Support vector machines, as LIBSVM evaluates them.
 
-use super::data::{DenseTable, Elements, IntType, TableData};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
@@ -8,6 +7,7 @@ use super::linear_model;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 
 pub(super) const CLASSES: ClassTable = &[
     ("svm.LinearSVC", linear_model::classifier),

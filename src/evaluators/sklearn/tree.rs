@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
 
-use super::data::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, normalize};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, FloatValues, TableData, to_f32};
 use crate::pickle::{NumpyArray, PickleValue};
 
 pub(super) const CLASSES: ClassTable = &[

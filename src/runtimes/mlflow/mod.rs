@@ -40,7 +40,7 @@ use super::sklearn::{elements, tensor};
 use super::{Description as RuntimeDescription, FileDescription, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
-use crate::evaluators::sklearn::Elements;
+use crate::evaluators::table::Elements;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,

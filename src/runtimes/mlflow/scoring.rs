@@ -14,7 +14,7 @@ use super::evaluator::Prediction;
 use super::python::{self, Json, JsonError, echo, echo_bytes, echo_name, write_float, write_text};
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer};
-use crate::evaluators::sklearn::{Elements, IntType};
+use crate::evaluators::table::{Elements, IntType};
 use crate::types::{CustomReply, text};
 
 /// The fields of a body, of which exactly one must be present.

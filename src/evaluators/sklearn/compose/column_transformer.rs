@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::evaluators::sklearn::concatenate;
-use crate::evaluators::sklearn::data::TableData;
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::TableData;
 
 use crate::evaluators::sklearn::pipeline::{is_passthrough, named_steps};
 use crate::pickle::{self, PickleValue};
@@ -160,11 +160,11 @@ impl Evaluate for ColumnTransformer {
         }
         for (part, selection) in &self.parts {
             let selected = match (selection, &self.names, data) {
-                (ColumnSelection::Names(names), _, _) => data.select(&data.places(names, &info.class)?),
+                (ColumnSelection::Names(names), _, _) => data.select(&positions(data, names, &info.class)?),
                 // The columns of a frame with the names of the fit may be in any order.
                 (ColumnSelection::Places(places), Some(names), TableData::Frame(_)) if data.is_named() => {
                     let names: Vec<String> = places.iter().map(|&place| names[place].clone()).collect();
-                    data.select(&data.places(&names, &info.class)?)
+                    data.select(&positions(data, &names, &info.class)?)
                 }
                 (ColumnSelection::Places(places), _, _) => data.select(places),
             };
@@ -183,4 +183,14 @@ impl Evaluate for ColumnTransformer {
     fn cost(&self) -> u64 {
         200 + self.parts.iter().flat_map(|(part, _)| part).map(|part| part.evaluate.cost()).sum::<u64>()
     }
+}
+
+/// Returns the positions of the columns with these names. Fails for arrays, whose columns have no names.
+fn positions(data: &TableData<'_>, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
+    let Some(frame) = data.named() else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
+    let place = |name: &String| {
+        let place = frame.names.iter().position(|found| found == name);
+        place.ok_or_else(|| PredictError::MissingColumn { class: Arc::clone(class), name: name.clone() })
+    };
+    names.iter().map(place).collect()
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::data::TableData;
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numpy_functions::NumpyFunction;
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::TableData;
 
 /// Undoes the transformation of a target.
 #[derive(Debug)]

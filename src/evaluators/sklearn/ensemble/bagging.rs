@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
@@ -10,6 +9,7 @@ use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, divide};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 
 /// One estimator of the ensemble.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
@@ -10,6 +9,7 @@ use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::tree::{self, LeafKind, Trees};
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 
 /// How gradient boosting turns sums into predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, expit, softmax};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 use crate::pickle::PickleValue;
 
 /// How many rows go through a tree before the next tree is evaluated.

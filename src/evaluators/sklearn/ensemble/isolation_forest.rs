@@ -1,12 +1,12 @@
 //! Isolation forests.
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::tree;
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 
 /// `IsolationForest`: rows that few splits isolate are outliers.
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! Stacking: a final estimator that receives the predictions of other estimators.
 
 use crate::evaluators::sklearn::concatenate;
-use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer, sub_estimators};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 
 #[derive(Debug)]
 struct Stacking {

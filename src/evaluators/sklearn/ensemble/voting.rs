@@ -1,6 +1,5 @@
 //! Voting: different estimators, each with one vote or with the votes of its weight.
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, IntType, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
@@ -8,6 +7,7 @@ use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, divide};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::sub_estimators::{self, sub_estimators};
+use crate::evaluators::table::{DenseTable, Elements, IntType, TableData};
 use crate::pickle::PickleValue;
 
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! `AdaBoost`.
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
@@ -8,6 +7,7 @@ use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{argmax, divide, softmax};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
 use crate::evaluators::sklearn::sub_estimators::{self, NumericAnswer, sub_estimators};
+use crate::evaluators::table::{DenseTable, Elements, TableData};
 
 /// What each estimator adds to the sums of the classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

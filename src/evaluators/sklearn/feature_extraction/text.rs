@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::tokenizing::{self, Analyzer};
-use crate::evaluators::sklearn::data::{Elements, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
-use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 use crate::evaluators::sklearn::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{Elements, NumericType, SparseRows, TableData};
 use crate::pickle::PickleValue;
 
 pub(in crate::evaluators::sklearn) const CLASSES: ClassTable = &[

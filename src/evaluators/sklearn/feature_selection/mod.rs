@@ -2,12 +2,12 @@
 
 mod importance;
 
-use super::data::TableData;
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::TableData;
 use crate::pickle::NumpyArray;
 
 pub(super) const CLASSES: ClassTable = &[

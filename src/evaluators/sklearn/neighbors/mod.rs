@@ -5,12 +5,12 @@ mod search;
 
 pub(super) use self::search::Metric;
 use self::search::{FittedRows, Neighbor};
-use super::data::{DenseTable, Elements, FloatMatrix, TableData, to_f32};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::{ClassTable, EstimatorSpec};
+use crate::evaluators::table::{DenseTable, Elements, FloatMatrix, TableData, to_f32};
 
 use super::numerics::{argmax, divide, pairwise_sum, softmax};
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::data::Elements;
 use crate::evaluators::sklearn::error::LoadError;
 use crate::evaluators::sklearn::fitted::FittedObject;
+use crate::evaluators::table::Elements;
 use crate::pickle::{NumpyArray, PickleValue};
 
 /// The values of a column in the fit, with their indices.
@@ -34,7 +34,7 @@ impl Number {
         let integer = value as i64;
         if value.is_nan() {
             Self::Missing
-        } else if crate::evaluators::sklearn::data::to_f64(integer).total_cmp(&(value + 0.0)).is_eq() {
+        } else if crate::evaluators::table::to_f64(integer).total_cmp(&(value + 0.0)).is_eq() {
             // Adding zero makes a negative zero a positive one.
             Self::Integer(integer)
         } else {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::categories::{self, Categories};
-use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
-use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DenseTable, NumericType, SparseRows, TableData};
 
 /// Creates the error for a value that is not among the categories.
 fn unknown(info: &EstimatorInfo, column: usize) -> PredictError {

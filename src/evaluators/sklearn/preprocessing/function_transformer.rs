@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use crate::evaluators::sklearn::concatenate;
-use crate::evaluators::sklearn::data::{DataFrame, DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numpy_functions::NumpyFunction;
-use crate::evaluators::sklearn::sparse::NumericType;
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DataFrame, DenseTable, NumericType, TableData};
 use crate::pickle::PickleValue;
 
 #[derive(Debug)]

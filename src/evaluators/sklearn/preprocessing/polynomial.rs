@@ -1,12 +1,11 @@
 //! `PolynomialFeatures`.
 
-use crate::evaluators::sklearn::data::{DenseTable, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
-use crate::evaluators::sklearn::sparse::NumericType;
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DenseTable, NumericType, TableData, to_f32};
 
 /// Products of features.
 #[derive(Debug)]

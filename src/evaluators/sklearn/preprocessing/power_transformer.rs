@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
-use crate::evaluators::sklearn::sparse::NumericType;
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DenseTable, NumericType, TableData};
 
 /// Makes features more Gaussian by powers.
 #[derive(Debug)]

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::evaluators::sklearn::data::{DenseTable, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::evaluators::sklearn::numerics::{interpolate, normal_quantile};
-use crate::evaluators::sklearn::sparse::NumericType;
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DenseTable, NumericType, TableData, to_f32};
 
 /// Maps each number to its quantile in the fit, uniformly or normally distributed.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
 //! Scalers, `Normalizer` and `Binarizer`.
 
-use crate::evaluators::sklearn::data::{DenseTable, Elements, FloatMatrix, FloatValues, TableData, to_f32};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate, InverseTransform};
 use crate::evaluators::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
-use crate::evaluators::sklearn::sparse::{NumericType, SparseRows};
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{
+    DenseTable, Elements, FloatMatrix, FloatValues, NumericType, SparseRows, TableData, to_f32,
+};
 
 /// An operation of each number with the number of its column.
 #[derive(Debug)]

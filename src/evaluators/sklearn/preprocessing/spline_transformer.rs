@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::b_spline::BSpline;
-use crate::evaluators::sklearn::data::{DenseTable, TableData};
 use crate::evaluators::sklearn::error::{LoadError, PredictError};
 use crate::evaluators::sklearn::estimator::{EstimatorInfo, Evaluate};
 use crate::evaluators::sklearn::fitted::FittedObject;
 use crate::evaluators::sklearn::method::{EstimatorMethod, MethodSet};
-use crate::evaluators::sklearn::sparse::NumericType;
 use crate::evaluators::sklearn::spec::EstimatorSpec;
+use crate::evaluators::table::{DenseTable, NumericType, TableData};
 
 /// Replaces each feature by the values of its B-spline basis functions.
 #[derive(Debug)]

@@ -1,11 +1,14 @@
-//! The input and output of estimators: tables and data frames.
+//! The input and output of evaluators: tables, data frames and sparse rows.
+
+mod sparse;
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::error::PredictError;
-use super::sparse::{NumericType, SparseRows};
+use thiserror::Error;
+
+pub use self::sparse::{NumericType, SparseRows};
 
 /// Values of one type.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +34,17 @@ pub enum IntType {
     U16,
     U32,
     U64,
+}
+
+/// Elements that do not make a table or data frame.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TableError {
+    #[error("{found} values do not fit {rows} rows of {columns} columns")]
+    Shape { rows: usize, columns: usize, found: usize },
+    #[error("{columns} columns have {names} names")]
+    ColumnNames { names: usize, columns: usize },
+    #[error("column {column} has {found} values, but the table has {rows} rows")]
+    ColumnLength { column: usize, found: usize, rows: usize },
 }
 
 /// What a text counts in the size of a response that is estimated before it is computed: most labels are short.
@@ -75,7 +89,7 @@ pub struct DataFrame<'a> {
     pub(super) rows: usize,
 }
 
-/// An input or output of an estimator.
+/// An input or output of an evaluator.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableData<'a> {
     Table(DenseTable<'a>),
@@ -111,6 +125,26 @@ impl Elements<'_> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the type of the numbers, or `None` for text.
+    pub(super) const fn numeric(&self) -> Option<NumericType> {
+        match self {
+            Self::F32(_) => Some(NumericType::F32),
+            Self::F64(_) => Some(NumericType::F64),
+            Self::Int(_, kind) => Some(NumericType::Int(*kind)),
+            Self::Text(_) | Self::PartialText(_) => None,
+        }
+    }
+
+    /// Returns the numbers in double precision, or `None` for text.
+    pub(super) fn floats(&self) -> Option<Cow<'_, [f64]>> {
+        match self {
+            Self::F32(values) => Some(values.iter().copied().map(f64::from).collect()),
+            Self::F64(values) => Some(Cow::Borrowed(values)),
+            Self::Int(values, _) => Some(values.iter().copied().map(to_f64).collect()),
+            Self::Text(_) | Self::PartialText(_) => None,
+        }
     }
 
     /// Returns the elements at `indices`, which must be in range.
@@ -203,12 +237,12 @@ impl<'a> DenseTable<'a> {
     /// # Errors
     ///
     /// Fails if there are more or fewer elements.
-    pub fn new(elements: Elements<'a>, rows: usize, columns: usize) -> Result<Self, PredictError> {
+    pub fn new(elements: Elements<'a>, rows: usize, columns: usize) -> Result<Self, TableError> {
         let found = elements.len();
         if rows.checked_mul(columns) == Some(found) {
             Ok(Self { elements, rows, columns })
         } else {
-            Err(PredictError::Shape { rows, columns, found })
+            Err(TableError::Shape { rows, columns, found })
         }
     }
 
@@ -235,13 +269,13 @@ impl<'a> DataFrame<'a> {
     /// # Errors
     ///
     /// Fails if there is not one name for each column, or if a column has another length.
-    pub fn new(names: Vec<Cow<'a, str>>, columns: Vec<Elements<'a>>, rows: usize) -> Result<Self, PredictError> {
+    pub fn new(names: Vec<Cow<'a, str>>, columns: Vec<Elements<'a>>, rows: usize) -> Result<Self, TableError> {
         if names.len() != columns.len() {
-            return Err(PredictError::ColumnNames { names: names.len(), columns: columns.len() });
+            return Err(TableError::ColumnNames { names: names.len(), columns: columns.len() });
         }
         match columns.iter().position(|column| column.len() != rows) {
             None => Ok(Self { names, columns, rows }),
-            Some(column) => Err(PredictError::ColumnLength { column, found: columns[column].len(), rows }),
+            Some(column) => Err(TableError::ColumnLength { column, found: columns[column].len(), rows }),
         }
     }
 
@@ -384,21 +418,12 @@ impl TableData<'_> {
         matches!(self, Self::Frame(frame) if !frame.names.is_empty())
     }
 
-    fn named(&self) -> Option<&DataFrame<'_>> {
+    /// Returns the frame, if its columns have names.
+    pub(super) fn named(&self) -> Option<&DataFrame<'_>> {
         match self {
             Self::Frame(frame) if self.is_named() => Some(frame),
             _ => None,
         }
-    }
-
-    /// Returns the positions of the columns with these names. Fails for arrays, whose columns have no names.
-    pub(super) fn places(&self, names: &[String], class: &Arc<str>) -> Result<Vec<usize>, PredictError> {
-        let Some(frame) = self.named() else { return Err(PredictError::NotFrame { class: Arc::clone(class) }) };
-        let place = |name: &String| {
-            let place = frame.names.iter().position(|found| found == name);
-            place.ok_or_else(|| PredictError::MissingColumn { class: Arc::clone(class), name: name.clone() })
-        };
-        names.iter().map(place).collect()
     }
 
     /// Returns the data as numbers, as scikit-learn's `check_array` reads them: single precision stays, everything else
@@ -486,13 +511,13 @@ mod tests {
         assert!(DenseTable::new(texts(), 1, 1).is_ok());
         for (rows, columns) in [(3, 1), (4_000_000_000_000_000, 1), (usize::MAX, 2), (0, 1), (1, 2)] {
             let error = DenseTable::new(texts(), rows, columns).unwrap_err();
-            assert_eq!(error, PredictError::Shape { rows, columns, found: 1 });
+            assert_eq!(error, TableError::Shape { rows, columns, found: 1 });
         }
         let column = || Elements::F64(vec![1.0, 2.0].into());
         assert!(DataFrame::new(vec!["a".into(), "b".into()], vec![column(), column()], 2).is_ok());
         let error = DataFrame::new(vec!["a".into(), "b".into()], vec![column(), texts()], 2).unwrap_err();
-        assert_eq!(error, PredictError::ColumnLength { column: 1, found: 1, rows: 2 });
+        assert_eq!(error, TableError::ColumnLength { column: 1, found: 1, rows: 2 });
         let error = DataFrame::new(Vec::new(), vec![column()], 2).unwrap_err();
-        assert_eq!(error, PredictError::ColumnNames { names: 0, columns: 1 });
+        assert_eq!(error, TableError::ColumnNames { names: 0, columns: 1 });
     }
 }

@@ -1,6 +1,6 @@
 //! Sparse rows, in which most values are zero.
 
-use super::data::{DenseTable, Elements, FloatValues, IntType, to_f32};
+use super::{DenseTable, Elements, FloatValues, IntType, to_f32};
 
 /// A numeric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum NumericType {
 impl NumericType {
     /// Converts numbers to elements of this type, which must be able to hold them. Single precision rounds.
     #[expect(clippy::cast_possible_truncation, reason = "integers were integers before")]
-    pub(super) fn elements(self, values: Vec<f64>) -> Elements<'static> {
+    pub(in crate::evaluators) fn elements(self, values: Vec<f64>) -> Elements<'static> {
         match self {
             Self::F32 => Elements::F32(values.into_iter().map(to_f32).collect()),
             Self::F64 => Elements::F64(values.into()),
@@ -22,7 +22,7 @@ impl NumericType {
     }
 
     /// Returns the common type of both, as NumPy's `result_type`.
-    pub(super) fn with(self, other: Self) -> Self {
+    pub(in crate::evaluators) fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => one.with(other),
             (Self::F64, _) | (_, Self::F64) => Self::F64,
@@ -91,12 +91,12 @@ pub struct SparseRows {
 
 impl SparseRows {
     /// Creates an empty table. Columns beyond 32 bits are never stored.
-    pub(super) const fn new(columns: usize, numeric: NumericType) -> Self {
+    pub(in crate::evaluators) const fn new(columns: usize, numeric: NumericType) -> Self {
         Self { cells: Vec::new(), ends: Vec::new(), columns, numeric }
     }
 
     /// Appends a row. Its columns must ascend.
-    pub(super) fn push_row(&mut self, cells: impl Iterator<Item = (usize, f64)>) {
+    pub(in crate::evaluators) fn push_row(&mut self, cells: impl Iterator<Item = (usize, f64)>) {
         let narrow = |(column, value): (usize, f64)| Some((u32::try_from(column).ok()?, value));
         self.cells.extend(cells.filter(|&(_, value)| value != 0.0).filter_map(narrow));
         self.ends.push(self.cells.len());
@@ -110,23 +110,23 @@ impl SparseRows {
         self.columns
     }
 
-    pub(super) const fn numeric(&self) -> NumericType {
+    pub(in crate::evaluators) const fn numeric(&self) -> NumericType {
         self.numeric
     }
 
     /// Returns whether every number is finite.
-    pub(super) fn is_finite(&self) -> bool {
+    pub(in crate::evaluators) fn is_finite(&self) -> bool {
         self.cells.iter().all(|(_, value)| value.is_finite())
     }
 
     /// Returns the columns and values of a row.
-    pub(super) fn row(&self, row: usize) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
+    pub(in crate::evaluators) fn row(&self, row: usize) -> impl ExactSizeIterator<Item = (usize, f64)> + Clone {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         self.cells[start..self.ends[row]].iter().map(|&(column, value)| (column as usize, value))
     }
 
     /// Applies a function to every stored value.
-    pub(super) fn map(&self, numeric: NumericType, apply: impl Fn(f64) -> f64) -> Self {
+    pub(in crate::evaluators) fn map(&self, numeric: NumericType, apply: impl Fn(f64) -> f64) -> Self {
         let mut mapped = Self::new(self.columns, numeric);
         for row in 0..self.rows() {
             mapped.push_row(self.row(row).map(|(column, value)| (column, apply(value))));
@@ -135,7 +135,7 @@ impl SparseRows {
     }
 
     /// Returns some of the columns.
-    pub(super) fn select(&self, places: &[usize]) -> Self {
+    pub(in crate::evaluators) fn select(&self, places: &[usize]) -> Self {
         // The new positions of each column, which may be selected more than once.
         let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); self.columns];
         for (target, &place) in places.iter().enumerate() {
@@ -152,7 +152,7 @@ impl SparseRows {
     }
 
     /// Returns the dense numbers, in the type that estimators compute with.
-    pub(super) fn floats(&self) -> FloatValues<'static> {
+    pub(in crate::evaluators) fn floats(&self) -> FloatValues<'static> {
         let table = self.table(0..self.rows());
         match table.elements {
             Elements::F32(values) => FloatValues::F32(values),
@@ -161,12 +161,12 @@ impl SparseRows {
     }
 
     /// Returns some of the rows as a dense table.
-    pub(super) fn table(&self, rows: std::ops::Range<usize>) -> DenseTable<'static> {
+    pub(in crate::evaluators) fn table(&self, rows: std::ops::Range<usize>) -> DenseTable<'static> {
         self.filled(rows, 0.0)
     }
 
     /// Returns some of the rows as a dense table, with `absent` for cells that are not stored.
-    pub(super) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> DenseTable<'static> {
+    pub(in crate::evaluators) fn filled(&self, rows: std::ops::Range<usize>, absent: f64) -> DenseTable<'static> {
         let numeric = if absent.is_nan() { self.numeric.with(NumericType::F32) } else { self.numeric };
         let mut values = vec![absent; rows.len() * self.columns];
         let count = rows.len();
@@ -185,14 +185,14 @@ impl SparseRows {
     }
 
     /// Appends the rows of another table with the same number of columns.
-    pub(super) fn append(&mut self, other: &Self) {
+    pub(in crate::evaluators) fn append(&mut self, other: &Self) {
         for row in 0..other.rows() {
             self.push_row(other.row(row));
         }
     }
 
     /// Returns `x @ weights + intercept`, row by row. `weights` has one row for each column.
-    pub(super) fn affine(&self, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
+    pub(in crate::evaluators) fn affine(&self, weights: &[f64], intercept: &[f64]) -> Vec<f64> {
         let outputs = intercept.len();
         let mut scores = Vec::with_capacity(self.rows() * outputs);
         for row in 0..self.rows() {
