@@ -28,7 +28,7 @@ def cargo(*arguments):
 
 def tree(target):
     """Returns the crates that are linked, and those that each depends on, as `(name, version)`."""
-    options = ["--features", "full", "--target", target, "--edges", "normal,no-proc-macro", "--no-dedupe"]
+    options = ["--package", "mlserver", "--features", "full", "--target", target, "--edges", "normal,no-proc-macro", "--no-dedupe"]
     parents, edges = [], {}
     for line in cargo("tree", *options, "--prefix", "depth", "--format", "{p}").splitlines():
         depth, name, version = re.match(r"(\d+)(\S+) v(\S+)", line).groups()

@@ -9,7 +9,6 @@ pub mod client;
 pub mod codecs;
 pub mod commands;
 pub mod compute;
-pub mod evaluators;
 pub mod families;
 pub mod graphs;
 pub mod http_client;
@@ -17,7 +16,6 @@ pub mod image;
 pub mod inference;
 #[cfg(feature = "kafka")]
 pub mod kafka;
-pub mod pickle;
 pub mod registry;
 pub mod reload;
 pub mod repository;
@@ -31,3 +29,6 @@ pub mod templates;
 pub mod tls;
 pub mod types;
 pub mod ui;
+
+/// Predictions from model files, which have a crate of their own.
+pub use mlserver_evaluators as evaluators;

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use mlserver::evaluators::sklearn::{DenseTable, Elements, EstimatorMethod, FittedEstimator, TableData};
+use mlserver::evaluators::sklearn::{EstimatorMethod, FittedEstimator};
+use mlserver::evaluators::table::{DenseTable, Elements, TableData};
 use serde::Deserialize;
 use serde_json::json;
 

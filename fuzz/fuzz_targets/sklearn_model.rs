@@ -5,7 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::evaluators::sklearn::{DenseTable, Elements, EstimatorMethod, FittedEstimator, TableData};
+use mlserver::evaluators::sklearn::{EstimatorMethod, FittedEstimator};
+use mlserver::evaluators::table::{DenseTable, Elements, TableData};
 
 /// Enough for every golden model, and cheap.
 const FEATURES: usize = 64;

@@ -145,6 +145,9 @@ impl Progress for QueuedRequest {
         Ok(self.response.lock().grow(bytes)?)
     }
 
+    /// A request takes no place of its own in the runtime.
+    fn yielded(&self) {}
+
     fn wait_again(&self) {
         let mut stage = self.stage.lock();
         if let RequestStage::Running { waited, .. } = *stage {

@@ -305,7 +305,11 @@ impl Progress for StreamProgress {
         Ok(())
     }
 
+    fn yielded(&self) {}
+
     fn wait_again(&self) {}
+
+    fn joined(&self, _: TraceContext) {}
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         self.0.clone().map(|scope| scope as Arc<dyn Steps>)

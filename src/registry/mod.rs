@@ -617,23 +617,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtimes::{BoxFuture, Predictor, RuntimeError};
+    use crate::runtimes::{BoxFuture, Description, FnRuntime};
     use crate::telemetry::metrics::{self, Registry as MetricsRegistry};
-    use crate::types::{InferenceRequest, InferenceResponse};
+    use crate::types::InferenceResponse;
     use std::time::Instant;
 
     #[derive(Debug)]
     struct Empty;
 
-    impl Predictor for Empty {
-        fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-            Box::pin(std::future::ready(Ok(InferenceResponse::default())))
-        }
-    }
-
     impl Loader for Empty {
         fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-            Box::pin(std::future::ready(Ok(Arc::new(Self) as Arc<dyn Runtime>)))
+            let runtime =
+                FnRuntime::new(Description::native(), |_, _| std::future::ready(Ok(InferenceResponse::default())));
+            Box::pin(std::future::ready(Ok(Arc::new(runtime) as Arc<dyn Runtime>)))
         }
     }
 

@@ -160,11 +160,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use crate::registry::{LoadError, Loader};
-    use crate::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
+    use crate::runtimes::{
+        BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    };
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
-    use crate::types::{InferenceRequest, InferenceResponse};
+    use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 
     /// Has the steps of `parameters.extra.steps`, each a name or `name@version`.
     #[derive(Debug)]
@@ -173,14 +175,47 @@ mod tests {
         asked: Arc<AtomicUsize>,
     }
 
-    impl Predictor for Graph {
+    impl Runtime for Graph {
         fn description(&self) -> &Description {
             self.asked.fetch_add(1, Ordering::Relaxed);
             &self.description
         }
 
-        fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+        fn status(&self) -> RuntimeStatus {
+            RuntimeStatus::AVAILABLE
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+
+        fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn predict(
+            &self,
+            _: InferenceRequest,
+            _: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
             Box::pin(std::future::ready(Ok(InferenceResponse::default())))
+        }
+
+        fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
+            Box::pin(futures_util::stream::empty())
+        }
+
+        fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn call(
+            &self,
+            route: usize,
+            _: CustomCall,
+            _: Arc<dyn Progress>,
+        ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+            Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{LoadError, mlflow, native};
+use super::{LoadError, implementation, mlflow};
 use crate::codecs::ColumnOrder;
 use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
@@ -69,7 +69,7 @@ pub(super) fn tensor(name: &str, datatype: &str, shape: Vec<i64>) -> TensorMetad
 }
 
 fn trees(library: TreeLibrary, title: &str, path: &Path) -> Result<FileDescription, LoadError> {
-    let bytes = native::read(path, "a model file")?;
+    let bytes = implementation::read(path, "a model file")?;
     let loaded = match library {
         TreeLibrary::XgBoost => TreeEnsemble::load_xgboost(&bytes),
         TreeLibrary::LightGbm => TreeEnsemble::load_lightgbm(&bytes),
@@ -116,7 +116,7 @@ fn lightgbm_format(bytes: &[u8]) -> Option<String> {
 }
 
 fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
-    let file: Bytes = native::read(path, "a file that joblib or pickle wrote")?.into();
+    let file: Bytes = implementation::read(path, "a file that joblib or pickle wrote")?.into();
     let report = ArtifactReport::read(&file).map_err(|error| LoadError::Artifact {
         path: path.to_owned(),
         unsupported: false,

@@ -8,27 +8,22 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::{BoxFuture, OutputError, Predictor, Progress, RequestStream, ResponseStream, RuntimeError, ready};
+use super::{Description, FnRuntime, OutputError, Progress, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor, short};
 
-#[derive(Debug)]
-pub(super) struct Identity;
+/// Creates the runtime.
+pub(super) fn identity() -> FnRuntime {
+    let predict = |request: InferenceRequest, progress: Arc<dyn Progress>| {
+        std::future::ready(progress.reserve(response_bytes(&request)).and_then(|()| answer(request)))
+    };
+    FnRuntime::new(Description::native(), predict).with_stream(|requests| Box::pin(requests.map(answer)))
+}
 
-impl Predictor for Identity {
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        ready(answer(request))
-    }
-
-    /// The outputs share the buffers of the inputs.
-    fn response_bytes(&self, request: &InferenceRequest) -> usize {
-        let names: HashSet<&str> = request.outputs.iter().map(|output| output.name.as_str()).collect();
-        let inputs = request.inputs.iter().filter(|input| names.is_empty() || names.contains(input.name.as_str()));
-        inputs.map(Tensor::byte_len).sum()
-    }
-
-    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        Box::pin(requests.map(answer))
-    }
+/// Returns the size of the response. The outputs share the buffers of the inputs.
+fn response_bytes(request: &InferenceRequest) -> usize {
+    let names: HashSet<&str> = request.outputs.iter().map(|output| output.name.as_str()).collect();
+    let inputs = request.inputs.iter().filter(|input| names.is_empty() || names.contains(input.name.as_str()));
+    inputs.map(Tensor::byte_len).sum()
 }
 
 fn answer(request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
@@ -58,6 +53,7 @@ fn select(inputs: Vec<Tensor>, outputs: &[RequestedOutput]) -> Result<Vec<Tensor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtimes::Runtime;
     use futures_util::stream;
 
     fn request(outputs: &[&str]) -> InferenceRequest {
@@ -88,14 +84,14 @@ mod tests {
         assert!(long.len() < 300, "{long}");
         assert!(answer(request(&["b", "b"])).is_err(), "inputs are moved, not copied");
         for (outputs, bytes) in [(&[][..], 8), (&["b"], 4)] {
-            assert_eq!(Identity.response_bytes(&request(outputs)), bytes);
+            assert_eq!(response_bytes(&request(outputs)), bytes);
         }
     }
 
     #[tokio::test]
     async fn identity_stream_answers_every_message() {
         let requests = stream::iter([request(&["a"]), request(&["c"]), request(&["b"])]);
-        let answers: Vec<_> = Arc::new(Identity).predict_stream(Box::pin(requests), Arc::new(())).collect().await;
+        let answers: Vec<_> = Arc::new(identity()).predict_stream(Box::pin(requests), Arc::new(())).collect().await;
         assert_eq!(answers.len(), 3);
         assert_eq!(answers[0].as_ref().unwrap().outputs[0].name, "a");
         assert!(answers[1].is_err());

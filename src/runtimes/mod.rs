@@ -3,16 +3,16 @@
 //! A [`Runtime`] answers requests for one loaded model. [`Implementation::of`] decides which runtime that is: a native
 //! evaluator if the implementation and the artifact allow it, else Python workers.
 
-mod cancellation;
 mod columns;
 mod describe;
 mod error;
+mod fn_runtime;
 mod graph;
 mod identity;
+mod implementation;
 mod mlflow;
 mod native;
 mod native_steps;
-mod predictor;
 mod progress;
 pub mod python;
 mod row_sizes;
@@ -34,10 +34,10 @@ use crate::types::{
 pub use describe::FileDescription;
 use error::OutputError;
 pub use error::{FamilyError, LoadError, RuntimeError};
+pub use fn_runtime::FnRuntime;
 pub use graph::{GraphResources, load_graph};
-pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
+pub use implementation::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;
-pub use predictor::Predictor;
 pub use progress::Progress;
 pub use steps::{MAX_STEP_DEPTH, ModelDirectory, RemoteCall, RequiredStep, StepModel, Steps};
 

@@ -7,6 +7,8 @@ use super::{RuntimeError, Steps};
 use crate::types::TraceContext;
 
 /// Receives the progress of a request.
+///
+/// No method has a default, as in [`Runtime`](super::Runtime): a batch forwards to its requests.
 pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// The request no longer waits: its prediction begins. May be called more than once.
     fn begin(&self);
@@ -19,18 +21,16 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
     fn reserve(&self, bytes: usize) -> Result<(), RuntimeError>;
 
     /// The prediction waits for something other than the runtime, which can begin another one in the meantime.
-    fn yielded(&self) {}
+    fn yielded(&self);
 
     /// The prediction came to nothing, and the request waits for another one.
     fn wait_again(&self);
 
     /// The request is in a batch, which has a span of its own.
-    fn joined(&self, _batch: TraceContext) {}
+    fn joined(&self, batch: TraceContext);
 
     /// Returns what answers the steps of the request. `None` unless the model's description has steps.
-    fn steps(&self) -> Option<Arc<dyn Steps>> {
-        None
-    }
+    fn steps(&self) -> Option<Arc<dyn Steps>>;
 }
 
 /// Ignores the progress, and has no steps: for predictions without a request.
@@ -41,5 +41,13 @@ impl Progress for () {
         Ok(())
     }
 
+    fn yielded(&self) {}
+
     fn wait_again(&self) {}
+
+    fn joined(&self, _batch: TraceContext) {}
+
+    fn steps(&self) -> Option<Arc<dyn Steps>> {
+        None
+    }
 }

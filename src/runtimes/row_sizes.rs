@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use parking_lot::RwLock;
 
-use crate::types::InferenceRequest;
+use crate::types::{InferenceRequest, Tensor};
 
 /// The maximum number of sizes that are kept. Models usually get requests of one or two forms.
 const MAX_FORMS: usize = 256;
@@ -18,12 +18,18 @@ pub(super) struct RowSizes {
 }
 
 impl RowSizes {
-    /// Returns the size for requests of this form, which `compute` computes the first time. `None` is not kept.
-    pub(super) fn get_or_insert(
+    /// Returns the size of the response to a request, or 0 if it will be rejected. `row_bytes` computes the size of a row, or `None`, the
+    /// first time that a request has this form.
+    pub(super) fn response_bytes(
         &self,
         request: &InferenceRequest,
-        compute: impl FnOnce() -> Option<usize>,
-    ) -> Option<usize> {
+        row_bytes: impl FnOnce() -> Option<usize>,
+    ) -> usize {
+        self.get_or_insert(request, row_bytes).unwrap_or_default().saturating_mul(rows(request))
+    }
+
+    /// Returns the size for requests of this form, which `compute` computes the first time. `None` is not kept.
+    fn get_or_insert(&self, request: &InferenceRequest, compute: impl FnOnce() -> Option<usize>) -> Option<usize> {
         let form = self.form(request);
         if let Some(&size) = self.sizes.read().get(&form) {
             return Some(size);
@@ -52,4 +58,9 @@ impl RowSizes {
         }
         hasher.finish()
     }
+}
+
+/// Returns the number of rows of a request, by its first input.
+pub(super) fn rows(request: &InferenceRequest) -> usize {
+    request.inputs.first().and_then(Tensor::rows).unwrap_or(1)
 }

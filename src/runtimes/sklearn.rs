@@ -2,30 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::cancellation::{CancelOnDrop, NEVER};
 use super::columns::ColumnArranger;
-use super::row_sizes::RowSizes;
-use super::{BoxFuture, Description, OutputError, Predictor, Progress, RuntimeError};
+use super::native::{NativeModel, Plan};
+use super::row_sizes::{RowSizes, rows};
+use super::{OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
-use crate::compute::ComputePool;
-use crate::evaluators::sklearn::{
-    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, LoadError, PredictError, TableData,
-};
+use crate::evaluators::sklearn::{EstimatorMethod, FittedEstimator, LoadError, PredictError};
+use crate::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData, TableError};
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
-    TensorRule,
 };
-
-/// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
-/// up to as long, and the other work of a connection can wait that long.
-const INLINE: Duration = Duration::from_micros(50);
 
 /// The maximum number of elements of a response that is sparse in Python. It is sent with all its zeros, so a few rows of a
 /// large vocabulary could fill the memory. 128 MiB.
@@ -34,25 +25,22 @@ const MAX_CELLS: usize = 1 << 24;
 /// The content types that numbers cannot be sent as, and texts only as the first.
 const TEXT_CODECS: [&str; 3] = ["str", "base64", "datetime"];
 
-static DESCRIPTION: Description = Description::native_with(TensorRule::MissingText);
-
-/// A loaded estimator. Clones share it.
-#[derive(Debug, Clone)]
+/// A loaded estimator.
+#[derive(Debug)]
 pub(super) struct SklearnModel {
-    model: Arc<FittedEstimator>,
-    content_type: Option<Arc<str>>,
+    model: FittedEstimator,
+    content_type: Option<String>,
     /// The output of requests that name none.
-    default_output: Arc<str>,
+    default_output: String,
     /// The content types of outputs, from the metadata of the model.
-    output_types: Arc<HashMap<String, String>>,
-    row_sizes: Arc<RowSizes>,
-    compute: ComputePool,
+    output_types: HashMap<String, String>,
+    row_sizes: RowSizes,
     columns: ColumnArranger,
 }
 
 impl SklearnModel {
     /// Loads a file that `pickle` or `joblib` wrote.
-    pub(super) fn load(file: Bytes, settings: &ModelSettings, compute: ComputePool) -> Result<Self, LoadError> {
+    pub(super) fn load(file: Bytes, settings: &ModelSettings) -> Result<Self, LoadError> {
         let model = FittedEstimator::load(file)?;
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
         let output_types = settings.outputs.iter().filter_map(|output| {
@@ -60,12 +48,11 @@ impl SklearnModel {
             Some((output.name.clone(), content_type.to_owned()))
         });
         Ok(Self {
-            model: Arc::new(model),
-            content_type: settings.parameters.content_type.as_deref().map(Arc::from),
-            default_output: predict_fn.unwrap_or(EstimatorMethod::Predict.name()).into(),
-            output_types: Arc::new(output_types.collect()),
-            row_sizes: Arc::default(),
-            compute,
+            model,
+            content_type: settings.parameters.content_type.clone(),
+            default_output: predict_fn.unwrap_or(EstimatorMethod::Predict.name()).to_owned(),
+            output_types: output_types.collect(),
+            row_sizes: RowSizes::default(),
             columns: ColumnArranger::new(&settings.name),
         })
     }
@@ -91,10 +78,51 @@ impl SklearnModel {
         Err(OutputError::Missing { model: model.into(), output: method.name() }.into())
     }
 
+    /// Returns the size of a row of the response to a request, in bytes, or `None` if the model rejects the request.
+    fn row_bytes(&self, request: &InferenceRequest) -> Option<usize> {
+        let methods = self.methods(&request.outputs).ok()?;
+        let inputs = request.inputs.iter().map(|input| input.slice_rows(0..0)).collect::<Option<_>>()?;
+        let none = InferenceRequest { parameters: request.parameters.clone(), inputs, ..InferenceRequest::default() };
+        let decoded = codecs::decode_with_text(&none, self.content_type.as_deref()).ok()?;
+        let data = data(&decoded, self.model.n_features()).ok()?;
+        methods.iter().map(|&method| self.model.row_bytes(method, &data)).sum()
+    }
+
+    /// Returns the content type of an output: the one that the request or else the metadata specify, if it is valid for the
+    /// values. The default for all others is `np`.
+    fn content_type_of(
+        &self,
+        method: EstimatorMethod,
+        requested: Option<&RequestedOutput>,
+        is_text_column: bool,
+    ) -> Result<&'static str, RuntimeError> {
+        let from_metadata = || self.output_types.get(method.name()).map(String::as_str);
+        let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(from_metadata);
+        let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
+        if codec == "str" && is_text_column {
+            return Ok(codec);
+        }
+        Err(AnswerError::ContentType { output: method.name(), content_type: codec }.into())
+    }
+}
+
+impl NativeModel for SklearnModel {
+    type Prepared<'r> = Vec<EstimatorMethod>;
+
+    fn plan(&self, request: &InferenceRequest) -> Result<Plan<Vec<EstimatorMethod>>, RuntimeError> {
+        let methods = self.methods(&request.outputs)?;
+        let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
+        Ok(Plan {
+            cost: self.model.estimate(rows(request)).saturating_mul(calls),
+            bytes: self.row_sizes.response_bytes(request, || self.row_bytes(request)),
+            prepared: methods,
+        })
+    }
+
     fn answer(
         &self,
         request: &InferenceRequest,
-        methods: &[EstimatorMethod],
+        methods: Vec<EstimatorMethod>,
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
@@ -141,74 +169,6 @@ impl SklearnModel {
         }
         Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
     }
-
-    /// Returns the size of a row of the response to a request, in bytes, or `None` if the model rejects the request.
-    fn row_bytes(&self, request: &InferenceRequest) -> Option<usize> {
-        let methods = self.methods(&request.outputs).ok()?;
-        let inputs = request.inputs.iter().map(|input| input.slice_rows(0..0)).collect::<Option<_>>()?;
-        let none = InferenceRequest { parameters: request.parameters.clone(), inputs, ..InferenceRequest::default() };
-        let decoded = codecs::decode_with_text(&none, self.content_type.as_deref()).ok()?;
-        let data = data(&decoded, self.model.n_features()).ok()?;
-        methods.iter().map(|&method| self.model.row_bytes(method, &data)).sum()
-    }
-
-    /// Returns the content type of an output: the one that the request or else the metadata specify, if it is valid for the
-    /// values. The default for all others is `np`.
-    fn content_type_of(
-        &self,
-        method: EstimatorMethod,
-        requested: Option<&RequestedOutput>,
-        is_text_column: bool,
-    ) -> Result<&'static str, RuntimeError> {
-        let from_metadata = || self.output_types.get(method.name()).map(String::as_str);
-        let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(from_metadata);
-        let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
-        if codec == "str" && is_text_column {
-            return Ok(codec);
-        }
-        Err(AnswerError::ContentType { output: method.name(), content_type: codec }.into())
-    }
-}
-
-impl Predictor for SklearnModel {
-    fn description(&self) -> &Description {
-        &DESCRIPTION
-    }
-
-    fn parallelism(&self) -> usize {
-        self.compute.width()
-    }
-
-    fn response_bytes(&self, request: &InferenceRequest) -> usize {
-        let row = self.row_sizes.get_or_insert(request, || self.row_bytes(request)).unwrap_or_default();
-        let rows = request.inputs.first().and_then(Tensor::rows).unwrap_or(1);
-        row.saturating_mul(rows)
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_with(request, Arc::new(()))
-    }
-
-    fn predict_with(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            let methods = self.methods(&request.outputs)?;
-            progress.reserve(self.response_bytes(&request))?;
-            let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
-            let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
-            if self.model.estimate(rows).saturating_mul(calls) <= INLINE {
-                progress.begin();
-                return self.answer(&request, &methods, &NEVER);
-            }
-            let cancel = CancelOnDrop::default();
-            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            let work = move || model.answer(&request, &methods, &stop);
-            self.compute.run_after(priority, || progress.begin(), work).await?
-        })
-    }
 }
 
 /// Returns whether an output is a column of texts.
@@ -232,6 +192,12 @@ enum AnswerError {
 
 impl From<AnswerError> for RuntimeError {
     fn from(error: AnswerError) -> Self {
+        Self::invalid_request(error)
+    }
+}
+
+impl From<TableError> for RuntimeError {
+    fn from(error: TableError) -> Self {
         Self::invalid_request(error)
     }
 }

@@ -1,14 +1,11 @@
 //! Requests for tree ensembles: from tensors to the evaluator and back.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use super::cancellation::{CancelOnDrop, NEVER};
 use super::columns::ColumnArranger;
-use super::{BoxFuture, OutputError, Predictor, Progress, RuntimeError};
+use super::native::{NativeModel, Plan};
+use super::{OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs, NumericMatrix};
-use crate::compute::ComputePool;
 use crate::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
     WrapperKind,
@@ -17,33 +14,26 @@ use crate::families::TreeLibrary;
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor};
 
-/// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
-/// up to as long, and the other work of a connection can wait that long.
-const INLINE: Duration = Duration::from_micros(50);
-
 /// Models with more features are not warmed up: a row would need memory for a number of features that the file merely declares.
 const WARM_UP_FEATURES: usize = 1 << 20;
 
-/// A loaded tree ensemble. Clones share it.
-#[derive(Debug, Clone)]
+/// A loaded tree ensemble.
+#[derive(Debug)]
 pub(super) struct TreeModel {
     library: TreeLibrary,
-    model: Arc<TreeEnsemble>,
-    content_type: Option<Arc<str>>,
+    model: TreeEnsemble,
+    content_type: Option<String>,
     /// The size of a row of the outputs `predict` and `predict_proba`, in bytes.
     row_bytes: [usize; 2],
-    compute: ComputePool,
     columns: ColumnArranger,
 }
 
+/// The outputs to compute, in the requested order, and the inputs.
+type Prepared<'r> = (Vec<EnsembleOutput>, DecodedInputs<'r>);
+
 impl TreeModel {
     /// Loads a model from the bytes of its file, by the rules of `library`.
-    pub(super) fn load(
-        library: TreeLibrary,
-        bytes: &[u8],
-        settings: &ModelSettings,
-        compute: ComputePool,
-    ) -> Result<Self, LoadError> {
+    pub(super) fn load(library: TreeLibrary, bytes: &[u8], settings: &ModelSettings) -> Result<Self, LoadError> {
         let model = if library == TreeLibrary::LightGbm {
             TreeEnsemble::load_lightgbm(bytes)
         } else {
@@ -54,9 +44,8 @@ impl TreeModel {
         Ok(Self {
             library,
             row_bytes: row_bytes.map(|output| model.row_bytes(output).unwrap_or_default()),
-            model: Arc::new(model),
-            content_type: settings.parameters.content_type.as_deref().map(Arc::from),
-            compute,
+            model,
+            content_type: settings.parameters.content_type.clone(),
             columns: ColumnArranger::new(&settings.name),
         })
     }
@@ -104,20 +93,38 @@ impl TreeModel {
         decoded.check(self.model.n_features(), None)?;
         self.columns.arrange(decoded, names, request)
     }
+}
+
+impl NativeModel for TreeModel {
+    type Prepared<'r> = Prepared<'r>;
+
+    /// Returns a row of zeros, which walks every tree.
+    fn sample(&self) -> Option<InferenceRequest> {
+        let columns = self.model.n_features();
+        if columns == 0 || columns > WARM_UP_FEATURES {
+            return None;
+        }
+        let zeros = Tensor::from_elements("x", vec![1, columns], &vec![0.0_f32; columns]).ok()?;
+        let parameters = Parameters::with_content_type("np");
+        Some(InferenceRequest { parameters, inputs: vec![zeros], ..InferenceRequest::default() })
+    }
+
+    fn plan<'r>(&self, request: &'r InferenceRequest) -> Result<Plan<Prepared<'r>>, RuntimeError> {
+        let outputs = self.outputs(request)?;
+        let decoded = self.decode(request)?;
+        let rows = decoded.rows();
+        let count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
+        Ok(Plan {
+            cost: self.model.estimate(rows).saturating_mul(count),
+            bytes: self.size_of(&outputs, rows),
+            prepared: (outputs, decoded),
+        })
+    }
 
     fn answer(
         &self,
-        request: &InferenceRequest,
-        outputs: &[EnsembleOutput],
-        stop: &AtomicBool,
-    ) -> Result<InferenceResponse, RuntimeError> {
-        self.evaluate(&self.decode(request)?, outputs, stop)
-    }
-
-    fn evaluate(
-        &self,
-        decoded: &DecodedInputs<'_>,
-        outputs: &[EnsembleOutput],
+        _: &InferenceRequest,
+        (outputs, decoded): Prepared<'_>,
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let matrix = match self.library {
@@ -149,62 +156,6 @@ impl TreeModel {
     }
 }
 
-impl Predictor for TreeModel {
-    /// Evaluates a row of zeros, which walks every tree.
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-        let model = Arc::clone(&self.model);
-        Box::pin(async move {
-            if model.n_features() > WARM_UP_FEATURES {
-                return Ok(());
-            }
-            self.compute.run(move || evaluate_zeros(&model)).await?
-        })
-    }
-
-    fn parallelism(&self) -> usize {
-        self.compute.width()
-    }
-
-    fn response_bytes(&self, request: &InferenceRequest) -> usize {
-        let (Ok(outputs), Ok(decoded)) = (self.outputs(request), self.decode(request)) else { return 0 };
-        self.size_of(&outputs, decoded.rows())
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_with(request, Arc::new(()))
-    }
-
-    fn predict_with(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            let outputs = self.outputs(&request)?;
-            let decoded = self.decode(&request)?;
-            progress.reserve(self.size_of(&outputs, decoded.rows()))?;
-            let outputs_count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
-            if self.model.estimate(decoded.rows()).saturating_mul(outputs_count) <= INLINE {
-                progress.begin();
-                return self.evaluate(&decoded, &outputs, &NEVER);
-            }
-            let cancel = CancelOnDrop::default();
-            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            let work = move || model.answer(&request, &outputs, &stop);
-            self.compute.run_after(priority, || progress.begin(), work).await?
-        })
-    }
-}
-
-fn evaluate_zeros(model: &TreeEnsemble) -> Result<(), RuntimeError> {
-    let inconsistent = |error: PredictError| RuntimeError::inconsistent(error);
-    let columns = model.n_features();
-    let zeros = vec![0.0; columns];
-    let row = FeatureMatrix::new(FeatureValues::F32(&zeros), 1, columns).map_err(inconsistent)?;
-    model.predict(row, EnsembleOutput::Predict).map_err(inconsistent)?;
-    Ok(())
-}
-
 fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {
     let shape = vec![rows, prediction.columns];
     let tensor = match &prediction.values {
@@ -220,16 +171,14 @@ fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, Ru
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-    use std::time::Instant;
-
     use super::*;
+    use crate::runtimes::native::NEVER;
 
-    fn iris(compute: &ComputePool) -> TreeModel {
+    fn iris() -> TreeModel {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/quickstart/iris-xgboost/model.json");
         let settings = ModelSettings::new("iris", "mlserver_xgboost.XGBoostModel");
         let bytes = std::fs::read(path).unwrap();
-        TreeModel::load(TreeLibrary::XgBoost, &bytes, &settings, compute.clone()).unwrap()
+        TreeModel::load(TreeLibrary::XgBoost, &bytes, &settings).unwrap()
     }
 
     fn request(rows: usize, outputs: &[&str]) -> InferenceRequest {
@@ -239,15 +188,16 @@ mod tests {
         InferenceRequest { inputs: vec![input], outputs, ..InferenceRequest::default() }
     }
 
-    #[tokio::test]
-    async fn response_bytes_is_the_size_of_the_response_and_repeated_outputs_share_elements() {
-        let model = iris(&ComputePool::for_this_machine());
+    #[test]
+    fn plan_knows_the_size_of_the_response_and_repeated_outputs_share_elements() {
+        let model = iris();
         for outputs in [&[][..], &["predict"], &["predict_proba", "predict"], &["predict_proba", "predict_proba"]] {
             for rows in [1, 3, 1000] {
-                let expected = model.response_bytes(&request(rows, outputs));
-                let response = Predictor::predict(&model, request(rows, outputs)).await.unwrap();
+                let request = request(rows, outputs);
+                let plan = model.plan(&request).unwrap();
+                let response = model.answer(&request, plan.prepared, &NEVER).unwrap();
                 let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
-                assert_eq!(expected, size, "{outputs:?} of {rows} rows");
+                assert_eq!(plan.bytes, size, "{outputs:?} of {rows} rows");
                 if let [first, second] = &response.outputs[..]
                     && outputs[0] == outputs[1]
                 {
@@ -256,27 +206,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(model.response_bytes(&request(1, &["nope"])), 0);
+        assert!(model.plan(&request(1, &["nope"])).is_err());
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn prediction_stops_when_its_future_is_dropped() {
-        let compute = ComputePool::new(NonZeroUsize::MIN);
-        let model = iris(&compute);
-        let (first, second) = (request(500_000, &[]), request(500_000, &[]));
-        let began = Instant::now();
-        Predictor::predict(&model, first).await.unwrap();
-        let whole = began.elapsed();
-
-        let dropped = tokio::spawn({
-            let model = model.clone();
-            async move { Predictor::predict(&model, second).await.map(drop) }
-        });
-        tokio::time::sleep(whole / 5).await;
-        dropped.abort();
-        let began = Instant::now();
-        compute.run(|| ()).await.unwrap();
-        let waited = began.elapsed();
-        assert!(waited < whole / 2, "the only thread was busy for {waited:?} of {whole:?}");
+    #[test]
+    fn stopped_prediction_is_an_error_and_the_sample_is_answered() {
+        let model = iris();
+        let sample = model.sample().unwrap();
+        let answer = |stop| model.answer(&sample, model.plan(&sample).unwrap().prepared, stop);
+        assert_eq!(answer(&NEVER).unwrap().outputs.len(), 1);
+        let error = answer(&AtomicBool::new(true)).unwrap_err().to_string();
+        assert!(error.ends_with("the prediction was cancelled"), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Which module may use which: every path into this crate that `src/` contains is checked against the table of modules in `ARCHITECTURE.md`.
+//! Which module may use which: every path into their own crate that the sources contain is checked against the table of modules in
+//! `ARCHITECTURE.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,9 +9,12 @@ use crate::support::repository_path;
 
 /// The layers by name, and the other layers that each may use: the table of modules in `ARCHITECTURE.md`.
 ///
-/// A layer is a folder or file in `src/`; if several match a file, the longest counts. Permission to use a layer covers
+/// A layer is a folder or file in [`CRATES`]; if several match a file, the longest counts. Permission to use a layer covers
 /// everything inside it that has no row of its own.
 type LayerTable = BTreeMap<String, Vec<String>>;
+
+/// The sources of each crate, and its name in the table. The main crate has none.
+const CRATES: [(&str, &str); 2] = [("src", ""), ("crates/evaluators/src", "evaluators")];
 
 fn layers() -> LayerTable {
     let document = fs::read_to_string(repository_path("ARCHITECTURE.md")).unwrap();
@@ -83,21 +87,20 @@ fn part<'a>(layers: &'a LayerTable, path: &str) -> Option<&'a str> {
 
 /// Returns the source files and their module paths.
 fn sources() -> Vec<(PathBuf, String)> {
-    let root = repository_path("src");
-    let mut folders = vec![root.clone()];
+    let mut folders = CRATES.map(|(sources, name)| (repository_path(sources), PathBuf::from(name))).to_vec();
     let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
+    while let Some((folder, module)) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_owned();
             if path.is_dir() {
-                folders.push(path);
+                folders.push((path, module.join(name)));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let relative = path.strip_prefix(&root).unwrap().with_extension("");
-                let mut names: Vec<_> = relative.iter().map(|name| name.to_str().unwrap()).collect();
-                if names.last() == Some(&"mod") {
-                    names.pop();
-                }
-                files.push((path.clone(), names.join("::")));
+                // The main crate's `lib` has a row of its own.
+                let is_front = name == "mod" || (name == "lib" && !module.as_os_str().is_empty());
+                let module = if is_front { module.clone() } else { module.join(name) };
+                let names: Vec<_> = module.iter().map(|name| name.to_str().unwrap()).collect();
+                files.push((path, names.join("::")));
             }
         }
     }
@@ -106,7 +109,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 }
 
 /// Finds every path that starts with `crate::`, `mlserver::` (in the executable) or `super::`, expands groups, and
-/// returns paths from the crate's root.
+/// returns paths as in the table.
 ///
 /// Code behind `#[cfg(test)]` counts too: a test module is part of its module, one level further down.
 fn paths_into_the_crate(source: &str, module: &str) -> BTreeSet<String> {
@@ -116,9 +119,11 @@ fn paths_into_the_crate(source: &str, module: &str) -> BTreeSet<String> {
         let before = code[..index].chars().next_back();
         before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != ':')
     };
-    for prefix in ["crate::", "mlserver::"] {
+    let first = module.split("::").next();
+    let own = CRATES.into_iter().find(|(_, name)| first == Some(name)).map_or("", |(_, name)| name);
+    for (prefix, base) in [("crate::", own), ("mlserver::", "")] {
         for (index, _) in code.match_indices(prefix).filter(|(index, _)| is_start(*index)) {
-            expand(&code[index + prefix.len()..], "", &mut found);
+            expand(&code[index + prefix.len()..], base, &mut found);
         }
     }
     let tests = code.find("#[cfg(test)]").unwrap_or(code.len());
@@ -225,4 +230,6 @@ fn layers_finds_paths_in_every_form() {
         "ui::Ui",
     ];
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    let found = paths_into_the_crate("use crate::table::Elements;", "evaluators::trees");
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["evaluators::table::Elements"]);
 }

@@ -7,7 +7,7 @@ use crate::support::{repository_path, skipped};
 
 /// Files that may contain the replaced terms: facts of other projects, and the history of this one.
 const EXCLUDED: [&str; 4] =
-    ["CHANGELOG.md", "Cargo.lock", "proto/", "src/evaluators/sklearn/feature_extraction/stop_words.txt"];
+    ["CHANGELOG.md", "Cargo.lock", "proto/", "crates/evaluators/src/sklearn/feature_extraction/stop_words.txt"];
 
 /// A term that must not be used, and the one to use instead.
 #[derive(Debug, PartialEq)]

@@ -83,7 +83,7 @@ async fn health_watch_reports_loads_and_unloads() {
 
 #[tokio::test]
 async fn health_watch_reports_model_ready() {
-    let server = EmbeddedServer::serve(crate::support::grpc::UnusedRuntime).await;
+    let server = EmbeddedServer::serve(crate::support::grpc::unused_runtime()).await;
     let registry = server.inference.registry().clone();
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut late = client.watch(of("late")).await.unwrap().into_inner();
@@ -158,7 +158,7 @@ async fn health_watch_reports_models_that_become_unavailable_and_return() {
 
 #[tokio::test]
 async fn models_are_not_ready_during_shutdown() {
-    let server = EmbeddedServer::serve(crate::support::grpc::UnusedRuntime).await;
+    let server = EmbeddedServer::serve(crate::support::grpc::unused_runtime()).await;
     let mut client = inference_client(server.grpc).await;
     let ready = || ModelReadyRequest { name: "m".to_owned(), version: String::new() };
     assert!(client.model_ready(ready()).await.unwrap().into_inner().ready);

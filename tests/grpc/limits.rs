@@ -10,7 +10,7 @@ use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-use crate::support::grpc::{Http2, NeverAnswers, framed, infer_request, inference_client, ints, raw_request};
+use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, never_answers, raw_request};
 use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -115,7 +115,7 @@ async fn announced_length_allocates_no_memory() {
 #[tokio::test]
 async fn deadline_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(never_answers(&alive)).await;
     let mut request = Request::new(infer_request("m", "INT32", &[1], ints(&[1])));
     request.set_timeout(Duration::from_millis(100));
     // The client would wait longer, so that the server gives up first.
@@ -135,7 +135,7 @@ async fn deadline_cancels_the_prediction() {
 #[tokio::test]
 async fn client_disconnect_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(never_answers(&alive)).await;
     let client = inference_client(server.grpc).await;
     let call = tokio::spawn(async move {
         let mut client = client;

@@ -9,9 +9,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use mlserver::evaluators::sklearn::{
-    DataFrame, DenseTable, Elements, EstimatorMethod, FittedEstimator, IntType, PredictError, TableData,
-};
+use mlserver::evaluators::sklearn::{EstimatorMethod, FittedEstimator, PredictError};
+use mlserver::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use mlserver::admin::{Admin, AdminError, IndexEntry, MAX_OPERATIONS};
 use mlserver::registry::{LoadError, Loader, ModelState, RegisteredModel, Registry};
 use mlserver::repository::Repository;
-use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, FnRuntime, Runtime, RuntimeError};
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
+use crate::support::TEST_RUNTIME;
+
 /// Loads panic if `extra.panic` is set, fail if `extra.fail` is, and wait for the gate if `extra.wait` is. The runtime answers `extra.answer`.
 #[derive(Debug, Clone, Default)]
 struct ControlledLoader {
@@ -24,9 +26,6 @@ struct ControlledLoader {
     /// The number of loads that have started.
     begun: Arc<Mutex<Vec<String>>>,
 }
-
-#[derive(Debug)]
-struct FixedAnswer(i64);
 
 impl Loader for ControlledLoader {
     fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
@@ -41,23 +40,19 @@ impl Loader for ControlledLoader {
             if extra.contains_key("fail") {
                 return Err(LoadError::Remote { uri: "s3://remote".to_owned() });
             }
-            let number: Arc<dyn Runtime> = Arc::new(FixedAnswer(extra["answer"].as_i64().unwrap()));
+            let number: Arc<dyn Runtime> = Arc::new(fixed_answer(extra["answer"].as_i64().unwrap()));
             Ok(number)
         })
     }
 }
 
-impl Predictor for FixedAnswer {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    /// Fails on a request for the output `bad`.
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
+/// Answers with a number as id, and fails on a request for the output `bad`.
+fn fixed_answer(number: i64) -> FnRuntime {
+    FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
         let bad = request.outputs.iter().any(|output| output.name == "bad");
-        let answer = InferenceResponse { id: self.0.to_string(), ..InferenceResponse::default() };
-        Box::pin(async move { if bad { Err(RuntimeError::no_request()) } else { Ok(answer) } })
-    }
+        let answer = InferenceResponse { id: number.to_string(), ..InferenceResponse::default() };
+        std::future::ready(if bad { Err(RuntimeError::no_request()) } else { Ok(answer) })
+    })
 }
 
 struct Harness {

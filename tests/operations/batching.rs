@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
+use mlserver::runtimes::FnRuntime;
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Semaphore};
@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::support::grpc::{infer_request, inference_client, ints};
 use crate::support::python::with_python;
 use crate::support::worker_models::folder;
-use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually, wait_until};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TEST_RUNTIME, TestServer, eventually, wait_until};
 
 /// Answers with its inputs once the gate opens, and records the rows of each batch.
 #[derive(Debug, Clone)]
@@ -21,17 +21,17 @@ struct Gated {
     rows: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Predictor for Gated {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            self.rows.lock().await.push(request.inputs[0].shape[0]);
-            self.gate.acquire().await.unwrap().forget();
-            let InferenceRequest { parameters, inputs, .. } = request;
-            Ok(InferenceResponse { parameters, outputs: inputs, ..InferenceResponse::default() })
+impl Gated {
+    fn runtime(&self) -> FnRuntime {
+        let model = self.clone();
+        FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
+            let model = model.clone();
+            async move {
+                model.rows.lock().await.push(request.inputs[0].shape[0]);
+                model.gate.acquire().await.unwrap().forget();
+                let InferenceRequest { parameters, inputs, .. } = request;
+                Ok(InferenceResponse { parameters, outputs: inputs, ..InferenceResponse::default() })
+            }
         })
     }
 }
@@ -44,7 +44,7 @@ fn body(id: &str, values: &[i32]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_is_shared_by_all_transports() {
     let model = Gated { gate: Arc::new(Semaphore::new(0)), rows: Arc::default() };
-    let server = EmbeddedServer::serve_as(model.clone(), |settings| {
+    let server = EmbeddedServer::serve_as(model.runtime(), |settings| {
         (settings.max_batch_size, settings.max_batch_time) = (8, Duration::from_mins(1));
     })
     .await;

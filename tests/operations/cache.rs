@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
 use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, ResponseCache};
 use mlserver::registry::{LoadError, Loader, Registry};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
+use mlserver::runtimes::{BoxFuture, FnRuntime, Runtime, RuntimeError};
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
-use crate::support::{Answer, Folder, TestServer};
+use crate::support::{Answer, Folder, TEST_RUNTIME, TestServer};
 
 /// Answers with its inputs once the gate opens, and fails if the first input is `fail`.
 #[derive(Debug, Clone, Default)]
@@ -34,31 +34,27 @@ struct Counting {
 
 impl Loader for Counting {
     fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-        let runtime: Arc<dyn Runtime> = Arc::new(self.clone());
-        Box::pin(async move { Ok(runtime) })
+        let model = self.clone();
+        let runtime = FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
+            model.asked.fetch_add(1, Ordering::SeqCst);
+            model.clone().predict(request)
+        });
+        Box::pin(std::future::ready(Ok(Arc::new(runtime) as Arc<dyn Runtime>)))
     }
 }
 
-impl Predictor for Counting {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        let alive = Arc::clone(&self.alive);
-        Box::pin(async move {
-            if let Some(gate) = &self.gate {
-                gate.notified().await;
-            }
-            drop(alive);
-            self.answered.fetch_add(1, Ordering::SeqCst);
-            if request.inputs.first().is_some_and(|input| input.name == "fail") {
-                return Err(RuntimeError::no_request());
-            }
-            let InferenceRequest { inputs: outputs, headers, .. } = request;
-            Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
-        })
+impl Counting {
+    async fn predict(self, request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
+        if let Some(gate) = &self.gate {
+            gate.notified().await;
+        }
+        drop(self.alive);
+        self.answered.fetch_add(1, Ordering::SeqCst);
+        if request.inputs.first().is_some_and(|input| input.name == "fail") {
+            return Err(RuntimeError::no_request());
+        }
+        let InferenceRequest { inputs: outputs, headers, .. } = request;
+        Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
     }
 }
 

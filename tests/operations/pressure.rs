@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Request;
 use mlserver::runtimes::{
-    BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    BoxFuture, Description, FnRuntime, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
 };
 use mlserver::settings::ModelSettings;
 use mlserver::types::{CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, Tensor};
@@ -254,21 +254,15 @@ fn server_timing_reports_queue_and_predict() {
     }
 }
 
-/// Answers every request with 16 MiB.
-#[derive(Debug)]
-struct LongAnswer;
-
-impl Predictor for LongAnswer {
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        let zeros = vec![0_u8; 16 << 20];
-        let output = Tensor::from_raw("long", Datatype::Uint8, vec![zeros.len()], zeros.into()).unwrap();
-        Box::pin(async move { Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() }) })
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_response_keeps_its_slot_until_it_is_read_or_dropped() {
-    let server = EmbeddedServer::serve(LongAnswer).await;
+    // Answers every request with 16 MiB.
+    let long_answer = FnRuntime::new(Description::native(), |_, _| {
+        let zeros = vec![0_u8; 16 << 20];
+        let output = Tensor::from_raw("long", Datatype::Uint8, vec![zeros.len()], zeros.into()).unwrap();
+        std::future::ready(Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() }))
+    });
+    let server = EmbeddedServer::serve(long_answer).await;
     let body = r#"{"parameters":{"binary_data_output":true},"inputs":[]}"#;
     let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
     let ask = || async {

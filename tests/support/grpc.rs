@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
+use mlserver::runtimes::{FnRuntime, RuntimeError};
+use mlserver::types::InferenceResponse;
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
-use mlserver::types::{InferenceRequest, InferenceResponse};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::PATIENCE;
+use super::{PATIENCE, TEST_RUNTIME};
 
 /// The generated clients.
 #[expect(clippy::doc_markdown, unreachable_pub, reason = "generated")]
@@ -180,37 +180,19 @@ pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 }
 
 /// A runtime that is never used to predict.
-#[derive(Debug)]
-pub(crate) struct UnusedRuntime;
-
-impl Predictor for UnusedRuntime {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::no_request())))
-    }
+pub(crate) fn unused_runtime() -> FnRuntime {
+    FnRuntime::new(TEST_RUNTIME.clone(), |_, _| std::future::ready(Err(RuntimeError::no_request())))
 }
 
-/// Never answers.
-#[derive(Debug)]
-pub(crate) struct NeverAnswers {
-    /// Cloned for as long as a request waits.
-    pub(crate) alive: Arc<()>,
-}
-
-impl Predictor for NeverAnswers {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        let alive = Arc::clone(&self.alive);
-        Box::pin(async move {
+/// A runtime that never answers, and clones `alive` for as long as a request waits.
+pub(crate) fn never_answers(alive: &Arc<()>) -> FnRuntime {
+    let alive = Arc::clone(alive);
+    FnRuntime::new(TEST_RUNTIME.clone(), move |_, _| {
+        let alive = Arc::clone(&alive);
+        async move {
             std::future::pending::<()>().await;
             drop(alive);
             Ok(InferenceResponse::default())
-        })
-    }
+        }
+    })
 }

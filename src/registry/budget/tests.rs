@@ -1,7 +1,7 @@
 //! Models that come and go, behind the registry's interface and on a clock that does not wait.
 
 use super::*;
-use crate::runtimes::Predictor;
+use crate::runtimes::FnRuntime;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use std::sync::atomic::AtomicBool;
 
@@ -31,7 +31,9 @@ impl Loader for Slow {
             self.0.loads.fetch_add(1, Ordering::SeqCst);
             let live = self.0.live.fetch_add(1, Ordering::SeqCst) + 1;
             self.0.most.fetch_max(live, Ordering::SeqCst);
-            Ok(Arc::new(InMemory { world: Arc::clone(&self.0), calls: AtomicUsize::new(0) }) as Arc<dyn Runtime>)
+            let model = Arc::new(InMemory { world: Arc::clone(&self.0), calls: AtomicUsize::new(0) });
+            let predict = move |request, _| Arc::clone(&model).predict(request);
+            Ok(Arc::new(FnRuntime::new(Description::native(), predict)) as Arc<dyn Runtime>)
         })
     }
 }
@@ -49,16 +51,14 @@ impl Drop for InMemory {
     }
 }
 
-impl Predictor for InMemory {
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            self.calls.fetch_add(1, Ordering::SeqCst);
-            self.world.running.fetch_add(1, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            self.world.running.fetch_sub(1, Ordering::SeqCst);
-            self.calls.fetch_sub(1, Ordering::SeqCst);
-            Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })
-        })
+impl InMemory {
+    async fn predict(self: Arc<Self>, request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.world.running.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.world.running.fetch_sub(1, Ordering::SeqCst);
+        self.calls.fetch_sub(1, Ordering::SeqCst);
+        Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })
     }
 }
 

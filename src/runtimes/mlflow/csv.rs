@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use super::python::{echo, echo_name, repr};
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, check_cells, narrow};
-use crate::evaluators::sklearn::{Elements, IntType};
+use crate::evaluators::table::{Elements, IntType};
 
 /// Why CSV cannot be read as a data frame.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::python::{echo, list, repr, tuple};
 use super::signature::{ColumnSpec, ColumnType, InputSchema, TensorType, dtype};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
-use crate::evaluators::sklearn::{self, DenseTable, Elements, IntType, TableData};
+use crate::evaluators::table::{self, DenseTable, Elements, IntType, TableData};
 
 /// Why an input is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ fn table_of_columns(
     columns: Vec<Elements<'static>>,
     rows: usize,
 ) -> Result<TableData<'static>, InputError> {
-    let frame = sklearn::DataFrame::new(names, columns, rows);
+    let frame = table::DataFrame::new(names, columns, rows);
     frame.map(TableData::Frame).map_err(|error| InputError::Model(error.to_string()))
 }
 

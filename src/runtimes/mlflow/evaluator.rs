@@ -9,7 +9,8 @@ use super::LoadError;
 use super::description::{Flavor, ModelDescription, TreeModelClass};
 use super::enforce::InputError;
 use super::signature::InputSchema;
-use crate::evaluators::sklearn::{self, Elements, EstimatorMethod, IntType, TableData};
+use crate::evaluators::sklearn::{self, EstimatorMethod};
+use crate::evaluators::table::{Elements, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
 
 /// A loaded model.

@@ -19,7 +19,6 @@ mod values;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -33,15 +32,15 @@ use self::evaluator::{Evaluator, Prediction};
 pub(super) use self::protocol::MlflowProtocol;
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
-use super::cancellation::{CancelOnDrop, NEVER};
 use super::columns::ColumnArranger;
 use super::describe;
-use super::row_sizes::RowSizes;
+use super::native::{Native, NativeModel, Plan};
+use super::row_sizes::{RowSizes, rows};
 use super::sklearn::{elements, tensor};
-use super::{BoxFuture, Description as RuntimeDescription, FileDescription, Predictor, Progress, RuntimeError};
+use super::{Description as RuntimeDescription, FileDescription, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
-use crate::evaluators::sklearn::Elements;
+use crate::evaluators::table::Elements;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,
@@ -54,11 +53,7 @@ const MAX_DESCRIPTION: u64 = 16 << 20;
 /// Signatures with more elements get no example.
 const MAX_EXAMPLE_ELEMENTS: usize = 10_000;
 
-/// Predictions that are estimated to take at most this long run on the request's own thread: passing them to another
-/// thread takes up to as long, and the connection's other work can wait that long.
-const INLINE: Duration = Duration::from_micros(50);
-
-/// Bodies that are longer, in bytes, are read on another thread: a body of this length takes about `INLINE`.
+/// Bodies that are longer, in bytes, are read on another thread: a body of this length takes about as long as a short prediction.
 const INLINE_BODY: usize = 8 << 10;
 
 /// The name of a model's output. The Python runtime uses the same name.
@@ -100,19 +95,17 @@ impl LoadError {
     }
 }
 
-/// A loaded model. Clones share it.
-#[derive(Debug, Clone)]
+/// A loaded model.
+#[derive(Debug)]
 pub(super) struct MlflowModel {
-    model: Arc<NativeModel>,
-    content_type: Option<Arc<str>>,
-    description: Arc<RuntimeDescription>,
-    row_sizes: Arc<RowSizes>,
-    compute: ComputePool,
+    model: EnforcedModel,
+    content_type: Option<String>,
+    row_sizes: RowSizes,
 }
 
-/// A model without its settings.
+/// A model with its signature, without the settings of requests.
 #[derive(Debug)]
-struct NativeModel {
+struct EnforcedModel {
     name: String,
     version: String,
     signature: Signature,
@@ -120,7 +113,7 @@ struct NativeModel {
     columns: ColumnArranger,
 }
 
-impl NativeModel {
+impl EnforcedModel {
     fn name(&self) -> &str {
         &self.name
     }
@@ -181,7 +174,7 @@ fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::Loa
     }
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let description = ModelDescription::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
-    let bytes = super::native::read(&description.artifact, "the artifact that MLmodel names")?;
+    let bytes = super::implementation::read(&description.artifact, "the artifact that MLmodel names")?;
     let evaluator = Evaluator::load(&description, bytes).map_err(failed)?;
     Ok((description, evaluator))
 }
@@ -238,16 +231,21 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
 }
 
 impl MlflowModel {
-    /// Loads a model from its folder.
-    pub(super) fn load(
+    /// Loads a model from its folder, as a runtime.
+    pub(super) fn serve(
         folder: &Path,
         settings: &ModelSettings,
         compute: &ComputePool,
-    ) -> Result<Self, super::LoadError> {
+    ) -> Result<Native<Self>, super::LoadError> {
+        let (model, description) = Self::load(folder, settings)?;
+        Ok(Native::new(model, description, compute.clone()))
+    }
+
+    fn load(folder: &Path, settings: &ModelSettings) -> Result<(Self, RuntimeDescription), super::LoadError> {
         let (ModelDescription { version, signature, .. }, evaluator) = read_model(folder)?;
         let failed = |source: LoadError| source.at(&mlmodel_path(folder));
         let metadata = metadata(settings, &signature);
-        let content_type = metadata.parameters.content_type().map(Arc::from);
+        let content_type = metadata.parameters.content_type().map(str::to_owned);
         let routes = ROUTES.into_iter().map(custom_route).collect::<Result<_, _>>();
         let description = RuntimeDescription {
             metadata: Some(metadata),
@@ -255,20 +253,14 @@ impl MlflowModel {
             v1: None,
             ..RuntimeDescription::native()
         };
-        let model = NativeModel {
+        let model = EnforcedModel {
             columns: ColumnArranger::new(&settings.name),
             name: settings.name.clone(),
             version,
             signature,
             evaluator,
         };
-        Ok(Self {
-            model: Arc::new(model),
-            content_type,
-            description: Arc::new(description),
-            row_sizes: Arc::default(),
-            compute: compute.clone(),
-        })
+        Ok((Self { model, content_type, row_sizes: RowSizes::default() }, description))
     }
 
     fn content_type(&self) -> Option<&str> {
@@ -310,26 +302,6 @@ impl MlflowModel {
                 }))
             }
         }
-    }
-
-    fn answer(&self, request: &InferenceRequest, stop: &AtomicBool) -> Result<InferenceResponse, RuntimeError> {
-        let input = self.model_input(request)?;
-        let are_named = request.parameters.has_named_columns();
-        let prediction = self.model.predict(&input, are_named, stop).map_err(|error| {
-            let message = match error {
-                InputError::Schema(reason) => {
-                    let schema = &self.model.signature.input;
-                    format!("Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}")
-                }
-                InputError::Model(reason) => reason,
-                InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
-            };
-            RuntimeError::rejected(400, message)
-        })?;
-        let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
-        output.parameters = Parameters::with_content_type("np");
-        let parameters = Parameters::with_content_type("np");
-        Ok(InferenceResponse { parameters, outputs: vec![output], ..InferenceResponse::default() })
     }
 
     /// Returns the size of a row of the response to a request, in bytes, or `None` if the model rejects the request.
@@ -377,61 +349,57 @@ fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
     metadata
 }
 
-impl Predictor for MlflowModel {
-    fn description(&self) -> &RuntimeDescription {
-        &self.description
-    }
+impl NativeModel for MlflowModel {
+    type Prepared<'r> = ();
 
-    fn parallelism(&self) -> usize {
-        self.compute.width()
-    }
-
-    fn response_bytes(&self, request: &InferenceRequest) -> usize {
-        let row = self.row_sizes.get_or_insert(request, || self.row_bytes(request)).unwrap_or_default();
-        let rows = request.inputs.first().and_then(Tensor::rows).unwrap_or(1);
-        row.saturating_mul(rows)
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_with(request, Arc::new(()))
-    }
-
-    fn predict_with(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            progress.reserve(self.response_bytes(&request))?;
-            let rows = request.inputs.first().and_then(|input| input.shape.first()).copied().unwrap_or(1);
-            if self.model.evaluator.estimate(rows) <= INLINE {
-                progress.begin();
-                return self.answer(&request, &NEVER);
-            }
-            let cancel = CancelOnDrop::default();
-            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            let work = move || model.answer(&request, &stop);
-            self.compute.run_after(priority, || progress.begin(), work).await?
+    fn plan(&self, request: &InferenceRequest) -> Result<Plan<()>, RuntimeError> {
+        Ok(Plan {
+            cost: self.model.evaluator.estimate(rows(request)),
+            bytes: self.row_sizes.response_bytes(request, || self.row_bytes(request)),
+            prepared: (),
         })
     }
 
-    fn call(&self, route: usize, call: CustomCall) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        Box::pin(async move {
-            let text = match ROUTES.get(route).map(|(_, path)| *path) {
-                Some("/invocations") => {
-                    // Estimates the number of rows, at 16 bytes each.
-                    if call.body.len() <= INLINE_BODY && self.model.evaluator.estimate(call.body.len() / 16) <= INLINE {
-                        return Ok(self.invocations(&call, &NEVER));
-                    }
-                    let cancel = CancelOnDrop::default();
-                    let (model, stop) = (self.clone(), cancel.flag());
-                    return Ok(self.compute.run(move || model.invocations(&call, &stop)).await?);
+    fn answer(&self, request: &InferenceRequest, (): (), stop: &AtomicBool) -> Result<InferenceResponse, RuntimeError> {
+        let input = self.model_input(request)?;
+        let are_named = request.parameters.has_named_columns();
+        let prediction = self.model.predict(&input, are_named, stop).map_err(|error| {
+            let message = match error {
+                InputError::Schema(reason) => {
+                    let schema = &self.model.signature.input;
+                    format!("Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}")
                 }
-                Some("/version") => self.model.version.clone(),
-                Some(_) => "\n".to_owned(),
-                None => return Err(RuntimeError::no_route(route)),
+                InputError::Model(reason) => reason,
+                InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
             };
-            Ok(scoring::reply(StatusCode::OK, "application/json", text))
-        })
+            RuntimeError::rejected(400, message)
+        })?;
+        let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
+        output.parameters = Parameters::with_content_type("np");
+        let parameters = Parameters::with_content_type("np");
+        Ok(InferenceResponse { parameters, outputs: vec![output], ..InferenceResponse::default() })
     }
+
+    fn call_cost(&self, route: usize, call: &CustomCall) -> Duration {
+        match route_path(route) {
+            Some("/invocations") if call.body.len() > INLINE_BODY => Duration::MAX,
+            // Estimates the number of rows, at 16 bytes each.
+            Some("/invocations") => self.model.evaluator.estimate(call.body.len() / 16),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn call(&self, route: usize, call: &CustomCall, stop: &AtomicBool) -> Result<CustomReply, RuntimeError> {
+        let text = match route_path(route) {
+            Some("/invocations") => return Ok(self.invocations(call, stop)),
+            Some("/version") => self.model.version.clone(),
+            Some(_) => "\n".to_owned(),
+            None => return Err(RuntimeError::no_route(route)),
+        };
+        Ok(scoring::reply(StatusCode::OK, "application/json", text))
+    }
+}
+
+fn route_path(route: usize) -> Option<&'static str> {
+    ROUTES.get(route).map(|(_, path)| *path)
 }

@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicBool;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::NativeModel;
+use super::EnforcedModel;
 use super::csv;
 use super::enforce::InputError;
 use super::evaluator::Prediction;
 use super::python::{self, Json, JsonError, echo, echo_bytes, echo_name, write_float, write_text};
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer};
-use crate::evaluators::sklearn::{Elements, IntType};
+use crate::evaluators::table::{Elements, IntType};
 use crate::types::{CustomReply, text};
 
 /// The fields of a body, of which exactly one must be present.
@@ -47,7 +47,7 @@ pub(super) fn invalid(message: impl std::fmt::Display) -> ScoringError {
 }
 
 /// Answers a call.
-pub(super) fn answer(model: &NativeModel, content_type: &str, body: &[u8], stop: &AtomicBool) -> CustomReply {
+pub(super) fn answer(model: &EnforcedModel, content_type: &str, body: &[u8], stop: &AtomicBool) -> CustomReply {
     match predictions(model, content_type, body, stop) {
         Ok(text) => reply(StatusCode::OK, "application/json", text),
         Err(failure) => {
@@ -88,7 +88,7 @@ impl ScoringError {
 }
 
 fn predictions(
-    model: &NativeModel,
+    model: &EnforcedModel,
     content_type: &str,
     body: &[u8],
     stop: &AtomicBool,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::python::{repr, tuple};
-use crate::evaluators::sklearn::{Elements, IntType};
+use crate::evaluators::table::{Elements, IntType};
 use crate::types::TensorMetadata;
 
 /// The signature of a model.

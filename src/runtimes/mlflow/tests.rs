@@ -9,6 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::runtimes::native::NEVER;
 use crate::types::{BytesElements, Datatype, TensorData};
 
 /// Models with a tensor, with columns, with columns of texts, and without a signature.
@@ -23,7 +24,7 @@ fn folder(model: &str) -> PathBuf {
 
 fn load(model: &str) -> MlflowModel {
     let settings = ModelSettings::new(model, "mlserver_mlflow.MLflowRuntime");
-    MlflowModel::load(&folder(model), &settings, &ComputePool::for_this_machine()).unwrap()
+    MlflowModel::load(&folder(model), &settings).unwrap().0
 }
 
 fn models() -> Vec<MlflowModel> {
@@ -173,7 +174,7 @@ fn tables_of_mostly_missing_values_are_rejected() {
 }
 
 #[test]
-fn response_bytes_is_the_size_of_the_response() {
+fn plan_knows_the_size_of_the_response() {
     let numbers = |rows: usize, columns: usize| {
         let values: Vec<f32> = (0..u8::try_from(rows * columns).unwrap()).map(f32::from).collect();
         Tensor::from_elements("x", vec![rows, columns], &values).unwrap()
@@ -197,9 +198,9 @@ fn response_bytes_is_the_size_of_the_response() {
         let model = load(name);
         for rows in [1, 2, 5] {
             for request in [array(rows), frame(rows)] {
-                let Ok(response) = model.answer(&request, &NEVER) else { continue };
+                let Ok(response) = model.answer(&request, (), &NEVER) else { continue };
                 let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
-                assert_eq!(model.response_bytes(&request), size, "{name}");
+                assert_eq!(model.plan(&request).unwrap().bytes, size, "{name}");
                 checked += 1;
             }
         }
@@ -209,7 +210,7 @@ fn response_bytes_is_the_size_of_the_response() {
     let (name, datatype) = ("city".to_owned(), Datatype::Bytes);
     let wrong =
         Tensor { name, datatype, shape: vec![1], parameters: Parameters::new(), data, nested: false, as_sent: None };
-    assert_eq!(load("column").response_bytes(&InferenceRequest { inputs: vec![wrong], ..array(1) }), 0);
+    assert_eq!(load("column").plan(&InferenceRequest { inputs: vec![wrong], ..array(1) }).unwrap().bytes, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::python::{self, Json, echo, echo_name, parse_float, parse_int, repr, tuple};
 use super::signature::ColumnType;
-use crate::evaluators::sklearn::{Elements, IntType};
+use crate::evaluators::table::{Elements, IntType};
 
 /// An exception of Python.
 #[derive(Debug, Clone, PartialEq, Eq)]

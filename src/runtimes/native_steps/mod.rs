@@ -16,10 +16,8 @@ mod table;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use futures_util::StreamExt;
+use std::time::Duration;
 
 use self::concat::concat;
 pub use self::error::StepSettingsError;
@@ -27,10 +25,8 @@ use self::error::{SettingProblem, StepError, listed, names_of};
 use self::map::MapOperation;
 use self::reader::SettingReader;
 use self::signature::Signature;
-use super::cancellation::{CancelOnDrop, NEVER};
-use super::{
-    BoxFuture, Description, LoadError, OutputError, Predictor, Progress, RequestStream, ResponseStream, RuntimeError,
-};
+use super::native::{Native, NativeModel, Plan};
+use super::{Description, LoadError, OutputError, RuntimeError};
 use crate::compute::ComputePool;
 use crate::settings::ModelSettings;
 use crate::types::{
@@ -43,8 +39,8 @@ const EXTRA: &str = "parameters.extra";
 /// The keys of `parameters.extra` that any model may have.
 const COMMON_KEYS: [&str; 2] = ["backend", "explainer"];
 
-/// Requests with fewer elements, in inputs and results together, are computed on the thread of the connection. They take about 50 µs.
-const INLINE_ELEMENTS: usize = 4 << 10;
+/// The time that an element takes, of inputs and results together, in nanoseconds.
+const ELEMENT_COST: u64 = 12;
 
 /// The bytes of texts that take as long to copy as an element of numbers.
 const BYTES_PER_ELEMENT: usize = 64;
@@ -88,20 +84,16 @@ enum Operation {
     Concat { axis: usize },
 }
 
-/// A step that is served as a model. Clones share it.
-#[derive(Debug, Clone)]
+/// A step that is served as a model.
+#[derive(Debug)]
 pub(super) struct NativeStep {
-    outputs: Arc<[StepOutput]>,
-    description: Arc<Description>,
-    compute: ComputePool,
+    outputs: Vec<StepOutput>,
 }
 
 /// The outputs that a request asks for, and what they take.
 #[derive(Debug, Default)]
-struct StepPlan {
+pub(super) struct StepPlan {
     outputs: Vec<PlannedOutput>,
-    /// The size of the response.
-    response_bytes: usize,
     /// The size of the response and of everything that is computed on the way.
     memory: usize,
     /// The elements that are read and written.
@@ -125,7 +117,12 @@ impl NativeStep {
     /// # Errors
     ///
     /// Fails with the first setting that is not as it should be.
-    pub(super) fn load(settings: &ModelSettings, compute: ComputePool) -> Result<Self, LoadError> {
+    pub(super) fn serve(settings: &ModelSettings, compute: ComputePool) -> Result<Native<Self>, LoadError> {
+        let (step, description) = Self::load(settings)?;
+        Ok(Native::new(step, description, compute))
+    }
+
+    fn load(settings: &ModelSettings) -> Result<(Self, Description), LoadError> {
         let implementation = &settings.implementation;
         let Some((_, read)) = STEPS.iter().find(|(name, _)| name == implementation) else {
             return Err(LoadError::NotNative { implementation: implementation.clone() });
@@ -138,12 +135,18 @@ impl NativeStep {
         check_batching(settings, &outputs).map_err(at_file)?;
         let metadata = declared_metadata(settings, &outputs)
             .map_err(|reason| at_file(SettingProblem::Declared { key: EXTRA, reason }))?;
-        let description = Arc::new(Description { metadata, ..Description::native() });
-        Ok(Self { outputs: outputs.into(), description, compute })
+        Ok((Self { outputs }, Description { metadata, ..Description::native() }))
     }
+}
+
+impl NativeModel for NativeStep {
+    type Prepared<'r> = StepPlan;
+
+    /// Every message of a stream is a request.
+    const ANSWERS_STREAMS: bool = true;
 
     /// Finds the inputs of the requested outputs, and checks them.
-    fn plan(&self, request: &InferenceRequest) -> Result<StepPlan, RuntimeError> {
+    fn plan(&self, request: &InferenceRequest) -> Result<Plan<StepPlan>, RuntimeError> {
         let requested: Vec<usize> = if request.outputs.is_empty() {
             (0..self.outputs.len()).collect()
         } else {
@@ -167,13 +170,15 @@ impl NativeStep {
         for number in requested {
             plan.add(number, &self.outputs[number], request, &inputs)?;
         }
-        Ok(plan)
+        let work = u64::try_from(plan.work).unwrap_or(u64::MAX);
+        let cost = Duration::from_nanos(work.saturating_mul(ELEMENT_COST));
+        Ok(Plan { cost, bytes: plan.memory, prepared: plan })
     }
 
     fn answer(
         &self,
         request: &InferenceRequest,
-        plan: &StepPlan,
+        plan: StepPlan,
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let mut outputs: Vec<Tensor> = Vec::with_capacity(plan.outputs.len());
@@ -188,51 +193,6 @@ impl NativeStep {
             outputs.push(tensor);
         }
         Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
-    }
-}
-
-impl Predictor for NativeStep {
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn parallelism(&self) -> usize {
-        self.compute.width()
-    }
-
-    fn response_bytes(&self, request: &InferenceRequest) -> usize {
-        self.plan(request).map(|plan| plan.response_bytes).unwrap_or_default()
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.predict_with(request, Arc::new(()))
-    }
-
-    fn predict_with(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            let plan = self.plan(&request)?;
-            progress.reserve(plan.memory)?;
-            if plan.work <= INLINE_ELEMENTS {
-                progress.begin();
-                return self.answer(&request, &plan, &NEVER);
-            }
-            let cancel = CancelOnDrop::default();
-            let (model, priority, stop) = (self.clone(), request.priority, cancel.flag());
-            let work = move || model.answer(&request, &plan, &stop);
-            self.compute.run_after(priority, || progress.begin(), work).await?
-        })
-    }
-
-    /// Answers every message of a stream.
-    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        Box::pin(requests.then(move |request| {
-            let model = Arc::clone(&self);
-            async move { Predictor::predict(&*model, request).await }
-        }))
     }
 }
 
@@ -268,9 +228,6 @@ impl StepPlan {
                 if matches!(output.operation, Operation::Concat { .. }) { bytes / BYTES_PER_ELEMENT } else { 0 };
             if !matches!(output.operation, Operation::Pass) {
                 self.work = self.work.saturating_add(elements).saturating_add(written).saturating_add(copied);
-            }
-            if stage + 1 == signatures.len() {
-                self.response_bytes = self.response_bytes.saturating_add(bytes);
             }
             elements = written;
         }

@@ -1,0 +1,202 @@
+//! scikit-learn's estimators, evaluated natively.
+//!
+//! A [`FittedEstimator`] is loaded from the bytes of a pickle or joblib file and makes predictions from tables of
+//! numbers or data frames. It knows nothing about requests. Each module of scikit-learn has a module here, with a table
+//! of its classes (see `classes`), that reads the attributes of the estimators and computes. Predictions are those of
+//! the scikit-learn version that wrote the file; what cannot be reproduced exactly is rejected by name.
+//!
+//! Files are untrusted: loading any file returns a model or a [`LoadError`], with memory in proportion to the size of
+//! the file, and every method of a loaded model can be called safely.
+
+mod boosters;
+mod calibration;
+mod classes;
+mod cluster;
+mod compose;
+mod concatenate;
+mod decomposition;
+mod delegate;
+mod discriminant_analysis;
+mod ensemble;
+mod error;
+mod estimator;
+mod feature_extraction;
+mod feature_selection;
+mod fitted;
+mod frozen;
+mod impute;
+mod inspect;
+mod isotonic;
+mod linear_model;
+mod method;
+mod mixture;
+mod model_selection;
+mod multiclass;
+mod multioutput;
+mod naive_bayes;
+mod neighbors;
+mod neural_network;
+mod numerics;
+mod numpy_functions;
+mod pipeline;
+mod preprocessing;
+mod semi_supervised;
+mod spec;
+mod sub_estimators;
+mod svm;
+mod tree;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::error::{LoadError, PredictError};
+use self::estimator::Estimator;
+use self::fitted::{LoadBudget, LoadContext};
+pub use self::inspect::{ArtifactReport, ExampleValue};
+pub use self::method::{EstimatorMethod, MethodSet};
+use crate::pickle::{self, PickleValue};
+use crate::table::TableData;
+
+/// The estimated time between two checks whether a call is to stop. Shorter calls are not divided: joining the blocks copies
+/// the results.
+const BLOCK: Duration = Duration::from_millis(50);
+
+/// A loaded estimator.
+#[derive(Debug)]
+pub struct FittedEstimator {
+    root: Estimator,
+}
+
+impl FittedEstimator {
+    /// Loads a file that `pickle` or `joblib` wrote.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`LoadError`] if the file is damaged, or contains something that is not evaluated natively.
+    pub fn load(file: Bytes) -> Result<Self, LoadError> {
+        let pickle = pickle::read(file)?;
+        let budget = LoadBudget::new(pickle.bytes());
+        let context = LoadContext { budget: &budget, load: classes::estimator, depth: 0 };
+        let root = classes::estimator(pickle.root(), context, None)?;
+        let answers_frames = root.info.methods.contains(EstimatorMethod::Transform);
+        if let Some(library) = frames(pickle.root()).filter(|_| answers_frames) {
+            let (class, value) = (root.info.path.to_string(), library.to_owned());
+            return Err(LoadError::Parameter { class, parameter: "set_output", value });
+        }
+        Ok(Self { root })
+    }
+
+    /// Returns the full path of the class, such as `sklearn.linear_model._logistic.LogisticRegression`.
+    pub fn class_path(&self) -> &str {
+        &self.root.info.path
+    }
+
+    /// Returns how many features a row has, or `None` if any number is accepted.
+    pub const fn n_features(&self) -> Option<usize> {
+        self.root.info.features
+    }
+
+    /// Returns the names of the features of a `LightGBM` model, which takes the columns of a frame by position.
+    pub fn features_by_position(&self) -> Option<&[String]> {
+        self.root.evaluate.features_by_position()
+    }
+
+    /// Returns the names of the features, if the version that wrote the file checks them.
+    pub fn feature_names(&self) -> Option<&[String]> {
+        self.root.info.names.as_deref()
+    }
+
+    /// Returns the methods that can be called.
+    pub const fn methods(&self) -> MethodSet {
+        self.root.info.methods
+    }
+
+    /// Estimates how long a call with this many rows takes on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize) -> Duration {
+        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.root.evaluate.cost().saturating_mul(rows))
+    }
+
+    /// Calls `method` for every row.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model does not have the method, or cannot take the data.
+    pub fn call(&self, method: EstimatorMethod, data: &TableData<'_>) -> Result<TableData<'static>, PredictError> {
+        self.root.call(method, data)
+    }
+
+    /// Calls `method` for every row, and stops soon after `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::call`] does, and with [`PredictError::Cancelled`] if it stops.
+    pub fn call_until(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        stop: &AtomicBool,
+    ) -> Result<TableData<'static>, PredictError> {
+        let nanoseconds = usize::try_from(BLOCK.as_nanos()).unwrap_or(usize::MAX);
+        let block = nanoseconds / usize::try_from(self.root.evaluate.cost()).unwrap_or(usize::MAX).max(1);
+        self.call_in_blocks(method, data, block, stop)
+    }
+
+    /// Calls `method` for at most `block` rows at a time, and stops before the next ones when `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::call_until`].
+    pub fn call_in_blocks(
+        &self,
+        method: EstimatorMethod,
+        data: &TableData<'_>,
+        block: usize,
+        stop: &AtomicBool,
+    ) -> Result<TableData<'static>, PredictError> {
+        let (rows, block) = (data.rows(), block.max(1));
+        if rows <= block {
+            return self.call(method, data);
+        }
+        let mut parts = Vec::with_capacity(rows.div_ceil(block));
+        for start in (0..rows).step_by(block) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PredictError::Cancelled);
+            }
+            parts.push(self.call(method, &data.range(start..rows.min(start + block)))?);
+        }
+        match concatenate::vstack(parts) {
+            Some(whole) if whole.rows() == rows => Ok(whole),
+            // The blocks had different types.
+            _ => self.call(method, data),
+        }
+    }
+
+    /// Returns the size in bytes of a row in the response to `method`, if all its values are sent: a sparse result counts with its
+    /// zeros, and a text as 64 bytes. `data` is a request; only the types and names of its columns matter.
+    ///
+    /// Returns `None` if the model rejects the columns.
+    pub fn row_bytes(&self, method: EstimatorMethod, data: &TableData<'_>) -> Option<usize> {
+        // The columns of a result are known without any row.
+        self.call(method, &data.range(0..0)).ok().map(|result| result.row_width())
+    }
+}
+
+/// Returns the library of the data frames that an estimator transforms to, if `set_output` requests one.
+fn frames(mut estimator: PickleValue<'_>) -> Option<&str> {
+    // A pipeline transforms as its last step, a search as its best estimator. The nesting was limited when they were
+    // built.
+    while let Some(inner) = estimator.attribute("best_estimator_").or_else(|| last_step(estimator)) {
+        estimator = inner;
+    }
+    let library = estimator.attribute("_sklearn_output_config")?.get("transform")?.as_str()?;
+    Some(library).filter(|library| *library != "default")
+}
+
+/// Returns the last step of a pipeline that is an estimator.
+fn last_step(pipeline: PickleValue<'_>) -> Option<PickleValue<'_>> {
+    let steps = pipeline.attribute("steps")?.items()?.into_iter().rev();
+    steps.filter_map(|step| step.items()?.get(1).copied()).find(|step| step.class().is_some())
+}

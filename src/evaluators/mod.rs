@@ -1,7 +1,0 @@
-//! Evaluators of model files: pure functions from arrays to arrays.
-//!
-//! An evaluator reads the bytes of an untrusted model file and computes predictions from tables of numbers. It knows
-//! nothing about requests, settings or threads; the adapters are in `runtimes`.
-
-pub mod sklearn;
-pub mod trees;

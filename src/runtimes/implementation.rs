@@ -1,0 +1,140 @@
+//! Which runtime serves a model, and loading the native ones.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::identity::identity;
+use super::mlflow::MlflowModel;
+use super::native::Native;
+use super::native_steps::NativeStep;
+use super::sklearn::SklearnModel;
+use super::trees::TreeModel;
+use super::{Description, LoadError, Runtime};
+use crate::compute::ComputePool;
+use crate::families::{ModelFamily, NativeEvaluator};
+use crate::settings::ModelSettings;
+use crate::types::TensorRule;
+
+/// The largest artifact that is read into memory, in bytes.
+pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
+
+/// Which runtime serves a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Implementation {
+    /// The server itself.
+    Native(NativeEvaluator),
+    /// Code in Python, which runs in worker processes.
+    Python,
+}
+
+impl Implementation {
+    /// Returns the runtime that the settings select.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no runtime serves the implementation with the backend that `parameters.extra.backend` asks for.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        let backend = Backend::of(settings)?;
+        let native = ModelFamily::of(&settings.implementation).and_then(|family| family.native);
+        match (native, backend) {
+            (_, Backend::Python) | (None, Backend::Auto) => Ok(Self::Python),
+            (Some(native), Backend::Native | Backend::Auto) => Ok(Self::Native(native)),
+            (None, Backend::Native) => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
+        }
+    }
+}
+
+/// The backend that `parameters.extra.backend` selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The server itself if it can, else Python.
+    Auto,
+    Native,
+    Python,
+}
+
+impl Backend {
+    /// Returns the backend that the settings select, [`Self::Auto`] by default.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the setting is not the name of a backend.
+    pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
+        match settings.parameters.extra.get("backend") {
+            None | Some(Value::Null) => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "auto" => Ok(Self::Auto),
+            Some(Value::String(backend)) if backend == "native" => Ok(Self::Native),
+            Some(Value::String(backend)) if backend == "python" => Ok(Self::Python),
+            Some(other) => {
+                let found = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+                Err(LoadError::Backend { found })
+            }
+        }
+    }
+}
+
+/// Loads a model for native evaluation. Reads files and computes: call it on a thread that may block.
+///
+/// Evaluators that need no artifact ignore `artifact`.
+///
+/// # Errors
+///
+/// [`LoadError`] names the file or the setting, and the unsupported feature.
+pub fn load_native(
+    evaluator: NativeEvaluator,
+    settings: &ModelSettings,
+    artifact: &Path,
+    compute: &ComputePool,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    let expected = ModelFamily::artifact_names(settings).join(", ");
+    let artifact_error = |unsupported, source| LoadError::Artifact { path: artifact.to_owned(), unsupported, source };
+    match evaluator {
+        NativeEvaluator::Identity => Ok(Arc::new(identity())),
+        // Its steps need the other models of a server.
+        NativeEvaluator::Graph => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
+        NativeEvaluator::Step => Ok(Arc::new(NativeStep::serve(settings, compute.clone())?)),
+        NativeEvaluator::Trees(library) => {
+            let bytes = read(artifact, &expected)?;
+            let model = TreeModel::load(library, &bytes, settings);
+            let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
+            Ok(Arc::new(Native::new(model, Description::native(), compute.clone())))
+        }
+        NativeEvaluator::Sklearn => {
+            let bytes = read(artifact, &expected)?;
+            let model = SklearnModel::load(bytes.into(), settings);
+            let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
+            let description = Description::native_with(TensorRule::MissingText);
+            Ok(Arc::new(Native::new(model, description, compute.clone())))
+        }
+        NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::serve(artifact, settings, compute)?)),
+    }
+}
+
+/// Reads a whole file, or a named pipe until its writer closes it.
+///
+/// `expected` is the kind of file that is reported if `path` is a directory.
+pub(super) fn read(path: &Path, expected: &str) -> Result<Vec<u8>, LoadError> {
+    let failed = |source| LoadError::Read { path: path.to_owned(), source };
+    let too_large = |size| LoadError::TooLarge { path: path.to_owned(), size };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(LoadError::Directory { path: path.to_owned(), expected: expected.to_owned() });
+    }
+    if metadata.len() > MAX_ARTIFACT_BYTES {
+        return Err(too_large(metadata.len()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    bytes.try_reserve_exact(size).map_err(|error| failed(error.into()))?;
+    // The size of a pipe or a device is only known at its end.
+    file.take(MAX_ARTIFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() as u64 {
+        size if size > MAX_ARTIFACT_BYTES => Err(too_large(size)),
+        _ => Ok(bytes),
+    }
+}
