@@ -11,6 +11,8 @@ pub mod commands;
 pub mod compute;
 pub mod evaluators;
 pub mod families;
+#[cfg(test)]
+mod fixtures;
 pub mod graphs;
 pub mod http_client;
 pub mod image;

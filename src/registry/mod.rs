@@ -5,6 +5,8 @@
 //! in one step; until then, the predecessor keeps serving.
 
 mod budget;
+#[cfg(test)]
+mod fn_loader;
 mod loader;
 mod queue;
 mod routes;
@@ -36,6 +38,8 @@ use crate::types::{ModelMetadata, V1Handlers};
 
 pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
+#[cfg(test)]
+pub(crate) use fn_loader::FnLoader;
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
 pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};
@@ -617,30 +621,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtimes::{BoxFuture, Predictor, RuntimeError};
+    use crate::runtimes::FnRuntime;
     use crate::telemetry::metrics::{self, Registry as MetricsRegistry};
-    use crate::types::{InferenceRequest, InferenceResponse};
+    use crate::types::InferenceResponse;
     use std::time::Instant;
 
-    #[derive(Debug)]
-    struct Empty;
-
-    impl Predictor for Empty {
-        fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-            Box::pin(std::future::ready(Ok(InferenceResponse::default())))
-        }
-    }
-
-    impl Loader for Empty {
-        fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-            Box::pin(std::future::ready(Ok(Arc::new(Self) as Arc<dyn Runtime>)))
-        }
+    fn empty_models() -> FnLoader {
+        FnLoader::fixed(FnRuntime::new(|_| std::future::ready(Ok(InferenceResponse::default()))))
     }
 
     /// It takes about two seconds, and with quadratic work a minute or more.
     #[tokio::test]
     async fn registry_loads_ten_thousand_models_without_quadratic_work() {
-        let registry = Registry::new(Empty, InferenceMetrics::register(&mut MetricsRegistry::default()));
+        let registry = Registry::new(empty_models(), InferenceMetrics::register(&mut MetricsRegistry::default()));
         let template = ModelSettings::new("m", "tests.Model");
         let named = |index| ModelSettings { name: format!("model-{index:05}"), ..template.clone() };
         let models: Vec<ModelSettings> = (0..10_000).map(named).collect();
@@ -661,7 +654,7 @@ mod tests {
     #[tokio::test]
     async fn unloaded_model_creates_no_label_sets() {
         let mut exposed = MetricsRegistry::default();
-        let registry = Registry::new(Empty, InferenceMetrics::register(&mut exposed));
+        let registry = Registry::new(empty_models(), InferenceMetrics::register(&mut exposed));
         let mut settings = ModelSettings::new("gone", "tests.Model");
         settings.parameters.version = Some("v1".to_owned());
         let model = registry.load(settings).await.unwrap();

@@ -7,6 +7,9 @@ mod cancellation;
 mod columns;
 mod describe;
 mod error;
+#[cfg(test)]
+#[expect(dead_code, reason = "integration tests use the rest")]
+mod fn_runtime;
 mod graph;
 mod identity;
 mod mlflow;
@@ -34,6 +37,8 @@ use crate::types::{
 pub use describe::FileDescription;
 use error::OutputError;
 pub use error::{FamilyError, LoadError, RuntimeError};
+#[cfg(test)]
+pub(crate) use fn_runtime::FnRuntime;
 pub use graph::{GraphResources, load_graph};
 pub use native::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flate2::Compression;
-use flate2::write::{GzEncoder, ZlibEncoder};
+use flate2::write::GzEncoder;
 use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
-use crate::support::grpc::{Http2, NeverAnswers, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually};
+use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, never_answers, raw_request};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, deflate, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
@@ -70,9 +70,7 @@ async fn compressed_requests_are_read() {
     let answer = client.model_infer(request.clone()).await.unwrap().into_inner();
     assert!(answer.raw_output_contents == request.raw_input_contents);
 
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(&request.encode_to_vec()).unwrap();
-    let message = framed(1, &encoder.finish().unwrap());
+    let message = framed(1, &deflate(&request.encode_to_vec()));
     let connection = Http2::connect(server.grpc).await;
     let answer = connection.call(INFER, &[("grpc-encoding", "deflate")], &message).await;
     assert_eq!(answer.end(), (0, String::new()));
@@ -115,7 +113,7 @@ async fn announced_length_allocates_no_memory() {
 #[tokio::test]
 async fn deadline_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(never_answers(&alive)).await;
     let mut request = Request::new(infer_request("m", "INT32", &[1], ints(&[1])));
     request.set_timeout(Duration::from_millis(100));
     // The client would wait longer, so that the server gives up first.
@@ -135,7 +133,7 @@ async fn deadline_cancels_the_prediction() {
 #[tokio::test]
 async fn client_disconnect_cancels_the_prediction() {
     let alive = Arc::new(());
-    let server = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
+    let server = EmbeddedServer::serve(never_answers(&alive)).await;
     let client = inference_client(server.grpc).await;
     let call = tokio::spawn(async move {
         let mut client = client;

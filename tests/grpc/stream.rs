@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, RuntimeError};
+use mlserver::runtimes::{ResponseStream, RuntimeError};
 use mlserver::types::protobuf::messages::{ModelInferRequest, ModelInferResponse};
-use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
+use mlserver::types::{InferenceResponse, Tensor};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use crate::support::grpc::{Http2, InferenceClient, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{EmbeddedServer, Folder, TestServer, eventually};
+use crate::support::grpc::{
+    Http2, InferenceClient, framed, infer_request, inference_client, ints, raw_request, unused_runtime,
+};
+use crate::support::{EmbeddedServer, FnRuntime, Folder, TestServer, eventually};
 
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
@@ -142,30 +144,23 @@ impl CountingRuntime {
         response.headers.insert("grpc-status", 7.into());
         Ok(response)
     }
-}
-
-impl Predictor for CountingRuntime {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async { self.answer(0) })
-    }
 
     /// Sends the configured number of answers or, if none is configured, one answer for each request.
-    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        let alive = Arc::clone(&self.alive);
-        if self.answers > 0 {
-            return Box::pin(stream::iter(0..self.answers).map(move |number| {
+    fn runtime(self) -> FnRuntime {
+        let counting = Arc::new(self);
+        unused_runtime().stream(move |requests, _| -> ResponseStream {
+            let (counting, alive) = (Arc::clone(&counting), Arc::clone(&counting.alive));
+            if counting.answers > 0 {
+                return Box::pin(stream::iter(0..counting.answers).map(move |number| {
+                    let _ = &alive;
+                    counting.answer(number)
+                }));
+            }
+            Box::pin(requests.map(move |_| {
                 let _ = &alive;
-                self.answer(number)
-            }));
-        }
-        Box::pin(requests.map(move |_| {
-            let _ = &alive;
-            self.answer(self.read.fetch_add(1, Ordering::Relaxed))
-        }))
+                counting.answer(counting.read.fetch_add(1, Ordering::Relaxed))
+            }))
+        })
     }
 }
 
@@ -177,7 +172,8 @@ async fn open(server: &EmbeddedServer) -> Streaming<ModelInferResponse> {
 
 #[tokio::test]
 async fn stream_many_answers_send_the_last_headers() {
-    let server = EmbeddedServer::serve(CountingRuntime { answers: 5, width: 1, ..CountingRuntime::default() }).await;
+    let server =
+        EmbeddedServer::serve(CountingRuntime { answers: 5, width: 1, ..CountingRuntime::default() }.runtime()).await;
     let mut answers = open(&server).await;
     for number in 0..5 {
         let answer = answers.message().await.unwrap().unwrap();
@@ -191,13 +187,8 @@ async fn stream_many_answers_send_the_last_headers() {
 
 #[tokio::test]
 async fn stream_error_follows_earlier_answers() {
-    let server = EmbeddedServer::serve(CountingRuntime {
-        answers: 5,
-        fails_at: Some(2),
-        width: 1,
-        ..CountingRuntime::default()
-    })
-    .await;
+    let runtime = CountingRuntime { answers: 5, fails_at: Some(2), width: 1, ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(runtime.runtime()).await;
     let mut answers = open(&server).await;
     assert!(answers.message().await.unwrap().is_some());
     assert!(answers.message().await.unwrap().is_some());
@@ -210,7 +201,7 @@ async fn stream_error_follows_earlier_answers() {
 async fn stream_slow_reader_applies_backpressure_to_the_model() {
     const WIDTH: usize = 64 << 10;
     let runtime = CountingRuntime { answers: 10_000, width: WIDTH, ..CountingRuntime::default() };
-    let server = EmbeddedServer::serve(runtime.clone()).await;
+    let server = EmbeddedServer::serve(runtime.clone().runtime()).await;
     let mut answers = open(&server).await;
     answers.message().await.unwrap().unwrap();
     let mut before = 0;
@@ -231,7 +222,7 @@ async fn stream_slow_reader_applies_backpressure_to_the_model() {
 #[tokio::test]
 async fn stream_slow_reader_applies_backpressure_to_requests() {
     let runtime = CountingRuntime { width: 64 << 10, ..CountingRuntime::default() };
-    let server = EmbeddedServer::serve(runtime.clone()).await;
+    let server = EmbeddedServer::serve(runtime.clone().runtime()).await;
     let mut client = inference_client(server.grpc).await;
     let request = raw_request("m", "UINT8", &[-1], vec![0; 512 << 10]);
     let sent = Arc::new(AtomicUsize::new(0));
@@ -256,7 +247,7 @@ async fn stream_slow_reader_applies_backpressure_to_requests() {
 #[tokio::test]
 async fn stream_client_disconnect_cancels_the_stream() {
     let runtime = CountingRuntime { answers: usize::MAX, width: 64 << 10, ..CountingRuntime::default() };
-    let server = EmbeddedServer::serve(runtime.clone()).await;
+    let server = EmbeddedServer::serve(runtime.clone().runtime()).await;
     let mut answers = open(&server).await;
     answers.message().await.unwrap().unwrap();
     assert_eq!(server.inference.in_flight(), 1);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::support::grpc::{NeverAnswers, floats, infer_request, inference_client};
+use crate::support::grpc::{floats, infer_request, inference_client, never_answers};
 use crate::support::scripted::{Received, Reply, ScriptedServer};
 use crate::support::{
     Answer, EmbeddedServer, Folder, PATIENCE, ServerBuilder, TestServer, pause, repository_path, wait_until,
@@ -190,7 +190,7 @@ async fn remote_step_has_the_deadline_of_the_request() {
         let _ = released.lock().unwrap().recv();
         received.echo()
     });
-    let slow = EmbeddedServer::serve(NeverAnswers { alive: Arc::new(()) }).await;
+    let slow = EmbeddedServer::serve(never_answers(&Arc::new(()))).await;
     let folder = graph(Folder::new(), "rest", &[("s", &format!("http://{}", hanging.address))]);
     let server = start(graph(folder, "grpc", &[("m", &format!("grpc://{}", slow.grpc))]));
     for model in ["rest", "grpc"] {
@@ -209,7 +209,7 @@ async fn remote_step_has_the_deadline_of_the_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_graph_cancels_its_remote_steps() {
     let alive = Arc::new(());
-    let slow = EmbeddedServer::serve(NeverAnswers { alive: Arc::clone(&alive) }).await;
+    let slow = EmbeddedServer::serve(never_answers(&alive)).await;
     for url in [format!("http://{}", slow.http), format!("grpc://{}", slow.grpc)] {
         let server = start_graph("m", &url);
         let mut connection = server.connect();

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
 use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, ResponseCache};
-use mlserver::registry::{LoadError, Loader, Registry};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, Runtime, RuntimeError};
+use mlserver::registry::Registry;
+use mlserver::runtimes::RuntimeError;
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
-use crate::support::{Answer, Folder, TestServer};
+use crate::support::{Answer, FnLoader, FnRuntime, Folder, TestServer};
 
 /// Answers with its inputs once the gate opens, and fails if the first input is `fail`.
 #[derive(Debug, Clone, Default)]
@@ -32,32 +32,24 @@ struct Counting {
     alive: Arc<()>,
 }
 
-impl Loader for Counting {
-    fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-        let runtime: Arc<dyn Runtime> = Arc::new(self.clone());
-        Box::pin(async move { Ok(runtime) })
-    }
-}
-
-impl Predictor for Counting {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        let alive = Arc::clone(&self.alive);
-        Box::pin(async move {
-            if let Some(gate) = &self.gate {
-                gate.notified().await;
+impl Counting {
+    fn runtime(&self) -> FnRuntime {
+        let state = self.clone();
+        FnRuntime::new(move |request| {
+            state.asked.fetch_add(1, Ordering::SeqCst);
+            let Self { answered, gate, alive, .. } = state.clone();
+            async move {
+                if let Some(gate) = gate {
+                    gate.notified().await;
+                }
+                drop(alive);
+                answered.fetch_add(1, Ordering::SeqCst);
+                if request.inputs.first().is_some_and(|input| input.name == "fail") {
+                    return Err(RuntimeError::no_request());
+                }
+                let InferenceRequest { inputs: outputs, headers, .. } = request;
+                Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
             }
-            drop(alive);
-            self.answered.fetch_add(1, Ordering::SeqCst);
-            if request.inputs.first().is_some_and(|input| input.name == "fail") {
-                return Err(RuntimeError::no_request());
-            }
-            let InferenceRequest { inputs: outputs, headers, .. } = request;
-            Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
         })
     }
 }
@@ -81,7 +73,7 @@ impl Harness {
     /// Serves `m` and version 2 of `n`, which are cached, and `plain`, which is not.
     async fn with(model: Counting, entries: usize, max_bytes: usize, ttl: Option<Duration>) -> Self {
         let mut metrics = MetricsRegistry::default();
-        let registry = Registry::new(model.clone(), InferenceMetrics::register(&mut metrics));
+        let registry = Registry::new(FnLoader::fixed(model.runtime()), InferenceMetrics::register(&mut metrics));
         let (entries, max_bytes) = (NonZeroUsize::new(entries).unwrap(), NonZeroUsize::new(max_bytes).unwrap());
         let options = CacheOptions { entries, max_bytes, ttl };
         let cache = ResponseCache::new(options, ComputePool::for_this_machine(), &mut metrics);

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use http::HeaderMap;
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use serde_json::json;
 
 use crate::support::grpc::{Http2, framed, infer_request, ints};
 use crate::support::python::with_python;
-use crate::support::{Connection, EmbeddedServer, Folder, TestServer};
+use crate::support::{Connection, EmbeddedServer, FnRuntime, Folder, TestServer};
 
 const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
@@ -37,24 +36,12 @@ fn check_two_requests(mut connection: Connection) {
     }
 }
 
-/// Answers with its inputs, and with the headers of the request.
-#[derive(Debug)]
-struct Mirror;
-
-impl Predictor for Mirror {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        let InferenceRequest { inputs: outputs, headers, .. } = request;
-        Box::pin(std::future::ready(Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })))
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_of_the_request_do_not_break_the_response() {
-    let server = EmbeddedServer::serve(Mirror).await;
+    let mirror = FnRuntime::new(|InferenceRequest { inputs: outputs, headers, .. }| async {
+        Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
+    });
+    let server = EmbeddedServer::serve(mirror).await;
     let address = server.http;
     tokio::task::spawn_blocking(move || check_two_requests(Connection::open(address))).await.unwrap();
 
@@ -70,25 +57,15 @@ async fn headers_of_the_request_do_not_break_the_response() {
     }
 }
 
-/// Records the headers of the last request.
-#[derive(Debug, Clone, Default)]
-struct Recorder(Arc<Mutex<HeaderMap>>);
-
-impl Predictor for Recorder {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        *self.0.lock().unwrap() = request.headers.into_inner();
-        Box::pin(std::future::ready(Ok(InferenceResponse::default())))
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn models_do_not_see_credentials_by_default() {
-    let recorder = Recorder::default();
-    let server = EmbeddedServer::serve(recorder.clone()).await;
+    let last = Arc::new(Mutex::new(HeaderMap::new()));
+    let recorded = Arc::clone(&last);
+    let runtime = FnRuntime::new(move |request| {
+        *recorded.lock().unwrap() = request.headers.into_inner();
+        std::future::ready(Ok(InferenceResponse::default()))
+    });
+    let server = EmbeddedServer::serve(runtime).await;
     let address = server.http;
     let answer = tokio::task::spawn_blocking(move || {
         let mut connection = Connection::open(address);
@@ -97,7 +74,7 @@ async fn models_do_not_see_credentials_by_default() {
     });
     answer.await.unwrap().ok();
     let seen = || {
-        let headers = std::mem::take(&mut *recorder.0.lock().unwrap());
+        let headers = std::mem::take(&mut *last.lock().unwrap());
         assert_eq!(headers["x-own"], "1");
         headers.contains_key("authorization") || headers.contains_key("cookie")
     };

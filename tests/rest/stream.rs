@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, Progress, RequestStream, ResponseStream, RuntimeError};
-use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
+use mlserver::runtimes::{ResponseStream, RuntimeError};
+use mlserver::types::{InferenceResponse, Tensor};
 use serde_json::{Value, json};
 
-use crate::support::{EmbeddedServer, Folder, PATIENCE, TestServer, wait_until};
+use crate::support::grpc::unused_runtime;
+use crate::support::{EmbeddedServer, FnRuntime, Folder, PATIENCE, TestServer, wait_until};
 
 const REQUEST: &str = r#"{"id":"q","inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
@@ -43,24 +44,18 @@ impl CountingRuntime {
         response.headers.insert("x-number", number.into());
         Ok(response)
     }
-}
 
-impl Predictor for CountingRuntime {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async { self.answer(0) })
-    }
-
-    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        let (count, hangs, alive) = (self.answers, self.hangs, Arc::clone(&self.alive));
-        let answers = stream::iter(0..count).map(move |number| {
-            let _ = &alive;
-            self.answer(number)
-        });
-        if hangs { Box::pin(answers.chain(stream::pending())) } else { Box::pin(answers) }
+    fn runtime(self) -> FnRuntime {
+        let counting = Arc::new(self);
+        unused_runtime().stream(move |_, _| -> ResponseStream {
+            let (counting, alive) = (Arc::clone(&counting), Arc::clone(&counting.alive));
+            let (count, hangs) = (counting.answers, counting.hangs);
+            let answers = stream::iter(0..count).map(move |number| {
+                let _ = &alive;
+                counting.answer(number)
+            });
+            if hangs { Box::pin(answers.chain(stream::pending())) } else { Box::pin(answers) }
+        })
     }
 }
 
@@ -130,7 +125,8 @@ fn stream_error_before_the_first_event_has_its_status() {
 
 #[tokio::test]
 async fn stream_every_answer_is_an_event() {
-    let server = EmbeddedServer::serve(CountingRuntime { answers: 3, width: 1, ..CountingRuntime::default() }).await;
+    let server =
+        EmbeddedServer::serve(CountingRuntime { answers: 3, width: 1, ..CountingRuntime::default() }.runtime()).await;
     let answer = post(&server).await;
     let events = events(answer.text());
     assert_eq!(events.len(), 3);
@@ -146,7 +142,7 @@ async fn stream_every_answer_is_an_event() {
 
 #[tokio::test]
 async fn stream_without_answers_has_no_events() {
-    let server = EmbeddedServer::serve(CountingRuntime::default()).await;
+    let server = EmbeddedServer::serve(CountingRuntime::default().runtime()).await;
     let answer = post(&server).await;
     assert_eq!((answer.status, answer.text()), (200, ""));
 }
@@ -154,7 +150,7 @@ async fn stream_without_answers_has_no_events() {
 #[tokio::test]
 async fn stream_error_after_events_is_the_last_event() {
     let model = CountingRuntime { answers: 5, width: 1, fails_at: Some(2), ..CountingRuntime::default() };
-    let server = EmbeddedServer::serve(model).await;
+    let server = EmbeddedServer::serve(model.runtime()).await;
     let answer = post(&server).await;
     assert_eq!(answer.status, 200);
     let last = answer.text().split("\n\n").nth(2).unwrap();
@@ -168,8 +164,10 @@ async fn stream_error_after_events_is_the_last_event() {
 
 #[tokio::test]
 async fn stream_error_as_first_answer_has_its_status() {
-    let server =
-        EmbeddedServer::serve(CountingRuntime { answers: 5, fails_at: Some(0), ..CountingRuntime::default() }).await;
+    let server = EmbeddedServer::serve(
+        CountingRuntime { answers: 5, fails_at: Some(0), ..CountingRuntime::default() }.runtime(),
+    )
+    .await;
     assert_eq!(post(&server).await.error(400), RuntimeError::no_request().to_string());
 }
 
@@ -178,7 +176,7 @@ async fn stream_slow_reader_applies_backpressure() {
     // Each event is about 200 KB, so all of them would be 2 GB.
     let model = CountingRuntime { answers: 10_000, width: 100_000, ..CountingRuntime::default() };
     let (made, alive) = (Arc::clone(&model.made), Arc::clone(&model.alive));
-    let server = EmbeddedServer::serve(model).await;
+    let server = EmbeddedServer::serve(model.runtime()).await;
     let mut reader = tokio::task::block_in_place(|| open(&server));
     let mut line = String::new();
     tokio::task::block_in_place(|| reader.read_line(&mut line)).unwrap();
@@ -206,31 +204,17 @@ async fn stream_slow_reader_applies_backpressure() {
 
 #[tokio::test]
 async fn stream_client_disconnect_cancels_an_idle_model() {
-    /// Never answers a second time.
-    #[derive(Debug)]
-    struct IdleAfterFirst(Arc<()>);
-
-    impl Predictor for IdleAfterFirst {
-        fn description(&self) -> &Description {
-            &crate::support::TEST_RUNTIME
-        }
-
-        fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-            Box::pin(async { Ok(InferenceResponse::default()) })
-        }
-
-        fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-            let alive = Arc::clone(&self.0);
-            let never = stream::pending().map(move |(): ()| {
-                let _ = &alive;
-                Ok(InferenceResponse::default())
-            });
-            Box::pin(stream::iter([Ok(InferenceResponse::default())]).chain(never))
-        }
-    }
-
     let alive = Arc::new(());
-    let server = EmbeddedServer::serve(IdleAfterFirst(Arc::clone(&alive))).await;
+    let counted = Arc::clone(&alive);
+    let idle_after_first = unused_runtime().stream(move |_, _| {
+        let alive = Arc::clone(&counted);
+        let never = stream::pending().map(move |(): ()| {
+            let _ = &alive;
+            Ok(InferenceResponse::default())
+        });
+        Box::pin(stream::iter([Ok(InferenceResponse::default())]).chain(never))
+    });
+    let server = EmbeddedServer::serve(idle_after_first).await;
     let connection = tokio::task::spawn_blocking({
         let server = server.clone();
         move || {
@@ -261,7 +245,7 @@ async fn stream_request_timeout_ends_the_stream() {
     for answers in [0, 2] {
         let count = CountingRuntime { answers, width: 1, hangs: true, ..CountingRuntime::default() };
         let alive = Arc::clone(&count.alive);
-        let server = EmbeddedServer::serve(count).await;
+        let server = EmbeddedServer::serve(count.runtime()).await;
         let client = server.client();
         let ask = move || client.post_with("/v2/models/m/infer_stream", &deadline, REQUEST);
         let answer = tokio::task::spawn_blocking(ask).await.unwrap();

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{BoxFuture, Description, Predictor, RuntimeError};
+use mlserver::runtimes::RuntimeError;
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
-use mlserver::types::{InferenceRequest, InferenceResponse};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::PATIENCE;
+use super::{FnRuntime, PATIENCE};
 
 /// The generated clients.
 #[expect(clippy::doc_markdown, unreachable_pub, reason = "generated")]
@@ -180,37 +179,19 @@ pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 }
 
 /// A runtime that is never used to predict.
-#[derive(Debug)]
-pub(crate) struct UnusedRuntime;
-
-impl Predictor for UnusedRuntime {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::no_request())))
-    }
+pub(crate) fn unused_runtime() -> FnRuntime {
+    FnRuntime::new(|_| std::future::ready(Err(RuntimeError::no_request())))
 }
 
-/// Never answers.
-#[derive(Debug)]
-pub(crate) struct NeverAnswers {
-    /// Cloned for as long as a request waits.
-    pub(crate) alive: Arc<()>,
-}
-
-impl Predictor for NeverAnswers {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn predict(&self, _: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        let alive = Arc::clone(&self.alive);
-        Box::pin(async move {
+/// Never answers. `alive` is cloned for as long as a request waits.
+pub(crate) fn never_answers(alive: &Arc<()>) -> FnRuntime {
+    let alive = Arc::clone(alive);
+    FnRuntime::new(move |_| {
+        let alive = Arc::clone(&alive);
+        async move {
             std::future::pending::<()>().await;
             drop(alive);
-            Ok(InferenceResponse::default())
-        })
-    }
+            Err(RuntimeError::no_request())
+        }
+    })
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runtimes::Predictor;
+use crate::runtimes::FnRuntime;
 use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData};
 
 /// Requests in which an element begins with this byte fail.
@@ -35,20 +35,21 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Predictor for RowByRow {
-    fn parallelism(&self) -> usize {
-        self.width
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            self.begun.fetch_add(1, Ordering::SeqCst);
-            self.running.fetch_add(1, Ordering::SeqCst);
-            let _counted = Counted(&self.running);
-            self.rows.lock().push(request.inputs.first().and_then(Tensor::rows).unwrap_or(0));
-            tokio::time::sleep(self.service).await;
-            turn(&request)
-        })
+impl RowByRow {
+    fn runtime(self: &Arc<Self>) -> FnRuntime {
+        let state = Arc::clone(self);
+        let predict = move |request: InferenceRequest| {
+            let state = Arc::clone(&state);
+            async move {
+                state.begun.fetch_add(1, Ordering::SeqCst);
+                state.running.fetch_add(1, Ordering::SeqCst);
+                let _counted = Counted(&state.running);
+                state.rows.lock().push(request.inputs.first().and_then(Tensor::rows).unwrap_or(0));
+                tokio::time::sleep(state.service).await;
+                turn(&request)
+            }
+        };
+        FnRuntime::new(predict).parallelism(self.width)
     }
 }
 
@@ -92,14 +93,13 @@ fn turned(input: &Tensor) -> Tensor {
 }
 
 fn batched(runtime: &Arc<RowByRow>, size: usize, time: Duration) -> Arc<Batched> {
+    batch(runtime.runtime(), size, time)
+}
+
+fn batch(runtime: FnRuntime, size: usize, time: Duration) -> Arc<Batched> {
     let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
     let options = BatchOptions { max_size: NonZeroUsize::new(size).unwrap(), max_time: time };
-    Arc::new(Batched::new(
-        Arc::clone(runtime) as Arc<dyn Runtime>,
-        options,
-        metrics.of_batches("m", None),
-        Traces::default(),
-    ))
+    Arc::new(Batched::new(Arc::new(runtime), options, metrics.of_batches("m", None), Traces::default()))
 }
 
 fn milliseconds(count: u64) -> Duration {
@@ -250,21 +250,6 @@ async fn batch_parts_run_in_parallel_up_to_parallelism() {
     assert!(start.elapsed() <= milliseconds(100) * (predictions / 2 + 3), "{:?} for {predictions}", start.elapsed());
 }
 
-/// A runtime that fails with an error of this kind.
-#[derive(Debug)]
-struct Failing(RequestErrorKind, AtomicUsize);
-
-impl Predictor for Failing {
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            tokio::time::sleep(milliseconds(10)).await;
-            self.1.fetch_add(1, Ordering::SeqCst);
-            let rows = request.inputs.first().and_then(Tensor::rows);
-            if rows == Some(1) { turn(&request) } else { Err(RuntimeError::new(self.0, "no luck")) }
-        })
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn batch_is_retried_only_if_the_models_code_failed() {
     use RequestErrorKind::{
@@ -281,12 +266,18 @@ async fn batch_is_retried_only_if_the_models_code_failed() {
         (Stopping, false),
         (Internal, false),
     ] {
-        let runtime = Arc::new(Failing(kind, AtomicUsize::new(0)));
-        let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-        let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
-        let recorded = metrics.of_batches("m", None);
-        let batched =
-            Arc::new(Batched::new(Arc::clone(&runtime) as Arc<dyn Runtime>, options, recorded, Traces::default()));
+        let predictions = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&predictions);
+        let failing = FnRuntime::new(move |request: InferenceRequest| {
+            let counted = Arc::clone(&counted);
+            async move {
+                tokio::time::sleep(milliseconds(10)).await;
+                counted.fetch_add(1, Ordering::SeqCst);
+                let rows = request.inputs.first().and_then(Tensor::rows);
+                if rows == Some(1) { turn(&request) } else { Err(RuntimeError::new(kind, "no luck")) }
+            }
+        });
+        let batched = batch(failing, 8, milliseconds(100));
         let asked: Vec<_> = (0..9).map(|_| ask_kind(&batched, numbers(&[1]))).collect();
         let mut outcomes = Vec::new();
         for asked in asked {
@@ -297,7 +288,7 @@ async fn batch_is_retried_only_if_the_models_code_failed() {
             let expected = if retried { Ok(()) } else { Err((kind, "no luck".to_owned())) };
             assert_eq!(*outcome, expected, "{kind:?}");
         }
-        let predictions = runtime.1.load(Ordering::SeqCst);
+        let predictions = predictions.load(Ordering::SeqCst);
         assert!(if retried { predictions > 8 } else { predictions == 2 }, "{predictions} for {kind:?}");
     }
 }
@@ -314,35 +305,22 @@ fn ask_kind(
 }
 
 /// Predicts a batch in a fixed time and some more for each row, one batch at a time.
-#[derive(Debug)]
-struct OneAtATime {
-    turn: Semaphore,
-    fixed: Duration,
-    row: Duration,
-}
-
-impl Predictor for OneAtATime {
-    fn parallelism(&self) -> usize {
-        1
-    }
-
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            let _turn = self.turn.acquire().await.unwrap();
+fn one_at_a_time(fixed: Duration, row: Duration) -> FnRuntime {
+    let one = Arc::new(Semaphore::new(1));
+    FnRuntime::new(move |request| {
+        let one = Arc::clone(&one);
+        async move {
+            let _turn = one.acquire().await.unwrap();
             let rows = request.inputs.first().and_then(Tensor::rows).unwrap_or(0);
-            tokio::time::sleep(self.fixed + self.row * u32::try_from(rows).unwrap()).await;
+            tokio::time::sleep(fixed + row * u32::try_from(rows).unwrap()).await;
             turn(&request)
-        })
-    }
+        }
+    })
 }
 
 /// Returns how many requests of 63 callers are answered in a minute, beside one more caller.
 async fn answered_beside(other: i32, fixed: u64, row: u64) -> usize {
-    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-    let options = BatchOptions { max_size: NonZeroUsize::new(64).unwrap(), max_time: milliseconds(10) };
-    let runtime = OneAtATime { turn: Semaphore::new(1), fixed: milliseconds(fixed), row: milliseconds(row) };
-    let runtime = Arc::new(runtime);
-    let batched = Arc::new(Batched::new(runtime, options, metrics.of_batches("m", None), Traces::default()));
+    let batched = batch(one_at_a_time(milliseconds(fixed), milliseconds(row)), 64, milliseconds(10));
     let answered = Arc::new(AtomicUsize::new(0));
     let end = Instant::now() + Duration::from_mins(1);
     let callers = (0..64_u64).map(|caller| {
@@ -519,26 +497,15 @@ async fn batch_excludes_large_requests_and_requests_without_rows() {
     assert_eq!(runtime.rows.lock()[5..], [1, half.len(), half.len()]);
 }
 
-/// A model that always returns one row.
-#[derive(Debug)]
-struct OneRow;
-
-impl Predictor for OneRow {
-    fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            tokio::time::sleep(milliseconds(5)).await;
-            let sum = request.inputs[0].elements::<i32>().unwrap().iter().sum::<i32>();
-            let output = Tensor::from_elements("sum", vec![1], &[sum]).unwrap();
-            Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
-        })
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn batch_response_with_too_few_rows_is_an_error() {
-    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-    let options = BatchOptions { max_size: NonZeroUsize::new(4).unwrap(), max_time: milliseconds(100) };
-    let batched = Arc::new(Batched::new(Arc::new(OneRow), options, metrics.of_batches("m", None), Traces::default()));
+    let one_row = FnRuntime::new(|request| async move {
+        tokio::time::sleep(milliseconds(5)).await;
+        let sum = request.inputs[0].elements::<i32>().unwrap().iter().sum::<i32>();
+        let output = Tensor::from_elements("sum", vec![1], &[sum]).unwrap();
+        Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
+    });
+    let batched = batch(one_row, 4, milliseconds(100));
     let asked: Vec<_> = (0..5).map(|value| ask(&batched, numbers(&[value, 1]))).collect();
     for (value, answer) in (0..).zip(asked) {
         let response = answer.await.unwrap().unwrap();
@@ -548,23 +515,15 @@ async fn batch_response_with_too_few_rows_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn batch_splits_output_parameters_for_single_requests_too() {
-    #[derive(Debug)]
-    struct Lists;
-    impl Predictor for Lists {
-        fn predict(&self, request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-            Box::pin(async move {
-                tokio::time::sleep(milliseconds(5)).await;
-                let mut output = request.inputs[0].clone();
-                let names = output.elements::<i32>().unwrap().iter().map(|row| json!(format!("row {row}"))).collect();
-                output.parameters.others.insert("names".to_owned(), Value::Array(names));
-                output.parameters.others.insert("label".to_owned(), json!("text"));
-                Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
-            })
-        }
-    }
-    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-    let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
-    let batched = Arc::new(Batched::new(Arc::new(Lists), options, metrics.of_batches("m", None), Traces::default()));
+    let lists = FnRuntime::new(|request| async move {
+        tokio::time::sleep(milliseconds(5)).await;
+        let mut output = request.inputs[0].clone();
+        let names = output.elements::<i32>().unwrap().iter().map(|row| json!(format!("row {row}"))).collect();
+        output.parameters.others.insert("names".to_owned(), Value::Array(names));
+        output.parameters.others.insert("label".to_owned(), json!("text"));
+        Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
+    });
+    let batched = batch(lists, 8, milliseconds(100));
     let cases = [(vec![1], json!("row 1")), (vec![2, 3], json!(["row 2", "row 3"])), (vec![4], json!("row 4"))];
     for round in 0..2 {
         let asked: Vec<_> = cases.iter().map(|(rows, _)| ask(&batched, numbers(rows))).collect();
