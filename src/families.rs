@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn image_with_all_runtimes_installs_their_system_packages() {
-        let image = repository_file("docker/all.Dockerfile");
+        let image = repository_file("packaging/docker/all.Dockerfile");
         let install = image.lines().find(|line| line.contains("apt-get install")).unwrap();
         for package in FAMILIES.iter().flat_map(|family| family.system_packages) {
             assert!(install.split_whitespace().any(|word| word == *package), "{package}");
