@@ -22,6 +22,7 @@ pub mod kafka;
 pub mod pickle;
 pub mod registry;
 pub mod reload;
+pub mod remote;
 pub mod repository;
 pub mod runtimes;
 pub mod scaffold;

@@ -16,12 +16,12 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
-use super::Observer;
 use super::convert::{self, OutputFormat};
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
 use super::topic::{
     self, Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions,
 };
+use crate::remote::Observer;
 
 /// The suffix of the file until it is complete.
 const PARTIAL_SUFFIX: &str = ".partial";

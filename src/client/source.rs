@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use csv::ByteRecord;
 
-use super::Observer;
 use super::lines::{InputBytes, InputLine, LineReader};
 use super::output::{AnsweredIds, OutputError};
 use super::request;
@@ -21,6 +20,7 @@ use super::topic::{
     self, OffsetCommits, OpenTopic, PartitionOffsets, RecordBatch, RecordOrigins, RecordReader, RecordRow,
     TopicAddress, TopicError, TopicOptions,
 };
+use crate::remote::Observer;
 use crate::types::Datatype;
 
 /// The limit on the text of a batch, in bytes, not counting its last row. A batch of long rows has fewer of them.

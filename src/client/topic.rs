@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Observer;
 use super::lines::InputLine;
+use crate::remote::Observer;
 use crate::types::LONGEST_TOPIC;
 
 const SCHEME: &str = "kafka://";
