@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::request::{self, InvalidRow, RequestGroup};
-use super::row::{FailureStage, RowAnswer, RowFailure, RowResult};
+use super::request::{self, RequestGroup};
+use super::row::{FailureStage, InvalidRow, RowAnswer, RowFailure, RowResult};
 use super::source::InputRows;
 use super::table;
 use super::{Concurrency, RunStats};

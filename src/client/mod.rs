@@ -14,6 +14,7 @@ mod exchange;
 mod kafka;
 mod latency;
 mod lines;
+mod open_topic;
 mod output;
 mod pace;
 mod request;
