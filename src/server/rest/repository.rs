@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::LONG_BODY;
-use super::errors::RequestError;
+use super::errors::{IndexError, RequestError};
 use super::respond::{self, Response};
 use super::route::Route;
 use super::{App, RequestBody, body};
@@ -14,20 +14,7 @@ use crate::access::Grant;
 use crate::admin::{AdminError, IndexEntry};
 use crate::inference::Admission;
 use crate::settings;
-use crate::types::text::{self, TextError};
-
-/// The reasons why the body of an index request is invalid.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum IndexError {
-    #[error("the body is not valid JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("the body is not valid JSON: {0}")]
-    Encoding(TextError),
-    #[error("the body must be a JSON object, such as {{}} or {{\"ready\": true}}")]
-    NoObject,
-    #[error("`ready`: expected true or false, found `{found}`")]
-    Ready { found: String },
-}
+use crate::types::text;
 
 /// A version of a model, as the index of the protocol shows it.
 #[derive(Serialize)]
