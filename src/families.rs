@@ -349,6 +349,30 @@ fn file_start(path: &Path, length: u64) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
+/// The package of explainers.
+const ALIBI_EXPLAIN: &str = "mlserver_alibi_explain.";
+
+/// What answers `:explain` of KServe's V1 protocol for a model that only takes tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum V1Explainer {
+    None,
+    /// The model is an explainer.
+    Itself,
+    /// Another model: `parameters.extra.explainer`.
+    Model(String),
+}
+
+impl V1Explainer {
+    pub fn from_settings(settings: &ModelSettings) -> Self {
+        let other = settings.parameters.extra.get("explainer").and_then(serde_json::Value::as_str);
+        match other {
+            Some(name) => Self::Model(name.to_owned()),
+            None if settings.implementation.starts_with(ALIBI_EXPLAIN) => Self::Itself,
+            None => Self::None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -400,7 +424,7 @@ mod tests {
 
     #[test]
     fn image_with_all_runtimes_installs_their_system_packages() {
-        let image = repository_file("docker/all.Dockerfile");
+        let image = repository_file("packaging/docker/all.Dockerfile");
         let install = image.lines().find(|line| line.contains("apt-get install")).unwrap();
         for package in FAMILIES.iter().flat_map(|family| family.system_packages) {
             assert!(install.split_whitespace().any(|word| word == *package), "{package}");

@@ -10,6 +10,8 @@ pub mod codecs;
 pub mod commands;
 pub mod compute;
 pub mod families;
+#[cfg(test)]
+mod fixtures;
 pub mod graphs;
 pub mod http_client;
 pub mod image;
@@ -18,6 +20,7 @@ pub mod inference;
 pub mod kafka;
 pub mod registry;
 pub mod reload;
+pub mod remote;
 pub mod repository;
 pub mod runtimes;
 pub mod scaffold;

@@ -79,16 +79,7 @@ impl IssuerKeys {
 impl KeySource {
     /// Prepares to fetch keys.
     pub(super) fn new(url: Url) -> Result<Self, HttpError> {
-        let options = HttpOptions {
-            timeout: TIMEOUT,
-            connect_timeout: TIMEOUT,
-            max_body: usize::try_from(MAX_JWKS).unwrap_or(usize::MAX),
-            http2: false,
-            insecure: false,
-            ca: None,
-            certificate: None,
-            key: None,
-        };
+        let options = HttpOptions::new(TIMEOUT, usize::try_from(MAX_JWKS).unwrap_or(usize::MAX));
         Ok(Self { client: HttpClient::new(&url, &options)?, url })
     }
 

@@ -7,8 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use half::{bf16, f16};
 
-use super::printable::{server_bytes, server_text};
-use super::{FailureKind, InferenceTarget, RequestFailure};
+use crate::remote::{FailureKind, InferenceTarget, RequestFailure, server_bytes, server_text};
 use crate::types::{Datatype, Element, InferenceRequest, InferenceResponse, Tensor, TensorData};
 
 /// Sends each request to two servers. A request whose answers differ fails with [`FailureKind::Different`].

@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::printable::server_text;
-use super::request::{self, InvalidRow, RequestGroup};
-use super::row::{FailureStage, RowAnswer, RowFailure, RowResult};
+use super::request::{self, RequestGroup};
+use super::row::{FailureStage, InvalidRow, RowAnswer, RowFailure, RowResult};
 use super::source::InputRows;
 use super::table;
-use super::{Concurrency, FailureKind, InferenceTarget, Observer, RequestFailure, RetryPolicy, RunStats, Verbosity};
+use super::{Concurrency, RunStats};
+use crate::remote::{FailureKind, InferenceTarget, Observer, RequestFailure, RetryPolicy, Verbosity, server_text};
 use crate::types::merge;
 use crate::types::{InferenceRequest, InferenceResponse};
 

@@ -16,12 +16,11 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
-use super::Observer;
 use super::convert::{self, OutputFormat};
+use super::open_topic;
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
-use super::topic::{
-    self, Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions,
-};
+use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions};
+use crate::remote::Observer;
 
 /// The suffix of the file until it is complete.
 const PARTIAL_SUFFIX: &str = ".partial";
@@ -151,7 +150,7 @@ impl RunOutput {
         options: &TopicOptions,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, OutputError> {
-        let writer = topic::open_writer(address, options, observer)?;
+        let writer = open_topic::writer(address, options, observer)?;
         Ok(Self { to: OutputHandle::Topic(writer), name: format!("`{address}`") })
     }
 

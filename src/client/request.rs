@@ -5,6 +5,7 @@ use std::ops::Range;
 use uuid::Uuid;
 
 use super::lines::{InputLine, MAX_LINE};
+use super::row::InvalidRow;
 use super::table::TableRequest;
 use super::topic::RecordRow;
 use crate::types::json::{JsonRequest, ReadError, read_request_with};
@@ -27,14 +28,6 @@ pub(super) struct GroupMember {
     pub(super) id: String,
     /// How many rows its tensors have. Unused if the group has a single member.
     pub(super) rows: usize,
-}
-
-/// A row that is not a valid request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InvalidRow {
-    pub(super) position: usize,
-    pub(super) id: Option<String>,
-    pub(super) message: String,
 }
 
 /// Reads the requests of a file's lines and groups those that differ only in their rows.

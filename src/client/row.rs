@@ -12,6 +12,15 @@ pub(super) const FAILURE_PREFIX: &[u8] = b"{\"parameters\":";
 /// The start of every line that has an answer.
 pub(super) const ANSWER_PREFIX: &[u8] = b"{\"model_name\":";
 
+/// A row that is not a valid request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InvalidRow {
+    /// Its position in the batch.
+    pub(super) position: usize,
+    pub(super) id: Option<String>,
+    pub(super) message: String,
+}
+
 /// The stage at which a row failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureStage {

@@ -24,7 +24,8 @@ use super::row::{FailureStage, LineRules, RowFailure, WrittenLines, write_lines}
 use super::source::{InputBatch, InputError, InputSource};
 use super::stats::CountedTarget;
 use super::topic::{Delivery, OffsetCommits, OutputRecord, PartitionOffsets, RecordOrigins, TopicError};
-use super::{Concurrency, InferenceTarget, MEMORY, Observer, RequestFailure, RetryPolicy, RunStats};
+use super::{Concurrency, MEMORY, RunStats};
+use crate::remote::{InferenceTarget, Observer, RequestFailure, RetryPolicy};
 
 /// How many batches may have been sent before the first of them is written.
 const MAX_BATCHES_AHEAD: usize = 1024;

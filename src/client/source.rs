@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use csv::ByteRecord;
 
-use super::Observer;
 use super::lines::{InputBytes, InputLine, LineReader};
+use super::open_topic;
 use super::output::{AnsweredIds, OutputError};
 use super::request;
 use super::stats::RunStats;
@@ -18,9 +18,10 @@ use super::table::{CsvTable, NpyTable, ObjectTable, TableColumn, TableRequest};
 #[cfg(feature = "parquet")]
 use super::table::{ParquetRows, ParquetTable};
 use super::topic::{
-    self, OffsetCommits, OpenTopic, PartitionOffsets, RecordBatch, RecordOrigins, RecordReader, RecordRow,
-    TopicAddress, TopicError, TopicOptions,
+    OffsetCommits, OpenTopic, PartitionOffsets, RecordBatch, RecordOrigins, RecordReader, RecordRow, TopicAddress,
+    TopicError, TopicOptions,
 };
+use crate::remote::Observer;
 use crate::types::Datatype;
 
 /// The limit on the text of a batch, in bytes, not counting its last row. A batch of long rows has fewer of them.
@@ -213,7 +214,7 @@ impl InputSource {
         answered: &PartitionOffsets,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, InputError> {
-        let OpenTopic { reader, commits, offsets } = topic::open_reader(address, options, answered, observer)?;
+        let OpenTopic { reader, commits, offsets } = open_topic::reader(address, options, answered, observer)?;
         let (reader, name) = (InputReader::Topic(reader), format!("`{address}`"));
         Ok(Self { reader, rows, name, size: Some(offsets), ahead: None, commits: Some(commits) })
     }

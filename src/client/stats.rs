@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::{InferenceTarget, LatencyHistogram, RequestFailure};
+use super::LatencyHistogram;
+use crate::remote::{InferenceTarget, RequestFailure};
 use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The counters that all tasks of a run share.

@@ -1,5 +1,4 @@
-//! Kafka topics as input and output: addresses, options, records and errors. `client::kafka` connects to them, under the feature
-//! `kafka`.
+//! Kafka topics as input and output: addresses, options, records and errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +9,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Observer;
 use super::lines::InputLine;
 use crate::types::LONGEST_TOPIC;
 
@@ -244,46 +242,6 @@ pub(super) struct OpenTopic {
     pub(super) commits: Arc<dyn OffsetCommits>,
     /// The number of offsets up to the end.
     pub(super) offsets: u64,
-}
-
-/// Opens a topic for reading: from the offsets that the group has committed, or from `answered` if that is further on.
-#[cfg(feature = "kafka")]
-pub(super) fn open_reader(
-    address: &TopicAddress,
-    options: &TopicOptions,
-    answered: &PartitionOffsets,
-    observer: &Arc<dyn Observer>,
-) -> Result<OpenTopic, TopicError> {
-    super::kafka::TopicReader::open(address, options, answered, observer)
-}
-
-#[cfg(not(feature = "kafka"))]
-pub(super) fn open_reader(
-    _: &TopicAddress,
-    _: &TopicOptions,
-    _: &PartitionOffsets,
-    _: &Arc<dyn Observer>,
-) -> Result<OpenTopic, TopicError> {
-    Err(TopicError::WithoutKafka)
-}
-
-/// Opens a topic for writing.
-#[cfg(feature = "kafka")]
-pub(super) fn open_writer(
-    address: &TopicAddress,
-    options: &TopicOptions,
-    observer: Arc<dyn Observer>,
-) -> Result<Box<dyn RecordWriter>, TopicError> {
-    Ok(Box::new(super::kafka::TopicWriter::open(address, options, observer)?))
-}
-
-#[cfg(not(feature = "kafka"))]
-pub(super) fn open_writer(
-    _: &TopicAddress,
-    _: &TopicOptions,
-    _: Arc<dyn Observer>,
-) -> Result<Box<dyn RecordWriter>, TopicError> {
-    Err(TopicError::WithoutKafka)
 }
 
 #[cfg(test)]

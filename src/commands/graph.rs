@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::CommandError;
 use crate::cli::graph::{GraphArgs, GraphCommand, GraphFormat, ShowArgs};
-use crate::client::RemoteAddress;
 use crate::graphs::{
     self, Edge, Endpoint, GRAPH_IMPLEMENTATION, Graph, GraphFileError, GraphKind, GraphManifest, ModelReference, Step,
 };
+use crate::remote::RemoteAddress;
 use crate::repository::{Artifact, Repository};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, SETTINGS_FILE, SettingsSources};
 use crate::ui::{Highlight, Ui};

@@ -70,26 +70,19 @@ pub(super) fn decode(encoding: &HeaderValue, body: Bytes, limit: usize, server: 
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use http_body::Body;
 
     use super::*;
-
-    fn gzip(data: &[u8]) -> Bytes {
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        gzip.write_all(data).unwrap();
-        gzip.finish().unwrap().into()
-    }
+    use crate::fixtures::gzip;
 
     #[test]
     fn http_gzip_body_is_decoded_within_the_limit() {
         let decode = |name: &'static str, body: Bytes, limit| {
             decode(&HeaderValue::from_static(name), body, limit, "h:1").map_err(|error| error.to_string())
         };
-        assert_eq!(decode("gzip", gzip(b"hello"), 5).unwrap(), "hello");
-        assert_eq!(decode("GZIP", gzip(b"hello"), 4), Err("the response has more than 4 bytes".to_owned()));
-        let bomb = gzip(&vec![0; 10 << 20]);
+        assert_eq!(decode("gzip", gzip(b"hello").into(), 5).unwrap(), "hello");
+        assert_eq!(decode("GZIP", gzip(b"hello").into(), 4), Err("the response has more than 4 bytes".to_owned()));
+        let bomb = Bytes::from(gzip(&vec![0; 10 << 20]));
         assert!(bomb.len() < 100_000);
         assert_eq!(decode("gzip", bomb, 1 << 20), Err("the response has more than 1048576 bytes".to_owned()));
         assert_eq!(decode("identity", Bytes::from_static(b"a"), 5).unwrap(), "a");

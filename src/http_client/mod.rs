@@ -50,6 +50,22 @@ pub struct HttpOptions {
     pub key: Option<PathBuf>,
 }
 
+impl HttpOptions {
+    /// Returns options with one timeout, for connecting and for each response, that trust what the system trusts.
+    pub const fn new(timeout: Duration, max_body: usize) -> Self {
+        Self {
+            connect_timeout: timeout,
+            timeout,
+            max_body,
+            http2: false,
+            insecure: false,
+            ca: None,
+            certificate: None,
+            key: None,
+        }
+    }
+}
+
 /// An HTTP client for one server.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
@@ -264,16 +280,7 @@ mod tests {
     async fn http_refused_connection_asks_whether_the_server_runs() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = Url::parse(&format!("http://{free}/")).unwrap();
-        let options = HttpOptions {
-            connect_timeout: Duration::from_secs(20),
-            timeout: Duration::from_secs(20),
-            max_body: 10,
-            http2: true,
-            insecure: false,
-            ca: None,
-            certificate: None,
-            key: None,
-        };
+        let options = HttpOptions { http2: true, ..HttpOptions::new(Duration::from_secs(20), 10) };
         let client = HttpClient::new(&url, &options).unwrap();
         let error = client.send(Method::GET, &url, HeaderMap::new(), BodyChunks::default()).await.unwrap_err();
         let expected = format!("cannot connect to {free}: connection refused; is the server running?");

@@ -248,16 +248,7 @@ mod tests {
         let (expired, future) = (certificate("host.example", (2019, 2020)), certificate("host.example", (2080, 2090)));
         let verify = |named: &[&rcgen::Certificate], shown: &rcgen::Certificate, host: &str| {
             fs::write(&path, named.iter().map(|certificate| certificate.pem()).collect::<String>()).unwrap();
-            let options = HttpOptions {
-                connect_timeout: Duration::ZERO,
-                timeout: Duration::ZERO,
-                max_body: 0,
-                http2: false,
-                insecure: false,
-                ca: Some(path.clone()),
-                certificate: None,
-                key: None,
-            };
+            let options = HttpOptions { ca: Some(path.clone()), ..HttpOptions::new(Duration::ZERO, 0) };
             let verifier = verifier(&options, false, Arc::new(ring::default_provider())).unwrap();
             let host = ServerName::try_from(host.to_owned()).unwrap();
             let now = UnixTime::since_unix_epoch(NOW);

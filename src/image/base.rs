@@ -16,7 +16,7 @@ pub enum BaseImage {
     Full,
 }
 
-/// The stage of `docker/slim.Dockerfile` that takes the executable from the context, instead of compiling it.
+/// The stage of `packaging/docker/slim.Dockerfile` that takes the executable from the context, instead of compiling it.
 const GIVEN_STAGE: &str = "given";
 /// The Python of the images, unless another base is chosen.
 const PYTHON_BASE: &str = "python:3.12-slim";
@@ -35,11 +35,12 @@ impl BaseImage {
     /// Returns the image's Dockerfile. `base` is the image with Python, if not the default.
     pub fn dockerfile(self, base: Option<&str>) -> Dockerfile {
         match self {
-            Self::Slim => {
-                Dockerfile { text: include_str!("../../docker/slim.Dockerfile").to_owned(), images: Vec::new() }
-            }
+            Self::Slim => Dockerfile {
+                text: include_str!("../../packaging/docker/slim.Dockerfile").to_owned(),
+                images: Vec::new(),
+            },
             Self::Python | Self::Full => Dockerfile {
-                text: include_str!("../../docker/all.Dockerfile").to_owned(),
+                text: include_str!("../../packaging/docker/all.Dockerfile").to_owned(),
                 images: vec![base.unwrap_or(PYTHON_BASE).to_owned()],
             },
         }
@@ -61,9 +62,11 @@ impl BaseImage {
         let packages = match self {
             Self::Slim => return Vec::new(),
             Self::Python => Vec::new(),
-            Self::Full => requirements.unwrap_or_else(|| include_bytes!("../../docker/requirements.txt").to_vec()),
+            Self::Full => {
+                requirements.unwrap_or_else(|| include_bytes!("../../packaging/docker/requirements.txt").to_vec())
+            }
         };
-        vec![("docker/requirements.txt".into(), packages)]
+        vec![("packaging/docker/requirements.txt".into(), packages)]
     }
 
     /// Reports whether the context needs the server's files.

@@ -283,12 +283,11 @@ async fn overdue(request: &QueuedRequest) -> InferenceError {
 mod tests {
     use super::*;
     use crate::inference::{Admission, Inference};
-    use crate::registry::{LoadError, Loader, Registry};
-    use crate::runtimes::{Description, RequestStream, ResponseStream, RuntimeError, RuntimeStatus};
+    use crate::registry::{FnLoader, Registry};
+    use crate::runtimes::FnRuntime;
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
-    use crate::types::{CustomCall, CustomReply};
     use std::num::NonZeroUsize;
 
     const fn ms(milliseconds: u64) -> Duration {
@@ -296,75 +295,19 @@ mod tests {
     }
 
     /// Each request waits, runs for some time, waits again, and is never answered.
-    #[derive(Debug)]
-    struct WaitsAgain {
-        description: Description,
-        waits: Duration,
-        runs: Duration,
-    }
-
-    impl Runtime for WaitsAgain {
-        fn description(&self) -> &Description {
-            &self.description
-        }
-
-        fn status(&self) -> RuntimeStatus {
-            RuntimeStatus::AVAILABLE
-        }
-
-        fn parallelism(&self) -> usize {
-            1
-        }
-
-        fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-            Box::pin(std::future::ready(Ok(())))
-        }
-
-        fn predict(
-            &self,
-            _: InferenceRequest,
-            progress: Arc<dyn Progress>,
-        ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-            Box::pin(async move {
-                tokio::time::sleep(self.waits).await;
-                progress.begin();
-                tokio::time::sleep(self.runs).await;
-                progress.wait_again();
-                std::future::pending().await
-            })
-        }
-
-        fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-            drop(requests);
-            Box::pin(futures_util::stream::empty())
-        }
-
-        fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-            Box::pin(std::future::ready(()))
-        }
-
-        fn call(
-            &self,
-            route: usize,
-            _: CustomCall,
-            _: Arc<dyn Progress>,
-        ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-            Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
-        }
-    }
-
-    #[derive(Debug)]
-    struct FixedLoader(Arc<dyn Runtime>);
-
-    impl Loader for FixedLoader {
-        fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-            Box::pin(std::future::ready(Ok(Arc::clone(&self.0))))
-        }
+    fn waits_again(waits: Duration, runs: Duration) -> FnRuntime {
+        FnRuntime::with_progress(move |_, progress| async move {
+            tokio::time::sleep(waits).await;
+            progress.begin();
+            tokio::time::sleep(runs).await;
+            progress.wait_again();
+            std::future::pending().await
+        })
     }
 
     async fn serve(runtime: impl Runtime, change: impl FnOnce(&mut ModelSettings)) -> Inference {
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry = Registry::new(FixedLoader(Arc::new(runtime)), metrics);
+        let registry = Registry::new(FnLoader::fixed(runtime), metrics);
         let mut settings = ModelSettings::new("m", "tests.Model");
         change(&mut settings);
         registry.load(settings).await.unwrap();
@@ -378,8 +321,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn queue_timeout_continues_when_a_request_waits_again() {
-        let runtime = WaitsAgain { description: Description::native(), waits: ms(300), runs: ms(1000) };
-        let inference = serve(runtime, |settings| settings.parameters.queue_timeout = Some(ms(500))).await;
+        let inference =
+            serve(waits_again(ms(300), ms(1000)), |settings| settings.parameters.queue_timeout = Some(ms(500))).await;
         let started = Instant::now();
         let error = ask(&inference).await.unwrap_err();
         assert!(matches!(error, InferenceError::QueueTimeout { .. }), "{error}");

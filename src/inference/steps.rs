@@ -319,8 +319,8 @@ impl Progress for StreamProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{LoadError, Loader, Registry};
-    use crate::runtimes::{Description, Runtime, RuntimeStatus};
+    use crate::registry::{FnLoader, Registry};
+    use crate::runtimes::{Description, FnRuntime, Progress};
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
@@ -330,89 +330,44 @@ mod tests {
 
     /// Asks the models in `parameters.extra.steps` at the same time, and joins their answers. Without steps, it answers with its inputs,
     /// after `delay` milliseconds.
-    #[derive(Debug)]
-    struct Asks {
-        description: Description,
-        delay: Option<Duration>,
-    }
-
-    impl Runtime for Asks {
-        fn description(&self) -> &Description {
-            &self.description
-        }
-
-        fn status(&self) -> RuntimeStatus {
-            RuntimeStatus::AVAILABLE
-        }
-
-        fn parallelism(&self) -> usize {
-            1
-        }
-
-        fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-            Box::pin(std::future::ready(Ok(())))
-        }
-
-        fn predict(
-            &self,
-            request: InferenceRequest,
-            progress: Arc<dyn Progress>,
-        ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-            Box::pin(async move {
+    fn asks(steps: Vec<StepModel>, delay: Option<Duration>) -> FnRuntime {
+        let (models, first) = (Arc::new(steps.clone()), steps.first().cloned());
+        let predict = move |request: InferenceRequest, progress: Arc<dyn Progress>| {
+            let models = Arc::clone(&models);
+            async move {
                 progress.begin();
-                if let Some(delay) = self.delay {
+                if let Some(delay) = delay {
                     tokio::time::sleep(delay).await;
                 }
-                let Some(steps) = progress.steps() else {
-                    return Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() });
-                };
-                let answers = self.description.steps.iter().map(|model| {
+                let Some(steps) = progress.steps() else { return Ok(echo(request)) };
+                let answers = models.iter().map(|model| {
                     let inputs = request.inputs.clone();
                     Arc::clone(&steps).infer(model, InferenceRequest { inputs, ..InferenceRequest::default() })
                 });
                 let answers = futures_util::future::try_join_all(answers).await?;
                 let outputs = answers.into_iter().flat_map(|answer| answer.outputs).collect();
                 Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
-            })
-        }
-
-        fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
-            match (progress.steps(), self.description.steps.first()) {
-                (Some(steps), Some(first)) => steps.infer_stream(first.clone(), requests),
-                _ => {
-                    Box::pin(requests.map(|request| {
-                        Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
-                    }))
-                }
             }
-        }
-
-        fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-            Box::pin(std::future::ready(()))
-        }
-
-        fn call(
-            &self,
-            route: usize,
-            _: CustomCall,
-            _: Arc<dyn Progress>,
-        ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-            Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
-        }
+        };
+        let stream = move |requests: RequestStream, progress: Arc<dyn Progress>| match (progress.steps(), &first) {
+            (Some(steps), Some(first)) => steps.infer_stream(first.clone(), requests),
+            _ => Box::pin(requests.map(|request| Ok(echo(request)))),
+        };
+        FnRuntime::with_progress(predict).stream(stream).description(Description { steps, ..Description::native() })
     }
 
-    #[derive(Debug)]
-    struct AskingLoader;
+    fn echo(request: InferenceRequest) -> InferenceResponse {
+        InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() }
+    }
 
-    impl Loader for AskingLoader {
-        fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
+    fn asking_loader() -> FnLoader {
+        FnLoader::new(|settings| {
             let extra = &settings.parameters.extra;
             let names = extra.get("steps").and_then(|steps| steps.as_array()).into_iter().flatten();
             let steps = names.filter_map(|name| name.as_str()).map(StepModel::new).collect();
             let delay = extra.get("delay").and_then(serde_json::Value::as_u64).map(Duration::from_millis);
-            let runtime = Asks { description: Description { steps, ..Description::native() }, delay };
-            Box::pin(std::future::ready(Ok(Arc::new(runtime) as Arc<dyn Runtime>)))
-        }
+            std::future::ready(Ok(asks(steps, delay)))
+        })
     }
 
     fn settings(name: &str, steps: &[&str], delay: Option<u64>) -> ModelSettings {
@@ -426,7 +381,7 @@ mod tests {
 
     async fn serve(max_in_flight: usize, models: &[(&str, &[&str], Option<u64>)]) -> Inference {
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry = Registry::new(AskingLoader, metrics);
+        let registry = Registry::new(asking_loader(), metrics);
         for (name, steps, delay) in models {
             registry.load(settings(name, steps, *delay)).await.unwrap();
         }

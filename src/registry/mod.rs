@@ -5,13 +5,15 @@
 //! in one step; until then, the predecessor keeps serving.
 
 mod budget;
+#[cfg(test)]
+mod fn_loader;
 mod loader;
 mod queue;
 mod routes;
+mod snapshot;
 mod steps;
 mod warm_up;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,15 +29,18 @@ use tracing::warn;
 
 use crate::compute::ComputeError;
 use crate::families::{ModelFamily, NativeEvaluator};
-use crate::repository::{self, ArtifactError};
+use crate::repository::ArtifactError;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::telemetry::limit::LogLimiter;
 use crate::types::{ModelMetadata, V1Handlers};
 
+pub use crate::families::V1Explainer;
 pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
+#[cfg(test)]
+pub(crate) use fn_loader::FnLoader;
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
 pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};
@@ -43,6 +48,7 @@ pub use steps::{RegistryDirectory, StepsError};
 pub use warm_up::SampleError;
 
 use routes::CustomRoutes;
+use snapshot::{ByVersion, ModelVersions, Snapshot};
 
 /// The registry has no such name or version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,10 +77,10 @@ pub enum LoadError {
     /// The model does not fit into the memory budget.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
-    /// All callers were cancelled before there was room for the model.
     /// The steps of the model lead back to it, or too deep.
     #[error(transparent)]
     Steps(#[from] StepsError),
+    /// All callers were cancelled before there was room for the model.
     #[error("the load was cancelled: no request waits for the model")]
     Cancelled,
     #[error("loading ended unexpectedly; this is a bug in mlserver")]
@@ -208,30 +214,6 @@ impl RegisteredModel {
     }
 }
 
-/// The package of explainers.
-const ALIBI_EXPLAIN: &str = "mlserver_alibi_explain.";
-
-/// What answers `:explain` of KServe's V1 protocol for a model that only takes tensors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum V1Explainer {
-    None,
-    /// The model is an explainer.
-    Itself,
-    /// Another model: `parameters.extra.explainer`.
-    Model(String),
-}
-
-impl V1Explainer {
-    fn of(settings: &ModelSettings) -> Self {
-        let other = settings.parameters.extra.get("explainer").and_then(serde_json::Value::as_str);
-        match other {
-            Some(name) => Self::Model(name.to_owned()),
-            None if settings.implementation.starts_with(ALIBI_EXPLAIN) => Self::Itself,
-            None => Self::None,
-        }
-    }
-}
-
 /// Returns the metadata that the model itself provides, or else that of the settings.
 fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
     let ModelState::Ready(runtime) = state else { return ModelMetadata::declared(settings) };
@@ -239,60 +221,6 @@ fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
     let mut metadata = description.metadata.clone().unwrap_or_else(|| ModelMetadata::declared(settings));
     metadata.parameters.others.insert("backend".to_owned(), description.backend.into());
     metadata
-}
-
-/// The versions of one name.
-type ByVersion = BTreeMap<Option<String>, Arc<RegisteredModel>>;
-
-/// The versions of one name, and the one that serves requests without a version.
-#[derive(Debug, Clone, Default)]
-struct ModelVersions {
-    all: ByVersion,
-    default: Option<Arc<RegisteredModel>>,
-}
-
-impl From<ByVersion> for ModelVersions {
-    fn from(all: ByVersion) -> Self {
-        let default = repository::default_version(all.keys().map(Option::as_deref));
-        let default = default.map(|version| version.map(str::to_owned));
-        let default = default.and_then(|version| all.get(&version)).cloned();
-        Self { all, default }
-    }
-}
-
-/// An immutable view of all models. A change copies one part of it, so that its cost hardly depends on the number of models.
-#[derive(Debug, Clone)]
-struct Snapshot {
-    parts: Box<[Arc<SnapshotPart>]>,
-    routes: Arc<CustomRoutes>,
-}
-
-/// The names that have the same index.
-type SnapshotPart = BTreeMap<String, Arc<ModelVersions>>;
-
-/// The number of parts of a snapshot: of 10,000 names, each has about 80.
-const PARTS: u8 = 128;
-
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self { parts: std::iter::repeat_with(Arc::default).take(usize::from(PARTS)).collect(), routes: Arc::default() }
-    }
-}
-
-impl Snapshot {
-    /// Returns the index of the part that a name belongs to.
-    fn part_index(name: &str) -> usize {
-        usize::from(name.bytes().fold(0_u8, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte)) % PARTS)
-    }
-
-    fn versions(&self, name: &str) -> Option<&Arc<ModelVersions>> {
-        self.parts[Self::part_index(name)].get(name)
-    }
-
-    /// Returns the versions of all names, in no certain order.
-    fn all(&self) -> impl Iterator<Item = &Arc<ModelVersions>> {
-        self.parts.iter().flat_map(|part| part.values())
-    }
 }
 
 /// A model that is loaded and warmed up, but not yet reachable. Dropping it unloads it.
@@ -367,7 +295,7 @@ impl Registry {
     /// Returns every version of every model, by name and version.
     pub fn models(&self) -> Vec<Arc<RegisteredModel>> {
         let snapshot = self.shared.snapshot.load();
-        let mut names: Vec<_> = snapshot.parts.iter().flat_map(|part| part.iter()).collect();
+        let mut names: Vec<_> = snapshot.named().collect();
         names.sort_unstable_by_key(|(name, _)| *name);
         names.into_iter().flat_map(|(_, versions)| versions.all.values().cloned()).collect()
     }
@@ -534,7 +462,7 @@ impl Registry {
             generation: self.shared.generations.fetch_add(1, Ordering::Relaxed),
             cached,
             validated: settings.parameters.validate_inputs,
-            explainer: V1Explainer::of(settings),
+            explainer: V1Explainer::from_settings(settings),
             queue: RequestQueue::new(settings),
             timeouts: ModelTimeouts::of(settings),
             source: settings.source.clone(),
@@ -572,12 +500,7 @@ impl Registry {
         let mut after = before.clone();
         let result = change(&mut after);
         let is_removed = after.is_empty();
-        let part = Arc::make_mut(&mut snapshot.parts[Snapshot::part_index(name)]);
-        if is_removed {
-            part.remove(name);
-        } else {
-            part.insert(name.to_owned(), Arc::new(after.clone().into()));
-        }
+        snapshot.set(name, after.clone());
         check(&snapshot)?;
         for (version, model) in &before {
             if version.is_some() && !after.contains_key(version) {
@@ -617,26 +540,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtimes::{BoxFuture, Description, FnRuntime};
+    use crate::runtimes::FnRuntime;
     use crate::telemetry::metrics::{self, Registry as MetricsRegistry};
     use crate::types::InferenceResponse;
     use std::time::Instant;
 
-    #[derive(Debug)]
-    struct Empty;
-
-    impl Loader for Empty {
-        fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-            let runtime =
-                FnRuntime::new(Description::native(), |_, _| std::future::ready(Ok(InferenceResponse::default())));
-            Box::pin(std::future::ready(Ok(Arc::new(runtime) as Arc<dyn Runtime>)))
-        }
+    fn empty_models() -> FnLoader {
+        FnLoader::fixed(FnRuntime::new(|_| std::future::ready(Ok(InferenceResponse::default()))))
     }
 
     /// It takes about two seconds, and with quadratic work a minute or more.
     #[tokio::test]
     async fn registry_loads_ten_thousand_models_without_quadratic_work() {
-        let registry = Registry::new(Empty, InferenceMetrics::register(&mut MetricsRegistry::default()));
+        let registry = Registry::new(empty_models(), InferenceMetrics::register(&mut MetricsRegistry::default()));
         let template = ModelSettings::new("m", "tests.Model");
         let named = |index| ModelSettings { name: format!("model-{index:05}"), ..template.clone() };
         let models: Vec<ModelSettings> = (0..10_000).map(named).collect();
@@ -657,7 +573,7 @@ mod tests {
     #[tokio::test]
     async fn unloaded_model_creates_no_label_sets() {
         let mut exposed = MetricsRegistry::default();
-        let registry = Registry::new(Empty, InferenceMetrics::register(&mut exposed));
+        let registry = Registry::new(empty_models(), InferenceMetrics::register(&mut exposed));
         let mut settings = ModelSettings::new("gone", "tests.Model");
         settings.parameters.version = Some("v1".to_owned());
         let model = registry.load(settings).await.unwrap();

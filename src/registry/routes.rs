@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::{ModelState, ModelVersions, RegisteredModel};
+use super::snapshot::ModelVersions;
+use super::{ModelState, RegisteredModel};
 use crate::types::CustomRoute;
 
 /// The result of looking up a path and a method.

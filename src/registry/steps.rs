@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::{ModelState, RegisteredModel, Registry, RegistryShared, Snapshot};
+use super::snapshot::Snapshot;
+use super::{ModelState, RegisteredModel, Registry, RegistryShared};
 use crate::runtimes::{MAX_STEP_DEPTH, ModelDirectory, RequiredStep, StepModel};
 use crate::types::ModelMetadata;
 

@@ -1,59 +1,98 @@
-//! A runtime made of a function.
+//! A runtime made of closures: for what needs no evaluator or worker, and for tests.
 
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+
 use super::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-    answer_first, ready,
+    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus, ready,
 };
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 
 type Predict = dyn Fn(InferenceRequest, Arc<dyn Progress>) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>
     + Send
     + Sync;
-type PredictStream = dyn Fn(RequestStream) -> ResponseStream + Send + Sync;
 
-/// A runtime that answers with a function, is always available, and begins predictions at once.
-///
-/// For what needs no evaluator or worker, and for tests.
+type PredictStream = dyn Fn(RequestStream, Arc<dyn Progress>) -> ResponseStream + Send + Sync;
+
+/// Answers requests with a closure. By default, it is always available, reads headers, and answers each request of a stream.
 pub struct FnRuntime {
+    predict: Box<Predict>,
     description: Description,
     parallelism: usize,
-    predict: Box<Predict>,
+    status: Box<dyn Fn() -> RuntimeStatus + Send + Sync>,
     stream: Option<Box<PredictStream>>,
+    unload: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
 impl FnRuntime {
-    /// Creates a runtime that answers one request at a time, and of a stream the first.
-    pub fn new<F>(
-        description: Description,
-        predict: impl Fn(InferenceRequest, Arc<dyn Progress>) -> F + Send + Sync + 'static,
-    ) -> Self
+    /// Answers a request with a future. Its prediction begins at once.
+    pub fn new<F>(predict: impl Fn(InferenceRequest) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<InferenceResponse, RuntimeError>> + Send + 'static,
     {
-        let predict =
-            Box::new(move |request, progress| -> BoxFuture<'static, _> { Box::pin(predict(request, progress)) });
-        Self { description, parallelism: 1, predict, stream: None }
+        Self::with_progress(move |request, progress| {
+            progress.begin();
+            predict(request)
+        })
+    }
+
+    /// Answers a request with a future that reports its progress itself.
+    pub fn with_progress<F>(predict: impl Fn(InferenceRequest, Arc<dyn Progress>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<InferenceResponse, RuntimeError>> + Send + 'static,
+    {
+        Self {
+            predict: Box::new(move |request, progress| Box::pin(predict(request, progress))),
+            description: Description { backend: "test", reads_headers: true, ..Description::native() },
+            parallelism: 1,
+            status: Box::new(|| RuntimeStatus::AVAILABLE),
+            stream: None,
+            unload: Box::new(|| Box::pin(std::future::ready(()))),
+        }
+    }
+
+    /// Sets the description.
+    #[must_use]
+    pub fn description(self, description: Description) -> Self {
+        Self { description, ..self }
     }
 
     /// Sets how many predictions run concurrently without waiting for each other.
     #[must_use]
-    pub fn with_parallelism(self, parallelism: usize) -> Self {
+    pub fn parallelism(self, parallelism: usize) -> Self {
         Self { parallelism, ..self }
     }
 
-    /// Sets the function that answers streams.
+    /// Sets what tells the status.
     #[must_use]
-    pub fn with_stream(self, stream: impl Fn(RequestStream) -> ResponseStream + Send + Sync + 'static) -> Self {
+    pub fn status(self, status: impl Fn() -> RuntimeStatus + Send + Sync + 'static) -> Self {
+        Self { status: Box::new(status), ..self }
+    }
+
+    /// Sets what answers streams.
+    #[must_use]
+    pub fn stream(
+        self,
+        stream: impl Fn(RequestStream, Arc<dyn Progress>) -> ResponseStream + Send + Sync + 'static,
+    ) -> Self {
         Self { stream: Some(Box::new(stream)), ..self }
+    }
+
+    /// Sets what unloads the model.
+    #[must_use]
+    pub fn unload<F>(self, unload: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self { unload: Box::new(move || Box::pin(unload())), ..self }
     }
 }
 
 impl fmt::Debug for FnRuntime {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("FnRuntime").field("description", &self.description).finish_non_exhaustive()
+        formatter.write_str("FnRuntime")
     }
 }
 
@@ -63,7 +102,7 @@ impl Runtime for FnRuntime {
     }
 
     fn status(&self) -> RuntimeStatus {
-        RuntimeStatus::AVAILABLE
+        (self.status)()
     }
 
     fn parallelism(&self) -> usize {
@@ -79,29 +118,26 @@ impl Runtime for FnRuntime {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        progress.begin();
         (self.predict)(request, progress)
+    }
+
+    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        (self.unload)()
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
         match &self.stream {
-            Some(stream) => stream(requests),
-            None => answer_first(self, requests, progress),
+            Some(stream) => stream(requests, progress),
+            None => Box::pin(requests.then(move |request| (self.predict)(request, Arc::clone(&progress)))),
         }
-    }
-
-    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        drop(self);
-        ready(())
     }
 
     fn call(
         &self,
         route: usize,
         _: CustomCall,
-        progress: Arc<dyn Progress>,
+        _: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        progress.begin();
         ready(Err(RuntimeError::no_route(route)))
     }
 }

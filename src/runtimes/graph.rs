@@ -20,12 +20,12 @@ use super::{
     BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
     ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel, Steps, ready,
 };
-use crate::client::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::compute::ComputePool;
 use crate::graphs::{
     self, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference, Prepared, Step, StepOutcome,
     StepRunner,
 };
+use crate::remote::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::settings::ModelSettings;
 use crate::shutdown::catch_panic;
 use crate::telemetry::graphs::{GraphMetrics, StepMetrics};

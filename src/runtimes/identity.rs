@@ -14,9 +14,11 @@ use crate::types::{InferenceRequest, InferenceResponse, RequestedOutput, Tensor,
 /// Creates the runtime.
 pub(super) fn identity() -> FnRuntime {
     let predict = |request: InferenceRequest, progress: Arc<dyn Progress>| {
+        progress.begin();
         std::future::ready(progress.reserve(response_bytes(&request)).and_then(|()| answer(request)))
     };
-    FnRuntime::new(Description::native(), predict).with_stream(|requests| Box::pin(requests.map(answer)))
+    let runtime = FnRuntime::with_progress(predict).description(Description::native());
+    runtime.stream(|requests, _| Box::pin(requests.map(answer)))
 }
 
 /// Returns the size of the response. The outputs share the buffers of the inputs.

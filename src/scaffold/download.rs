@@ -78,16 +78,7 @@ async fn follow(mut url: Url) -> Result<Bytes, DownloadError> {
 }
 
 async fn get(url: &Url, authorization: Option<HeaderValue>) -> Result<crate::http_client::HttpResponse, DownloadError> {
-    let options = HttpOptions {
-        connect_timeout: TIMEOUT,
-        timeout: TIMEOUT,
-        max_body: usize::try_from(MAX_BYTES).unwrap_or(usize::MAX),
-        http2: false,
-        insecure: false,
-        ca: None,
-        certificate: None,
-        key: None,
-    };
+    let options = HttpOptions::new(TIMEOUT, usize::try_from(MAX_BYTES).unwrap_or(usize::MAX));
     let headers: HeaderMap = authorization.map(|value| (AUTHORIZATION, value)).into_iter().collect();
     let failed = |source| DownloadError::Http { url: url.to_string(), source };
     let client = HttpClient::new(url, &options).map_err(failed)?;

@@ -194,6 +194,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::fixtures::gzip;
 
     fn tar_of(entries: &[(&str, u32, &str)]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
@@ -225,9 +226,7 @@ mod tests {
         let expected = [file("a.txt", "A", false), file("bin/run", "B", true)];
         let tar = tar_of(&[("top/a.txt", 0o644, "A"), ("top/bin/run", 0o755, "B")]);
         assert_eq!(read_as("t.tar", &tar).unwrap(), expected);
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(&tar).unwrap();
-        assert_eq!(read_as("t.TGZ", &gzip.finish().unwrap()).unwrap(), expected);
+        assert_eq!(read_as("t.TGZ", &gzip(&tar)).unwrap(), expected);
         let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
         for (path, mode, data) in [("top/a.txt", 0o644, "A"), ("top/bin/run", 0o755, "B")] {
             zip.start_file(path, zip::write::SimpleFileOptions::default().unix_permissions(mode)).unwrap();

@@ -185,16 +185,7 @@ fn value(text: &str) -> Option<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A loader that never finishes.
-    #[derive(Debug)]
-    struct NoLoader;
-
-    impl crate::registry::Loader for NoLoader {
-        fn load(&self, _: crate::settings::ModelSettings) -> crate::registry::RuntimeFuture<'_> {
-            Box::pin(std::future::pending())
-        }
-    }
+    use crate::registry::FnLoader;
 
     fn sorted(headers: &HeaderMap) -> Vec<(&str, &str)> {
         let mut headers: Vec<_> =
@@ -206,7 +197,7 @@ mod tests {
     fn model() -> std::sync::Arc<RegisteredModel> {
         let mut metrics = crate::telemetry::metrics::Registry::default();
         let metrics = crate::telemetry::inference::InferenceMetrics::register(&mut metrics);
-        let registry = crate::registry::Registry::new(NoLoader, metrics);
+        let registry = crate::registry::Registry::new(FnLoader::never(), metrics);
         registry.announce(&crate::settings::ModelSettings::new("sum", "package.Class"));
         registry.find("sum", None).unwrap()
     }

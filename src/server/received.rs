@@ -146,33 +146,15 @@ fn read_to_end(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
+    use crate::fixtures::{deflate, gzip};
     use crate::types::ByteBudget;
-    use flate2::write::{GzEncoder, ZlibEncoder};
     use proptest::prelude::*;
-
-    fn compress(text: &[u8], compression: Compression) -> Vec<u8> {
-        let level = flate2::Compression::default();
-        match compression {
-            Compression::Gzip => {
-                let mut encoder = GzEncoder::new(Vec::new(), level);
-                encoder.write_all(text).unwrap();
-                encoder.finish().unwrap()
-            }
-            Compression::Deflate => {
-                let mut encoder = ZlibEncoder::new(Vec::new(), level);
-                encoder.write_all(text).unwrap();
-                encoder.finish().unwrap()
-            }
-        }
-    }
 
     #[test]
     fn decompression_is_charged_to_the_byte_budget() {
         let budget = ByteBudget::new(3 << 20);
-        let bomb = compress(&vec![0; 64 << 20], Compression::Gzip);
+        let bomb = gzip(&vec![0; 64 << 20]);
         let mut reservation = budget.reservation();
         let error = decompress(&bomb, Compression::Gzip, 64 << 20, &mut reservation).unwrap_err();
         assert!(matches!(error, DecompressError::OverBudget(OverBudget::TooLarge { .. })), "{error:?}");
@@ -180,7 +162,7 @@ mod tests {
         assert_eq!(budget.in_use(), 0);
 
         let mut reservation = budget.reservation();
-        let body = compress(&vec![0; 2 << 20], Compression::Gzip);
+        let body = gzip(&vec![0; 2 << 20]);
         let bytes = decompress(&body, Compression::Gzip, 64 << 20, &mut reservation).unwrap();
         assert_eq!((bytes.len(), reservation.bytes()), (2 << 20, 2 << 20));
     }
@@ -188,7 +170,7 @@ mod tests {
     #[test]
     fn decompression_ratio_is_limited() {
         let decompress = |bytes: usize| {
-            let body = compress(&vec![0; bytes], Compression::Gzip);
+            let body = gzip(&vec![0; bytes]);
             decompress(&body, Compression::Gzip, 64 << 20, &mut ByteReservation::default())
         };
         assert_eq!(decompress(MODERATE).unwrap().len(), MODERATE);
@@ -227,11 +209,12 @@ mod tests {
         fn decompressed_bytes_are_the_original_up_to_the_limit(
             text in proptest::collection::vec(0..4_u8, 0..3000),
             limit in 0..3000_usize,
-            gzip in any::<bool>(),
+            is_gzip in any::<bool>(),
         ) {
-            let compression = if gzip { Compression::Gzip } else { Compression::Deflate };
+            let (compression, body) =
+                if is_gzip { (Compression::Gzip, gzip(&text)) } else { (Compression::Deflate, deflate(&text)) };
             let mut reservation = ByteReservation::default();
-            match decompress(&compress(&text, compression), compression, limit, &mut reservation) {
+            match decompress(&body, compression, limit, &mut reservation) {
                 Ok(bytes) => {
                     prop_assert!(text.len() <= limit);
                     prop_assert_eq!(bytes, text);

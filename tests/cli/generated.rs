@@ -40,7 +40,7 @@ fn generated_manifests_are_up_to_date() {
     for kind in ["kubernetes", "kserve", "seldon"] {
         let image = "registry.example.com/quickstart:1";
         let arguments = ["manifest", "examples/quickstart", "--image", image, "--kind", kind];
-        is_printed_by(&format!("deploy/{kind}.yaml"), &arguments);
+        is_printed_by(&format!("packaging/deploy/{kind}.yaml"), &arguments);
     }
 }
 

@@ -1,13 +1,12 @@
 //! `mlserver init`: the projects that it creates have the expected files, and pass their own tests.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::python::python;
 use crate::support::scripted::{Reply, ScriptedServer};
-use crate::support::{Folder, mlserver_command, repository_path, run_mlserver};
+use crate::support::{Folder, gzip, mlserver_command, repository_path, run_mlserver};
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
@@ -301,9 +300,7 @@ fn init_template_url_never_leaves_https() {
 
 #[test]
 fn init_template_url_is_limited_in_size() {
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    gzip.write_all(&vec![0; 1 << 20]).unwrap();
-    let bomb = gzip.finish().unwrap().repeat(65);
+    let bomb = gzip(&vec![0; 1 << 20]).repeat(65);
     let server =
         ScriptedServer::serve(move |_| Reply::Bytes(200, vec!["content-encoding: gzip".to_owned()], bomb.clone()));
     let folder = Folder::new();

@@ -13,7 +13,7 @@ import yaml
 from conftest import ROOT
 from test_manifests import check_document
 
-CHART = ROOT / "deploy/helm/mlserver"
+CHART = ROOT / "packaging/deploy/helm/mlserver"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 EXAMPLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CHART / "ci").glob("*.yaml"))}

@@ -116,7 +116,7 @@ def manifest(folder, *flags):
     return documents
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "deploy").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "packaging/deploy").glob("*.yaml")), ids=lambda path: path.name)
 def test_manifest_of_the_repository_fits_the_schemas(path):
     documents = list(yaml.safe_load_all(path.read_text()))
     assert documents
@@ -125,7 +125,7 @@ def test_manifest_of_the_repository_fits_the_schemas(path):
 
 
 def test_runtime_has_the_versions_that_the_server_reads():
-    runtime = yaml.safe_load((ROOT / "deploy/kserve-runtime.yaml").read_text())
+    runtime = yaml.safe_load((ROOT / "packaging/deploy/kserve-runtime.yaml").read_text())
     formats = [(found["name"], found["version"]) for found in runtime["spec"]["supportedModelFormats"]]
     expected = {"sklearn": "01", "xgboost": "0123", "lightgbm": "234", "mlflow": "123", "catboost": "1"}
     assert formats == [(name, version) for name, versions in expected.items() for version in versions]
@@ -135,7 +135,7 @@ def test_runtime_has_the_versions_that_the_server_reads():
 
 def test_runtime_serves_a_model_file_under_the_name_of_the_service(tmp_path):
     """KServe fills in the variables, and mounts a file: V1 has no label `modelClass`, which then is `<no value>`."""
-    runtime = yaml.safe_load((ROOT / "deploy/kserve-runtime.yaml").read_text())
+    runtime = yaml.safe_load((ROOT / "packaging/deploy/kserve-runtime.yaml").read_text())
     (container,) = runtime["spec"]["containers"]
     values = {"{{.Name}}": "iris", "{{.Labels.modelClass}}": "<no value>", "/mnt/models": str(tmp_path)}
     variables = {variable["name"]: variable["value"] for variable in container["env"]}
@@ -242,7 +242,7 @@ def changed(document, path, value):
     ],
 )
 def test_invalid_manifest_is_detected(kind, path, value, message):
-    document = next(yaml.safe_load_all((ROOT / f"deploy/{kind}.yaml").read_text()))
+    document = next(yaml.safe_load_all((ROOT / f"packaging/deploy/{kind}.yaml").read_text()))
     check_document(document)
     with pytest.raises(AssertionError, match=message):
         check_document(changed(document, path, value))

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from conftest import BINARY, ROOT
 
-ARCHIVE = ROOT / "release/archive"
-INSTALL = ROOT / "release/install.sh"
+ARCHIVE = ROOT / "packaging/release/archive"
+INSTALL = ROOT / "packaging/release/install.sh"
 TARGET = f"{platform.machine()}-unknown-linux-musl"
 
 
@@ -139,13 +139,13 @@ def test_install_needs_an_address_and_valid_arguments(tmp_path):
     assert run("sh", INSTALL, "--help").stdout == "usage: sh install.sh [--version VERSION] [--to FOLDER]\n"
 
 
-SCRIPTS = sorted(path.name for path in (ROOT / "release").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env bash"))
+SCRIPTS = sorted(path.name for path in (ROOT / "packaging/release").iterdir() if path.read_bytes().startswith(b"#!/usr/bin/env bash"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_script_rejects_wrong_arguments(script, tmp_path):
     for arguments in [["no-such-target", "/no/such/folder", "x", "y"], *([[]] if script != "tools" else [])]:
-        refused = run("bash", ROOT / "release" / script, *(arguments if script != "images" else []))
+        refused = run("bash", ROOT / "packaging/release" / script, *(arguments if script != "images" else []))
         assert (refused.returncode, refused.stdout) == (2, ""), refused.stderr
         assert "usage: " in refused.stderr
 
@@ -154,8 +154,8 @@ def test_script_rejects_wrong_arguments(script, tmp_path):
 def repository(tmp_path):
     """A clone with a tagged version, and the folder of its release."""
     clone, folder = tmp_path / "clone", tmp_path / "dist"
-    (clone / "release").mkdir(parents=True)
-    for path in ["release/publish", "release/install.sh"]:
+    (clone / "packaging/release").mkdir(parents=True)
+    for path in ["packaging/release/publish", "packaging/release/install.sh"]:
         (clone / path).write_bytes((ROOT / path).read_bytes())
     (clone / "Cargo.toml").write_text('[package]\nversion = "9.8.7"\n')
     (clone / "CHANGELOG.md").write_text("# Changelog\n\n## 9.8.7 (2030-01-02)\n- new\n\n## 9.8.6\n- old\n")
@@ -181,7 +181,7 @@ def git(folder, *arguments):
 
 
 def publish(clone, folder, tag="v9.8.7", address="https://example.com/releases/"):
-    return run("bash", clone / "release/publish", tag, address, folder)
+    return run("bash", clone / "packaging/release/publish", tag, address, folder)
 
 
 def test_publish_completes_the_folder(repository):
@@ -232,12 +232,12 @@ def text(path):
 
 def test_versions_agree():
     version = re.search(r'^version = "(.*)"$', text("Cargo.toml"), re.MULTILINE)[1]
-    chart = yaml.safe_load(text("deploy/helm/mlserver/Chart.yaml"))
+    chart = yaml.safe_load(text("packaging/deploy/helm/mlserver/Chart.yaml"))
     found = {
         "CITATION.cff": yaml.safe_load(text("CITATION.cff"))["version"],
         "Chart.yaml": chart["version"],
         "Chart.yaml, appVersion": chart["appVersion"],
-        "all.Dockerfile": re.search(r"^ARG SERVER=mlserver:(.*)-slim$", text("docker/all.Dockerfile"), re.MULTILINE)[1],
+        "all.Dockerfile": re.search(r"^ARG SERVER=mlserver:(.*)-slim$", text("packaging/docker/all.Dockerfile"), re.MULTILINE)[1],
         "Cargo.lock": re.search(r'name = "mlserver"\nversion = "(.*)"', text("Cargo.lock"))[1],
     }
     assert found == dict.fromkeys(found, version)
@@ -264,7 +264,8 @@ def test_workflow_calls_scripts_that_exist_with_few_permissions(name):
                 continue
             assert os.access(ROOT / command[0], os.X_OK), command
             called.add(command[0])
-    expected = {"ci": {".ci/run"}, "release": {f"release/{script}" for script in SCRIPTS} - {"release/archive", "release/tools"}}
+    released = {f"packaging/release/{script}" for script in SCRIPTS if script not in ["archive", "tools"]}
+    expected = {"ci": {".ci/run"}, "release": released}
     assert called == expected[name]
 
 

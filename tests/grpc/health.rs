@@ -5,12 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-};
+use mlserver::runtimes::RuntimeStatus;
 use mlserver::settings::ModelSettings;
 use mlserver::types::protobuf::messages::ModelReadyRequest;
-use mlserver::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Streaming};
@@ -19,7 +16,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use crate::support::grpc::{channel, inference_client};
+use crate::support::grpc::{channel, inference_client, unused_runtime};
 use crate::support::{EmbeddedServer, Folder, IRIS, ServerBuilder, TestServer};
 
 const INFERENCE: &str = "inference.GRPCInferenceService";
@@ -83,7 +80,7 @@ async fn health_watch_reports_loads_and_unloads() {
 
 #[tokio::test]
 async fn health_watch_reports_model_ready() {
-    let server = EmbeddedServer::serve(crate::support::grpc::unused_runtime()).await;
+    let server = EmbeddedServer::serve(unused_runtime()).await;
     let registry = server.inference.registry().clone();
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut late = client.watch(of("late")).await.unwrap().into_inner();
@@ -99,58 +96,20 @@ async fn health_watch_reports_model_ready() {
     assert_eq!(next(&mut whole).await, ServingStatus::Serving);
 }
 
-/// A runtime whose availability the test changes.
-#[derive(Debug, Clone, Default)]
-struct Flapping(Arc<AtomicBool>);
-
-impl Runtime for Flapping {
-    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn status(&self) -> RuntimeStatus {
-        let reason = || RuntimeStatus::Unavailable { reason: "the worker has died".to_owned() };
-        if self.0.load(Ordering::SeqCst) { reason() } else { RuntimeStatus::AVAILABLE }
-    }
-
-    fn parallelism(&self) -> usize {
-        1
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn predict(
-        &self,
-        _: InferenceRequest,
-        _: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        Box::pin(stream::empty())
-    }
-
-    fn call(&self, _: usize, _: CustomCall, _: Arc<dyn Progress>) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        Box::pin(std::future::pending())
-    }
-}
-
 #[tokio::test]
 async fn health_watch_reports_models_that_become_unavailable_and_return() {
-    let runtime = Flapping::default();
-    let server = EmbeddedServer::serve(runtime.clone()).await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = Arc::clone(&is_down);
+    let runtime = unused_runtime().status(move || {
+        let reason = || RuntimeStatus::Unavailable { reason: "the worker has died".to_owned() };
+        if down.load(Ordering::SeqCst) { reason() } else { RuntimeStatus::AVAILABLE }
+    });
+    let server = EmbeddedServer::serve(runtime).await;
     let mut client = HealthClient::new(channel(server.grpc).await);
     let mut model = client.watch(of("m")).await.unwrap().into_inner();
     let mut whole = client.watch(of("")).await.unwrap().into_inner();
     for status in [ServingStatus::Serving, ServingStatus::NotServing, ServingStatus::Serving] {
-        runtime.0.store(status == ServingStatus::NotServing, Ordering::SeqCst);
+        is_down.store(status == ServingStatus::NotServing, Ordering::SeqCst);
         assert_eq!(next(&mut model).await, status);
         assert_eq!(next(&mut whole).await, status);
     }
@@ -158,7 +117,7 @@ async fn health_watch_reports_models_that_become_unavailable_and_return() {
 
 #[tokio::test]
 async fn models_are_not_ready_during_shutdown() {
-    let server = EmbeddedServer::serve(crate::support::grpc::unused_runtime()).await;
+    let server = EmbeddedServer::serve(unused_runtime()).await;
     let mut client = inference_client(server.grpc).await;
     let ready = || ModelReadyRequest { name: "m".to_owned(), version: String::new() };
     assert!(client.model_ready(ready()).await.unwrap().into_inner().ready);

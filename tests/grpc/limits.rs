@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flate2::Compression;
-use flate2::write::{GzEncoder, ZlibEncoder};
+use flate2::write::GzEncoder;
 use prost::Message;
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 
 use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints, never_answers, raw_request};
-use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, eventually};
+use crate::support::{EmbeddedServer, Folder, ServerBuilder, TestServer, deflate, eventually};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
@@ -70,9 +70,7 @@ async fn compressed_requests_are_read() {
     let answer = client.model_infer(request.clone()).await.unwrap().into_inner();
     assert!(answer.raw_output_contents == request.raw_input_contents);
 
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(&request.encode_to_vec()).unwrap();
-    let message = framed(1, &encoder.finish().unwrap());
+    let message = framed(1, &deflate(&request.encode_to_vec()));
     let connection = Http2::connect(server.grpc).await;
     let answer = connection.call(INFER, &[("grpc-encoding", "deflate")], &message).await;
     assert_eq!(answer.end(), (0, String::new()));

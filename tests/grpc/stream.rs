@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{FnRuntime, RequestStream, ResponseStream, RuntimeError};
+use mlserver::runtimes::{ResponseStream, RuntimeError};
 use mlserver::types::protobuf::messages::{ModelInferRequest, ModelInferResponse};
 use mlserver::types::{InferenceResponse, Tensor};
 use prost::Message;
@@ -13,8 +13,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use crate::support::grpc::{Http2, InferenceClient, framed, infer_request, inference_client, ints, raw_request};
-use crate::support::{EmbeddedServer, Folder, TEST_RUNTIME, TestServer, eventually};
+use crate::support::grpc::{
+    Http2, InferenceClient, framed, infer_request, inference_client, ints, raw_request, unused_runtime,
+};
+use crate::support::{EmbeddedServer, FnRuntime, Folder, TestServer, eventually};
 
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
@@ -142,26 +144,23 @@ impl CountingRuntime {
         response.headers.insert("grpc-status", 7.into());
         Ok(response)
     }
-    /// Sends the configured number of answers or, if none is configured, one answer for each request.
-    fn answers(self: Arc<Self>, requests: RequestStream) -> ResponseStream {
-        let alive = Arc::clone(&self.alive);
-        if self.answers > 0 {
-            return Box::pin(stream::iter(0..self.answers).map(move |number| {
-                let _ = &alive;
-                self.answer(number)
-            }));
-        }
-        Box::pin(requests.map(move |_| {
-            let _ = &alive;
-            self.answer(self.read.fetch_add(1, Ordering::Relaxed))
-        }))
-    }
 
+    /// Sends the configured number of answers or, if none is configured, one answer for each request.
     fn runtime(self) -> FnRuntime {
-        let state = Arc::new(self);
-        let first = Arc::clone(&state);
-        FnRuntime::new(TEST_RUNTIME.clone(), move |_, _| std::future::ready(first.answer(0)))
-            .with_stream(move |requests| Arc::clone(&state).answers(requests))
+        let counting = Arc::new(self);
+        unused_runtime().stream(move |requests, _| -> ResponseStream {
+            let (counting, alive) = (Arc::clone(&counting), Arc::clone(&counting.alive));
+            if counting.answers > 0 {
+                return Box::pin(stream::iter(0..counting.answers).map(move |number| {
+                    let _ = &alive;
+                    counting.answer(number)
+                }));
+            }
+            Box::pin(requests.map(move |_| {
+                let _ = &alive;
+                counting.answer(counting.read.fetch_add(1, Ordering::Relaxed))
+            }))
+        })
     }
 }
 
@@ -188,10 +187,8 @@ async fn stream_many_answers_send_the_last_headers() {
 
 #[tokio::test]
 async fn stream_error_follows_earlier_answers() {
-    let server = EmbeddedServer::serve(
-        CountingRuntime { answers: 5, fails_at: Some(2), width: 1, ..CountingRuntime::default() }.runtime(),
-    )
-    .await;
+    let runtime = CountingRuntime { answers: 5, fails_at: Some(2), width: 1, ..CountingRuntime::default() };
+    let server = EmbeddedServer::serve(runtime.runtime()).await;
     let mut answers = open(&server).await;
     assert!(answers.message().await.unwrap().is_some());
     assert!(answers.message().await.unwrap().is_some());

@@ -530,7 +530,7 @@ fn slim_dockerfile_takes_the_server_that_it_compiles() {
     }
     let text = format!("FROM {BASE}\nCOPY project/ /usr/bin/\n");
     build_text(&engine, &text, &folder, &BuildRequest { tag: rust.to_owned(), ..BuildRequest::default() });
-    let text = fs::read_to_string(repository_path("docker/slim.Dockerfile")).unwrap();
+    let text = fs::read_to_string(repository_path("packaging/docker/slim.Dockerfile")).unwrap();
     let request = BuildRequest {
         tag: tag.to_owned(),
         arguments: HashMap::from([("RUST".to_owned(), rust.to_owned())]),

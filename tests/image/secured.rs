@@ -1,4 +1,4 @@
-//! An image that runs as `deploy/secured.yaml` describes: without privileges, with mounted certificates and keys.
+//! An image that runs as `packaging/deploy/secured.yaml` describes: without privileges, with mounted certificates and keys.
 
 use std::collections::HashMap;
 use std::fs;
@@ -90,7 +90,7 @@ fn container(image: &str, deployment: &Value, secrets: &HashMap<&str, String>) -
 #[test]
 fn image_runs_without_privileges_with_tls_and_keys() {
     let Some(engine) = engine() else { return };
-    let manifest = fs::read_to_string(repository_path("deploy/secured.yaml")).unwrap();
+    let manifest = fs::read_to_string(repository_path("packaging/deploy/secured.yaml")).unwrap();
     assert_eq!(manifest.matches("defaultMode: 0440").count(), 2);
     let (deployment, certificate) = (document(&manifest, "Deployment"), document(&manifest, "Certificate"));
     let folder = project(&engine, "xgboost", "p");

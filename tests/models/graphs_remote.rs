@@ -190,7 +190,7 @@ async fn remote_step_has_the_deadline_of_the_request() {
         let _ = released.lock().unwrap().recv();
         received.echo()
     });
-    let slow = EmbeddedServer::serve(never_answers(&Arc::default())).await;
+    let slow = EmbeddedServer::serve(never_answers(&Arc::new(()))).await;
     let folder = graph(Folder::new(), "rest", &[("s", &format!("http://{}", hanging.address))]);
     let server = start(graph(folder, "grpc", &[("m", &format!("grpc://{}", slow.grpc))]));
     for model in ["rest", "grpc"] {

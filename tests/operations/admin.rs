@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mlserver::admin::{Admin, AdminError, IndexEntry, MAX_OPERATIONS};
-use mlserver::registry::{LoadError, Loader, ModelState, RegisteredModel, Registry};
+use mlserver::registry::{LoadError, ModelState, RegisteredModel, Registry};
 use mlserver::repository::Repository;
-use mlserver::runtimes::{BoxFuture, FnRuntime, Runtime, RuntimeError};
+use mlserver::runtimes::RuntimeError;
 use mlserver::settings::env::MapEnvironment;
 use mlserver::settings::{ModelSettings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use crate::support::TEST_RUNTIME;
+use crate::support::{FnLoader, FnRuntime};
 
 /// Loads panic if `extra.panic` is set, fail if `extra.fail` is, and wait for the gate if `extra.wait` is. The runtime answers `extra.answer`.
 #[derive(Debug, Clone, Default)]
@@ -27,31 +27,34 @@ struct ControlledLoader {
     begun: Arc<Mutex<Vec<String>>>,
 }
 
-impl Loader for ControlledLoader {
-    fn load(&self, settings: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-        let label = format!("{}:{}", settings.name, settings.version().unwrap_or("-"));
-        self.begun.lock().unwrap().push(label);
-        Box::pin(async move {
-            let extra = &settings.parameters.extra;
-            if extra.contains_key("wait") {
-                self.gate.notified().await;
+impl ControlledLoader {
+    fn loader(&self) -> FnLoader {
+        let Self { gate, begun } = self.clone();
+        FnLoader::new(move |settings| {
+            let label = format!("{}:{}", settings.name, settings.version().unwrap_or("-"));
+            begun.lock().unwrap().push(label);
+            let gate = Arc::clone(&gate);
+            async move {
+                let extra = &settings.parameters.extra;
+                if extra.contains_key("wait") {
+                    gate.notified().await;
+                }
+                assert!(!extra.contains_key("panic"), "injected");
+                if extra.contains_key("fail") {
+                    return Err(LoadError::Remote { uri: "s3://remote".to_owned() });
+                }
+                Ok(fixed_answer(extra["answer"].as_i64().unwrap()))
             }
-            assert!(!extra.contains_key("panic"), "injected");
-            if extra.contains_key("fail") {
-                return Err(LoadError::Remote { uri: "s3://remote".to_owned() });
-            }
-            let number: Arc<dyn Runtime> = Arc::new(fixed_answer(extra["answer"].as_i64().unwrap()));
-            Ok(number)
         })
     }
 }
 
-/// Answers with a number as id, and fails on a request for the output `bad`.
+/// Fails on a request for the output `bad`.
 fn fixed_answer(number: i64) -> FnRuntime {
-    FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
-        let bad = request.outputs.iter().any(|output| output.name == "bad");
+    FnRuntime::new(move |request| {
+        let is_bad = request.outputs.iter().any(|output| output.name == "bad");
         let answer = InferenceResponse { id: number.to_string(), ..InferenceResponse::default() };
-        std::future::ready(if bad { Err(RuntimeError::no_request()) } else { Ok(answer) })
+        std::future::ready(if is_bad { Err(RuntimeError::no_request()) } else { Ok(answer) })
     })
 }
 
@@ -68,7 +71,7 @@ impl Harness {
         let folder = tempfile::tempdir().unwrap();
         let loader = ControlledLoader::default();
         let mut metrics = MetricsRegistry::default();
-        let registry = Registry::new(loader.clone(), InferenceMetrics::register(&mut metrics));
+        let registry = Registry::new(loader.loader(), InferenceMetrics::register(&mut metrics));
         let sources = SettingsSources::read(&MapEnvironment::new(folder.path())).unwrap();
         let admin = Admin::new(registry.clone(), Repository::new(folder.path(), sources, false));
         Self { folder, registry, admin, loader, metrics }

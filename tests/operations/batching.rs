@@ -1,40 +1,17 @@
 //! Adaptive batching as clients see it, over every transport at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mlserver::runtimes::FnRuntime;
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::support::grpc::{infer_request, inference_client, ints};
 use crate::support::python::with_python;
 use crate::support::worker_models::folder;
-use crate::support::{EmbeddedServer, Folder, ServerBuilder, TEST_RUNTIME, TestServer, eventually, wait_until};
-
-/// Answers with its inputs once the gate opens, and records the rows of each batch.
-#[derive(Debug, Clone)]
-struct Gated {
-    gate: Arc<Semaphore>,
-    rows: Arc<Mutex<Vec<usize>>>,
-}
-
-impl Gated {
-    fn runtime(&self) -> FnRuntime {
-        let model = self.clone();
-        FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
-            let model = model.clone();
-            async move {
-                model.rows.lock().await.push(request.inputs[0].shape[0]);
-                model.gate.acquire().await.unwrap().forget();
-                let InferenceRequest { parameters, inputs, .. } = request;
-                Ok(InferenceResponse { parameters, outputs: inputs, ..InferenceResponse::default() })
-            }
-        })
-    }
-}
+use crate::support::{EmbeddedServer, FnRuntime, Folder, ServerBuilder, TestServer, eventually, wait_until};
 
 fn body(id: &str, values: &[i32]) -> String {
     let input = json!({"name": "x", "datatype": "INT32", "shape": [values.len()], "data": values});
@@ -43,8 +20,19 @@ fn body(id: &str, values: &[i32]) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_is_shared_by_all_transports() {
-    let model = Gated { gate: Arc::new(Semaphore::new(0)), rows: Arc::default() };
-    let server = EmbeddedServer::serve_as(model.runtime(), |settings| {
+    // Answers with its inputs once the gate opens, and records the rows of each batch.
+    let (gate, rows) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (opened, recorded) = (Arc::clone(&gate), Arc::clone(&rows));
+    let gated = FnRuntime::new(move |request| {
+        recorded.lock().unwrap().push(request.inputs[0].shape[0]);
+        let gate = Arc::clone(&opened);
+        async move {
+            gate.acquire().await.unwrap().forget();
+            let InferenceRequest { parameters, inputs, .. } = request;
+            Ok(InferenceResponse { parameters, outputs: inputs, ..InferenceResponse::default() })
+        }
+    });
+    let server = EmbeddedServer::serve_as(gated, |settings| {
         (settings.max_batch_size, settings.max_batch_time) = (8, Duration::from_mins(1));
     })
     .await;
@@ -76,7 +64,7 @@ async fn batch_is_shared_by_all_transports() {
     });
     let typed: Vec<_> = typed.collect();
     eventually("all are in flight", || server.inference.in_flight() == 7).await;
-    model.gate.add_permits(2);
+    gate.add_permits(2);
     for asked in asked.into_iter().chain([busy]) {
         let (answer, data, id) = asked.await.unwrap();
         assert_eq!((&answer["id"], &answer["outputs"][0]["data"]), (&Value::from(id), &data));
@@ -85,7 +73,7 @@ async fn batch_is_shared_by_all_transports() {
     for typed in typed {
         typed.await.unwrap();
     }
-    assert_eq!(*model.rows.lock().await, [2, 9], "the second batch has all that came while the first ran");
+    assert_eq!(*rows.lock().unwrap(), [2, 9], "the second batch has all that came while the first ran");
 }
 
 /// The settings of a model that batches.

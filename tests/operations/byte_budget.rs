@@ -4,13 +4,11 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::json;
 use tonic::Code;
 
 use crate::support::grpc::{inference_client, raw_request};
-use crate::support::{Folder, TestServer, wait_until};
+use crate::support::{Folder, TestServer, gzip, wait_until};
 
 const INFER: &str = "/v2/models/echo/infer";
 const LIMIT: usize = 4 << 20;
@@ -103,9 +101,7 @@ fn byte_budget_counts_declared_sizes_only_when_they_arrive() {
 #[test]
 fn byte_budget_counts_decompressed_and_parsed_bytes() {
     let server = server();
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(&vec![b' '; 32 << 20]).unwrap();
-    let bomb = encoder.finish().unwrap();
+    let bomb = gzip(&vec![b' '; 32 << 20]);
     assert!(bomb.len() < 64 << 10);
     let message = server.post_with(INFER, &[("content-encoding", "gzip")], &bomb).error(413);
     assert!(message.contains("`max_request_bytes_in_flight`"), "{message}");

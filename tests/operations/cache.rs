@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use mlserver::compute::ComputePool;
 use mlserver::inference::{Admission, CacheOptions, Inference, InferenceError, ResponseCache};
-use mlserver::registry::{LoadError, Loader, Registry};
-use mlserver::runtimes::{BoxFuture, FnRuntime, Runtime, RuntimeError};
+use mlserver::registry::Registry;
+use mlserver::runtimes::RuntimeError;
 use mlserver::settings::ModelSettings;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::{self, Registry as MetricsRegistry};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
-use crate::support::{Answer, Folder, TEST_RUNTIME, TestServer};
+use crate::support::{Answer, FnLoader, FnRuntime, Folder, TestServer};
 
 /// Answers with its inputs once the gate opens, and fails if the first input is `fail`.
 #[derive(Debug, Clone, Default)]
@@ -32,29 +32,25 @@ struct Counting {
     alive: Arc<()>,
 }
 
-impl Loader for Counting {
-    fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-        let model = self.clone();
-        let runtime = FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
-            model.asked.fetch_add(1, Ordering::SeqCst);
-            model.clone().predict(request)
-        });
-        Box::pin(std::future::ready(Ok(Arc::new(runtime) as Arc<dyn Runtime>)))
-    }
-}
-
 impl Counting {
-    async fn predict(self, request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-        if let Some(gate) = &self.gate {
-            gate.notified().await;
-        }
-        drop(self.alive);
-        self.answered.fetch_add(1, Ordering::SeqCst);
-        if request.inputs.first().is_some_and(|input| input.name == "fail") {
-            return Err(RuntimeError::no_request());
-        }
-        let InferenceRequest { inputs: outputs, headers, .. } = request;
-        Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
+    fn runtime(&self) -> FnRuntime {
+        let state = self.clone();
+        FnRuntime::new(move |request| {
+            state.asked.fetch_add(1, Ordering::SeqCst);
+            let Self { answered, gate, alive, .. } = state.clone();
+            async move {
+                if let Some(gate) = gate {
+                    gate.notified().await;
+                }
+                drop(alive);
+                answered.fetch_add(1, Ordering::SeqCst);
+                if request.inputs.first().is_some_and(|input| input.name == "fail") {
+                    return Err(RuntimeError::no_request());
+                }
+                let InferenceRequest { inputs: outputs, headers, .. } = request;
+                Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
+            }
+        })
     }
 }
 
@@ -77,7 +73,7 @@ impl Harness {
     /// Serves `m` and version 2 of `n`, which are cached, and `plain`, which is not.
     async fn with(model: Counting, entries: usize, max_bytes: usize, ttl: Option<Duration>) -> Self {
         let mut metrics = MetricsRegistry::default();
-        let registry = Registry::new(model.clone(), InferenceMetrics::register(&mut metrics));
+        let registry = Registry::new(FnLoader::fixed(model.runtime()), InferenceMetrics::register(&mut metrics));
         let (entries, max_bytes) = (NonZeroUsize::new(entries).unwrap(), NonZeroUsize::new(max_bytes).unwrap());
         let options = CacheOptions { entries, max_bytes, ttl };
         let cache = ResponseCache::new(options, ComputePool::for_this_machine(), &mut metrics);

@@ -1,74 +1,35 @@
 //! Panics inside the server: each ends one request with an internal error, and nothing else.
 
-use std::sync::Arc;
-
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-};
-use mlserver::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use mlserver::types::{InferenceRequest, InferenceResponse};
 use serde_json::json;
 use tonic::Code;
 
 use crate::support::grpc::{infer_request, inference_client, ints};
-use crate::support::{Connection, EmbeddedServer, eventually};
+use crate::support::{Connection, EmbeddedServer, FnRuntime, eventually};
 
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}"#;
 const MESSAGE: &str = "the server failed while handling the request; the log has the details";
-
-/// Panics if a request has one element; a stream panics after its first answer.
-#[derive(Debug)]
-struct Fragile;
 
 fn answer(request: InferenceRequest) -> InferenceResponse {
     InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() }
 }
 
-impl Runtime for Fragile {
-    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn status(&self) -> RuntimeStatus {
-        RuntimeStatus::AVAILABLE
-    }
-
-    fn parallelism(&self) -> usize {
-        1
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn predict(
-        &self,
-        request: InferenceRequest,
-        _: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        Box::pin(async move {
-            assert!(request.inputs[0].shape != [1], "injected");
-            Ok(answer(request))
-        })
-    }
-
-    fn predict_stream(self: Arc<Self>, requests: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
+/// Panics if a request has one element; a stream panics after its first answer.
+fn fragile() -> FnRuntime {
+    let predict = |request: InferenceRequest| async {
+        assert!(request.inputs[0].shape != [1], "injected");
+        Ok(answer(request))
+    };
+    FnRuntime::new(predict).stream(|requests, _| {
         let first = requests.take(1).map(|request| Ok(answer(request)));
         Box::pin(first.chain(stream::once(async { unreachable!("injected") })))
-    }
-
-    fn call(&self, _: usize, _: CustomCall, _: Arc<dyn Progress>) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        Box::pin(std::future::pending())
-    }
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_in_a_prediction_answers_500_and_keeps_the_connection() {
-    let server = EmbeddedServer::serve(Fragile).await;
+    let server = EmbeddedServer::serve(fragile()).await;
     let address = server.http;
     let rest = tokio::task::spawn_blocking(move || {
         let mut connection = Connection::open(address);
@@ -92,7 +53,7 @@ async fn panic_in_a_prediction_answers_500_and_keeps_the_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_in_a_stream_ends_it_with_an_error() {
-    let server = EmbeddedServer::serve(Fragile).await;
+    let server = EmbeddedServer::serve(fragile()).await;
     let address = server.http;
     let rest = tokio::task::spawn_blocking(move || {
         let client = crate::support::Client::new(address);

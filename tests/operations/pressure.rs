@@ -8,11 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
-use mlserver::runtimes::{
-    BoxFuture, Description, FnRuntime, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-};
 use mlserver::settings::ModelSettings;
-use mlserver::types::{CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, Tensor};
+use mlserver::types::{Datatype, InferenceResponse, Tensor};
 use prost::Message;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +17,7 @@ use tokio::sync::Semaphore;
 use tonic::Code;
 
 use crate::support::grpc::{Http2, framed, infer_request, inference_client, ints};
-use crate::support::{Answer, Client, EmbeddedServer, Folder, TestServer, eventually};
+use crate::support::{Answer, Client, EmbeddedServer, FnRuntime, Folder, TestServer, eventually};
 
 const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
@@ -41,6 +38,21 @@ impl Gates {
     fn new(begin: usize, end: usize) -> Self {
         Self { begin: Arc::new(Semaphore::new(begin)), end: Arc::new(Semaphore::new(end)), alive: Arc::default() }
     }
+
+    fn runtime(&self) -> FnRuntime {
+        let gates = self.clone();
+        FnRuntime::with_progress(move |request, progress| {
+            gates.alive.fetch_add(1, Ordering::SeqCst);
+            let (gates, alive) = (gates.clone(), Alive(Arc::clone(&gates.alive)));
+            async move {
+                let _alive = alive;
+                gates.begin.acquire().await.unwrap().forget();
+                progress.begin();
+                gates.end.acquire().await.unwrap().forget();
+                Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
+            }
+        })
+    }
 }
 
 struct Alive(Arc<AtomicUsize>);
@@ -51,54 +63,8 @@ impl Drop for Alive {
     }
 }
 
-impl Runtime for Gates {
-    fn description(&self) -> &Description {
-        &crate::support::TEST_RUNTIME
-    }
-
-    fn status(&self) -> RuntimeStatus {
-        RuntimeStatus::AVAILABLE
-    }
-
-    fn parallelism(&self) -> usize {
-        1
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn predict(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        self.alive.fetch_add(1, Ordering::SeqCst);
-        let alive = Alive(Arc::clone(&self.alive));
-        Box::pin(async move {
-            let _alive = alive;
-            self.begin.acquire().await.unwrap().forget();
-            progress.begin();
-            self.end.acquire().await.unwrap().forget();
-            Ok(InferenceResponse { outputs: request.inputs, ..InferenceResponse::default() })
-        })
-    }
-
-    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        Box::pin(futures_util::stream::empty())
-    }
-
-    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn call(&self, _: usize, _: CustomCall, _: Arc<dyn Progress>) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        Box::pin(std::future::pending())
-    }
-}
-
 async fn serve(gates: &Gates, change: impl FnOnce(&mut ModelSettings)) -> EmbeddedServer {
-    EmbeddedServer::serve_as(gates.clone(), change).await
+    EmbeddedServer::serve_as(gates.runtime(), change).await
 }
 
 fn post(client: &Client) -> tokio::task::JoinHandle<Answer> {
@@ -254,15 +220,18 @@ fn server_timing_reports_queue_and_predict() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unread_response_keeps_its_slot_until_it_is_read_or_dropped() {
-    // Answers every request with 16 MiB.
-    let long_answer = FnRuntime::new(Description::native(), |_, _| {
+/// Answers every request with 16 MiB.
+fn long_answer() -> FnRuntime {
+    FnRuntime::new(|_| async {
         let zeros = vec![0_u8; 16 << 20];
         let output = Tensor::from_raw("long", Datatype::Uint8, vec![zeros.len()], zeros.into()).unwrap();
-        std::future::ready(Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() }))
-    });
-    let server = EmbeddedServer::serve(long_answer).await;
+        Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_response_keeps_its_slot_until_it_is_read_or_dropped() {
+    let server = EmbeddedServer::serve(long_answer()).await;
     let body = r#"{"parameters":{"binary_data_output":true},"inputs":[]}"#;
     let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
     let ask = || async {

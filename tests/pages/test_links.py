@@ -46,7 +46,7 @@ def test_links_lead_somewhere(document):
 
 
 def test_paths_of_documents_in_sources_exist():
-    sources = ["src", "crates", "python", "templates", "deploy", "docker", "tests", ".ci"]
+    sources = ["src", "crates", "python", "templates", "packaging", "tests", ".ci"]
     grep = ["git", "grep", "--no-index", "--exclude-standard", "-hoE", r"\bdocs/[a-z/-]+\.md", "--", *sources]
     names = set(subprocess.run(grep, cwd=ROOT, capture_output=True, text=True).stdout.split())
     assert names

@@ -1,11 +1,10 @@
 //! Invalid requests: each is answered with a clear 4xx, and the next valid request works.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use serde_json::json;
 
-use crate::support::{Client, Folder, TestServer};
+use crate::support::{Client, Folder, TestServer, gzip};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
@@ -18,10 +17,6 @@ fn assert_still_serves(server: &TestServer) {
     assert_eq!(server.post(INFER, ONE_ROW).ok()["outputs"][0]["data"], json!([2]));
 }
 
-fn iris() -> TestServer {
-    TestServer::start(Folder::iris())
-}
-
 /// Returns the valid request with one part replaced.
 fn with(from: &str, to: &str) -> String {
     assert!(ONE_ROW.contains(from), "{from}");
@@ -30,7 +25,7 @@ fn with(from: &str, to: &str) -> String {
 
 #[test]
 fn malformed_json_answers_422_with_position() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut shown = String::new();
     let cases: [&[u8]; 23] = [
         b"",
@@ -92,7 +87,7 @@ fn malformed_json_answers_422_with_position() {
 
 #[test]
 fn wrong_fields_answer_422_with_name() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut shown = String::new();
     let cases = [
         r"{}".to_owned(),
@@ -155,7 +150,7 @@ fn wrong_fields_answer_422_with_name() {
 
 #[test]
 fn inconsistent_data_answers_400_with_position() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut shown = String::new();
     let data = "[6.2,2.8,4.8,1.8]";
     let typed = |datatype: &str, data: &str| {
@@ -243,7 +238,7 @@ fn inconsistent_data_answers_400_with_position() {
 
 #[test]
 fn declared_sizes_allocate_no_memory() {
-    let server = iris();
+    let server = TestServer::iris();
     assert_still_serves(&server);
     let before = server.peak_memory();
     for shape in [
@@ -272,7 +267,7 @@ fn declared_sizes_allocate_no_memory() {
 
 #[test]
 fn empty_tensor_of_any_shape_allocates_no_memory() {
-    let server = iris();
+    let server = TestServer::iris();
     assert_still_serves(&server);
     let before = server.peak_memory();
     for shape in ["[1000000000000,0]", "[0,1000000000000]", "[9223372036854775807,0]"] {
@@ -319,7 +314,7 @@ fn many_small_values_take_memory_in_proportion() {
         fill("{\"outputs\":[", r#"{"name":""},"#, "],\"inputs\":[]}"),
     ];
     for body in bodies {
-        let server = iris();
+        let server = TestServer::iris();
         assert_still_serves(&server);
         let before = server.peak_memory();
         let answer = server.post(INFER, &body);
@@ -332,7 +327,7 @@ fn many_small_values_take_memory_in_proportion() {
 
 #[test]
 fn long_parameters_answer_413() {
-    let server = iris();
+    let server = TestServer::iris();
     let parameters = |length: usize| {
         server
             .post(INFER, with(r#"{"inputs""#, &format!(r#"{{"parameters":{{"a":"{}"}},"inputs""#, "x".repeat(length))))
@@ -346,7 +341,7 @@ fn long_parameters_answer_413() {
 
 #[test]
 fn deep_nesting_is_rejected_everywhere() {
-    let server = iris();
+    let server = TestServer::iris();
     let depth = 100_000;
     let nested = |open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
     let (arrays, objects) = (nested("[", "]"), nested("{\"a\":", "}"));
@@ -377,7 +372,7 @@ fn deep_nesting_is_rejected_everywhere() {
 
 #[test]
 fn many_small_fields_take_linear_time() {
-    let server = iris();
+    let server = TestServer::iris();
     let inputs = vec![r#"{"name":"x","shape":[1],"datatype":"FP32","data":[1]}"#; 20_000].join(",");
     server.post(INFER, format!(r#"{{"inputs":[{inputs}]}}"#)).error(400);
     let frame = format!(r#"{{"parameters":{{"content_type":"pd"}},"inputs":[{inputs}]}}"#);
@@ -416,7 +411,7 @@ fn names_and_ids_cannot_inject_log_lines() {
 
 #[test]
 fn malformed_http_is_rejected() {
-    let server = iris();
+    let server = TestServer::iris();
     let long = "a".repeat(1_000_000);
     let many = (0..1000).map(|index| format!("x-{index}: 1\r\n")).collect::<Vec<_>>().concat();
     let cases = [
@@ -447,7 +442,7 @@ fn malformed_http_is_rejected() {
 
 #[test]
 fn malformed_chunks_answer_400() {
-    let server = iris();
+    let server = TestServer::iris();
     for chunks in ["zz\r\nabc\r\n", "-1\r\nabc\r\n", "5\r\nab\r\n0\r\n\r\n", "ffffffffffffffffff\r\nabc\r\n"] {
         let mut connection = server.connect();
         connection.write(format!(
@@ -462,7 +457,7 @@ fn malformed_chunks_answer_400() {
 
 #[test]
 fn truncated_body_answers_400() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut connection = server.connect();
     let length = ONE_ROW.len() + 10;
     connection.write(format!(
@@ -509,7 +504,7 @@ fn disconnected_clients_leak_nothing() {
 
 #[test]
 fn odd_paths_are_rejected() {
-    let server = iris();
+    let server = TestServer::iris();
     for path in ["/v2/models/%ff/infer", "/v2/models/%/infer", "/v2/models/%zz/infer", "/v2/models/%00/infer"] {
         let mut connection = server.connect();
         let length = ONE_ROW.len();
@@ -527,11 +522,9 @@ fn odd_paths_are_rejected() {
 
 #[test]
 fn hostile_gzip_is_rejected() {
-    let server = iris();
+    let server = TestServer::iris();
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder.write_all(ONE_ROW.as_bytes()).unwrap();
-    let good = encoder.finish().unwrap();
+    let good = gzip(ONE_ROW.as_bytes());
     for length in 0..good.len() {
         server.post_with(INFER, &headers, &good[..length]).error(400);
     }
@@ -543,21 +536,14 @@ fn hostile_gzip_is_rejected() {
     }
     // Several gzip members form one text.
     let (first, second) = ONE_ROW.split_at(40);
-    let members: Vec<u8> = [first, second]
-        .iter()
-        .flat_map(|part| {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-            encoder.write_all(part.as_bytes()).unwrap();
-            encoder.finish().unwrap()
-        })
-        .collect();
+    let members: Vec<u8> = [first, second].iter().flat_map(|part| gzip(part.as_bytes())).collect();
     server.post_with(INFER, &headers, members).ok();
     assert_still_serves(&server);
 }
 
 #[test]
 fn good_clients_are_served_among_broken_ones() {
-    let server = iris();
+    let server = TestServer::iris();
     std::thread::scope(|scope| {
         for client in 0..8 {
             let server = &server;

@@ -2,17 +2,14 @@
 //! and the server keeps working.
 
 use std::fmt::{Display, Write as _};
-use std::io::Write as _;
 use std::net::SocketAddr;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use prost::Message;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::support::grpc::{Http2, framed, infer_request, ints, raw_request};
-use crate::support::{Connection, Folder, TestServer};
+use crate::support::{Connection, Folder, TestServer, gzip};
 
 /// The size limit of bodies and messages, in bytes; a bomb is far larger.
 const LIMIT: usize = 1 << 20;
@@ -160,14 +157,11 @@ impl Endpoint {
             Fault::NegativeSize => sent = self.request(-2, 2),
             Fault::UnknownCompression => self.compress(&mut sent, "br", <[u8]>::to_vec),
             Fault::BrokenCompression => self.compress(&mut sent, "gzip", |message| {
-                let mut compressed = gzip([message]);
+                let mut compressed = gzip(message);
                 compressed.truncate(compressed.len() - 10);
                 compressed
             }),
-            Fault::Bomb => {
-                let zeros = vec![0; LIMIT];
-                self.compress(&mut sent, "gzip", |_| gzip(std::iter::repeat_n(zeros.as_slice(), 64)));
-            }
+            Fault::Bomb => self.compress(&mut sent, "gzip", |_| gzip(&vec![0; 64 * LIMIT])),
             Fault::Garbage if self.is_rest() => sent.body[..8].copy_from_slice(b"{\xff\0garba"),
             Fault::Garbage => sent.body[5..13].copy_from_slice(b"{\xff\0garba"),
             Fault::MalformedFrame if self.is_rest() => {
@@ -207,14 +201,6 @@ impl Endpoint {
             sent.set("grpc-encoding", encoding);
         }
     }
-}
-
-fn gzip<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    for piece in pieces {
-        encoder.write_all(piece).unwrap();
-    }
-    encoder.finish().unwrap()
 }
 
 /// A server and a connection to its gRPC listener, which must survive everything that is sent over it.

@@ -1,17 +1,15 @@
 //! The binary tensor data extension over REST: its wire format, and rejected requests.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 
-use flate2::Compression;
 use flate2::read::GzDecoder;
-use flate2::write::{GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::support::grpc::{inference_client, raw_request};
 use crate::support::python::with_python;
-use crate::support::{Answer, Client, Folder, TestServer};
+use crate::support::{Answer, Client, Folder, TestServer, deflate, gzip};
 
 const INFER: &str = "/v2/models/echo/infer";
 const LENGTH: &str = "inference-header-content-length";
@@ -34,12 +32,6 @@ fn parts(answer: &Answer) -> (&str, &[u8]) {
     assert_eq!(answer.header("content-type"), "application/octet-stream");
     let (json, binary) = answer.body.split_at(answer.header(LENGTH).parse().unwrap());
     (std::str::from_utf8(json).unwrap(), binary)
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 #[test]
@@ -112,9 +104,7 @@ fn binary_compression_covers_json_and_data() {
     );
     let length = request.len().to_string();
     let body = [request.as_bytes(), &data].concat();
-    let mut deflated = ZlibEncoder::new(Vec::new(), Compression::default());
-    deflated.write_all(&body).unwrap();
-    for (encoding, body) in [("gzip", gzip(&body)), ("deflate", deflated.finish().unwrap()), ("identity", body)] {
+    for (encoding, body) in [("gzip", gzip(&body)), ("deflate", deflate(&body)), ("identity", body)] {
         // The default client would decompress the response.
         let mut connection = server.connect();
         let size = body.len();

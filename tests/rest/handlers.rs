@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::python::python;
-use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
+use crate::support::{Folder, ServerBuilder, TestServer, gzip, repository_path};
 
 /// Creates a folder with models of `tests/fixtures/workers/handlers.py`, by name and class.
 fn folder(models: &[(&str, &str)]) -> Folder {
@@ -50,10 +50,7 @@ fn custom_route_passes_request_and_response_unchanged() {
 #[test]
 fn custom_route_body_is_decompressed_and_limited() {
     let Some(server) = server(&[("m", "Routes")], &json!({"http_max_body_bytes": 100})) else { return };
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    std::io::Write::write_all(&mut encoder, b"compressed").unwrap();
-    let body = encoder.finish().unwrap();
-    let answer = server.request(&Method::PUT, "/echo/x", &[("content-encoding", "gzip")], &body);
+    let answer = server.request(&Method::PUT, "/echo/x", &[("content-encoding", "gzip")], &gzip(b"compressed"));
     assert_eq!(answer.body, b"compressed");
     server.request(&Method::PUT, "/echo/x", &[], &[0; 101]).error(413);
 }

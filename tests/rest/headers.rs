@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use http::HeaderMap;
-use mlserver::runtimes::FnRuntime;
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use serde_json::json;
 
 use crate::support::grpc::{Http2, framed, infer_request, ints};
 use crate::support::python::with_python;
-use crate::support::{Connection, EmbeddedServer, Folder, TEST_RUNTIME, TestServer};
+use crate::support::{Connection, EmbeddedServer, FnRuntime, Folder, TestServer};
 
 const INFER: &str = "/v2/models/m/infer";
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
@@ -39,10 +38,8 @@ fn check_two_requests(mut connection: Connection) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_of_the_request_do_not_break_the_response() {
-    // Answers with its inputs, and with the headers of the request.
-    let mirror = FnRuntime::new(TEST_RUNTIME.clone(), |request, _| {
-        let InferenceRequest { inputs: outputs, headers, .. } = request;
-        std::future::ready(Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() }))
+    let mirror = FnRuntime::new(|InferenceRequest { inputs: outputs, headers, .. }| async {
+        Ok(InferenceResponse { outputs, headers, ..InferenceResponse::default() })
     });
     let server = EmbeddedServer::serve(mirror).await;
     let address = server.http;
@@ -62,13 +59,13 @@ async fn headers_of_the_request_do_not_break_the_response() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn models_do_not_see_credentials_by_default() {
-    let received = Arc::new(Mutex::new(HeaderMap::new()));
-    let last = Arc::clone(&received);
-    let recorder = FnRuntime::new(TEST_RUNTIME.clone(), move |request, _| {
-        *last.lock().unwrap() = request.headers.into_inner();
+    let last = Arc::new(Mutex::new(HeaderMap::new()));
+    let recorded = Arc::clone(&last);
+    let runtime = FnRuntime::new(move |request| {
+        *recorded.lock().unwrap() = request.headers.into_inner();
         std::future::ready(Ok(InferenceResponse::default()))
     });
-    let server = EmbeddedServer::serve(recorder).await;
+    let server = EmbeddedServer::serve(runtime).await;
     let address = server.http;
     let answer = tokio::task::spawn_blocking(move || {
         let mut connection = Connection::open(address);
@@ -77,7 +74,7 @@ async fn models_do_not_see_credentials_by_default() {
     });
     answer.await.unwrap().ok();
     let seen = || {
-        let headers = std::mem::take(&mut *received.lock().unwrap());
+        let headers = std::mem::take(&mut *last.lock().unwrap());
         assert_eq!(headers["x-own"], "1");
         headers.contains_key("authorization") || headers.contains_key("cookie")
     };

@@ -1,24 +1,18 @@
 //! The V2 protocol over HTTP: routes, bodies, headers, CORS, proxies and connections.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 
-use flate2::Compression;
 use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Answer, Folder, ServerBuilder, TestServer, repository_path, wait_until};
+use crate::support::{Answer, Folder, ServerBuilder, TestServer, gzip, repository_path, wait_until};
 
 const IRIS: &str = "/v2/models/iris-xgboost";
 const INFER: &str = "/v2/models/iris-xgboost/infer";
 const ONE_ROW: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}]}"#;
-
-fn iris() -> TestServer {
-    TestServer::start(Folder::iris())
-}
 
 fn iris_with(settings: &Value) -> TestServer {
     TestServer::start(Folder::iris().settings(settings))
@@ -32,12 +26,6 @@ fn quickstart_request(name: &str) -> String {
 fn rows(rows: usize) -> String {
     let numbers = vec!["6.2,2.8,4.8,1.8"; rows].join(",");
     format!(r#"{{"inputs":[{{"name":"x","shape":[{rows},4],"datatype":"FP32","data":[{numbers}]}}]}}"#)
-}
-
-fn gzip(text: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text).unwrap();
-    encoder.finish().unwrap()
 }
 
 // ------------------------------------------------------------------------------------------------------ routes
@@ -70,7 +58,7 @@ fn every_get_route_answers_as_documented() {
 
 #[test]
 fn every_infer_route_gives_the_same_answer() {
-    let server = iris();
+    let server = TestServer::iris();
     let body = ONE_ROW.replace("{\"inputs\"", "{\"id\":\"i\",\"inputs\"");
     let expected = r#"{"model_name":"iris-xgboost","model_version":"v1.0.0","id":"i","parameters":{},"outputs":[{"name":"predict","shape":[1,1],"datatype":"INT64","parameters":{"content_type":"np"},"data":[2]}]}"#;
     for path in [
@@ -91,7 +79,7 @@ fn every_infer_route_gives_the_same_answer() {
 
 #[test]
 fn unknown_models_and_versions_answer_404() {
-    let server = iris();
+    let server = TestServer::iris();
     let get = |path: &str| server.get(path).error(404);
     let infer = |path: &str| server.post(path, ONE_ROW).error(404);
     for suffix in ["", "/ready"] {
@@ -110,7 +98,7 @@ fn unknown_models_and_versions_answer_404() {
 
 #[test]
 fn unknown_model_answers_404_before_reading_the_body() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut connection = server.connect();
     connection.write("POST /v2/models/nope/infer HTTP/1.1\r\nhost: test\r\ncontent-length: 1000000\r\n\r\n");
     assert_eq!(connection.answer().error(404), "Model nope not found");
@@ -118,7 +106,7 @@ fn unknown_model_answers_404_before_reading_the_body() {
 
 #[test]
 fn unknown_paths_answer_404() {
-    let server = iris();
+    let server = TestServer::iris();
     for path in ["/docs", "/v2/nothing", "/v1/nothing", "/v2/models/a/b/infer", "/v2//health"] {
         assert_eq!(server.get(path).error(404), format!("no such path: {path}"));
         server.post(path, "{}").error(404);
@@ -127,7 +115,7 @@ fn unknown_paths_answer_404() {
 
 #[test]
 fn other_methods_answer_405_with_allow() {
-    let server = iris();
+    let server = TestServer::iris();
     let gets = ["/v2", "/v2/health/live", "/v2/health/ready", IRIS, "/v2/models/iris-xgboost/ready"];
     let methods = [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH];
     for path in gets {
@@ -148,7 +136,7 @@ fn other_methods_answer_405_with_allow() {
 
 #[test]
 fn trailing_slash_redirects() {
-    let server = iris();
+    let server = TestServer::iris();
     for (path, location) in [
         ("/v2/", "/v2"),
         ("/v2/health/ready/", "/v2/health/ready"),
@@ -209,7 +197,7 @@ fn quickstart_requests_are_answered() {
 
 #[test]
 fn cloud_event_headers_match_the_original() {
-    let server = iris();
+    let server = TestServer::iris();
     let answer = server.post(INFER, ONE_ROW.replace("{\"inputs\"", "{\"id\":\"my-id\",\"inputs\""));
     let mut headers: Vec<_> = answer
         .headers
@@ -234,7 +222,7 @@ fn cloud_event_headers_match_the_original() {
 
 #[test]
 fn request_id_is_kept_or_generated() {
-    let server = iris();
+    let server = TestServer::iris();
     let with_id = |id: &str| server.post(INFER, ONE_ROW.replace("{\"inputs\"", &format!("{{\"id\":{id},\"inputs\"")));
     let id_of = |answer: &Answer| answer.ok()["id"].as_str().unwrap().to_owned();
 
@@ -258,7 +246,7 @@ fn request_id_is_kept_or_generated() {
 
 #[test]
 fn requested_outputs_are_answered_in_order() {
-    let server = iris();
+    let server = TestServer::iris();
     let ask = |outputs: &str| server.post(INFER, ONE_ROW.replace("]}]}", &format!("]}}],\"outputs\":{outputs}}}")));
     let names = |answer: Answer| -> Vec<String> {
         let outputs = answer.ok()["outputs"].clone();
@@ -276,7 +264,7 @@ fn requested_outputs_are_answered_in_order() {
 
 #[test]
 fn json_keys_in_any_order_and_unknown_keys_are_accepted() {
-    let server = iris();
+    let server = TestServer::iris();
     let body = r#"{"later":{"a":[1]},"inputs":[{"data":[[6.2,2.8],[4.8,1.8]],"extra":null,"shape":[1,4],"parameters":null,"datatype":"FP32","name":"x"}],"id":"z","parameters":{"own":[1,{"b":null}]}}"#;
     let answer = server.post(INFER, body.replace("[[6.2,2.8],[4.8,1.8]]", "[[6.2,2.8,4.8,1.8]]")).ok();
     assert_eq!((&answer["id"], &answer["outputs"][0]["data"]), (&json!("z"), &json!([2])));
@@ -286,7 +274,7 @@ fn json_keys_in_any_order_and_unknown_keys_are_accepted() {
 
 #[test]
 fn native_model_reads_every_numeric_datatype() {
-    let server = iris();
+    let server = TestServer::iris();
     for datatype in ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"] {
         let body = ONE_ROW.replace("FP32", datatype).replace("6.2,2.8,4.8,1.8", "6,3,5,2");
         assert_eq!(server.post(INFER, body).ok()["outputs"][0]["data"], json!([2]), "{datatype}");
@@ -299,13 +287,14 @@ fn native_model_reads_every_numeric_datatype() {
 
 #[test]
 fn shape_with_minus_1_rows_is_accepted() {
-    let answer = iris().post(INFER, rows(3).replace("[3,4]", "[-1,4]")).ok();
+    let answer = TestServer::iris().post(INFER, rows(3).replace("[3,4]", "[-1,4]")).ok();
     assert_eq!(answer["outputs"][0]["shape"], json!([3, 1]));
 }
 
 #[test]
 fn zero_rows_give_zero_answers() {
-    let answer = iris().post(INFER, r#"{"inputs":[{"name":"x","shape":[0,4],"datatype":"FP32","data":[]}]}"#).ok();
+    let answer =
+        TestServer::iris().post(INFER, r#"{"inputs":[{"name":"x","shape":[0,4],"datatype":"FP32","data":[]}]}"#).ok();
     assert_eq!((&answer["outputs"][0]["shape"], &answer["outputs"][0]["data"]), (&json!([0, 1]), &json!([])));
 }
 
@@ -315,7 +304,7 @@ fn columns_become_a_data_frame() {
         |name: &str, value: f32| json!({"name": name, "shape": [2, 1], "datatype": "FP32", "data": [value, value]});
     let inputs = [column("a", 6.2), column("b", 2.8), column("c", 4.8), column("d", 1.8)];
     let body = |content_type: &str| json!({"parameters": {"content_type": content_type}, "inputs": inputs}).to_string();
-    let server = iris();
+    let server = TestServer::iris();
     let answer = server.post(INFER, body("pd")).ok();
     assert_eq!((&answer["outputs"][0]["shape"], &answer["outputs"][0]["data"]), (&json!([2, 1]), &json!([2, 2])));
     let refused = "There was an error encoding / decoding the payload: The 'np' codec only supports a single input tensor (4 were received)";
@@ -328,7 +317,7 @@ fn columns_become_a_data_frame() {
 
 #[test]
 fn headers_in_the_body_are_ignored_with_a_warning() {
-    let server = iris();
+    let server = TestServer::iris();
     let body = ONE_ROW.replace("{\"inputs\"", r#"{"id":"r1","parameters":{"headers":{"x-forged":"1"}},"inputs""#);
     let answer = server.post(INFER, body);
     assert_eq!(answer.ok()["parameters"], json!({}));
@@ -339,7 +328,7 @@ fn headers_in_the_body_are_ignored_with_a_warning() {
 
 #[test]
 fn any_content_type_is_read_as_json() {
-    let server = iris();
+    let server = TestServer::iris();
     for content_type in [
         "application/json",
         "application/json; charset=utf-8",
@@ -367,7 +356,7 @@ fn long_request_and_response_pass() {
     let count = 20_000;
     let body = rows(count).replace("]}]}", r#"]}],"outputs":[{"name":"predict"}]}"#);
     assert!(body.len() > 256 * 1024, "long enough for the compute pool");
-    let answer = iris().post(INFER, body).ok();
+    let answer = TestServer::iris().post(INFER, body).ok();
     assert_eq!(answer["outputs"][0]["data"].as_array().unwrap().len(), count);
 }
 
@@ -375,7 +364,7 @@ fn long_request_and_response_pass() {
 
 #[test]
 fn long_response_is_compressed_if_accepted() {
-    let server = iris();
+    let server = TestServer::iris();
     let ask = |rows_: usize, accepted: &[(&str, &str)]| {
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(accepted);
@@ -419,7 +408,7 @@ fn response_compression_can_be_disabled() {
 
 #[test]
 fn decompressing_client_reads_the_response() {
-    let server = iris();
+    let server = TestServer::iris();
     let agent: ureq::Agent = ureq::Agent::config_builder().proxy(None).build().into();
     let url = format!("http://{}{INFER}", server.http);
     let mut response = agent.post(&url).content_type("application/json").send(rows(500)).unwrap();
@@ -430,7 +419,7 @@ fn decompressing_client_reads_the_response() {
 
 #[test]
 fn compressed_requests_are_read() {
-    let server = iris();
+    let server = TestServer::iris();
     let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
     server.post_with(INFER, &headers, gzip(ONE_ROW.as_bytes())).ok();
     let many = rows(30_000);
@@ -626,7 +615,7 @@ fn cors_simple_request_names_the_allowed_origin() {
 
 #[test]
 fn cors_without_settings_sends_no_headers() {
-    let server = iris();
+    let server = TestServer::iris();
     let answer = server.request(&Method::GET, "/v2", &[("origin", "https://a.example")], b"");
     assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control")), "{answer:?}");
 }
@@ -643,7 +632,7 @@ fn cors_invalid_settings_fail_the_start() {
 
 #[test]
 fn connection_carries_many_requests() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut connection = server.connect();
     let length = ONE_ROW.len();
     let request = format!(
@@ -665,7 +654,7 @@ fn connection_carries_many_requests() {
 
 #[test]
 fn http_1_0_is_answered_and_closed() {
-    let server = iris();
+    let server = TestServer::iris();
     let mut connection = server.connect();
     connection.write("GET /v2/health/live HTTP/1.0\r\n\r\n");
     assert_eq!(connection.answer().status, 200);
@@ -674,7 +663,7 @@ fn http_1_0_is_answered_and_closed() {
 
 #[test]
 fn many_connections_are_served_concurrently() {
-    let server = iris();
+    let server = TestServer::iris();
     std::thread::scope(|scope| {
         for client in 0..16 {
             let server = &server;
@@ -691,7 +680,7 @@ fn many_connections_are_served_concurrently() {
 
 #[tokio::test]
 async fn http_2_with_prior_knowledge_is_served() {
-    let server = iris();
+    let server = TestServer::iris();
     let stream = tokio::net::TcpStream::connect(server.http).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use mlserver::runtimes::{FnRuntime, ResponseStream, RuntimeError};
+use mlserver::runtimes::{ResponseStream, RuntimeError};
 use mlserver::types::{InferenceResponse, Tensor};
 use serde_json::{Value, json};
 
-use crate::support::{EmbeddedServer, Folder, PATIENCE, TEST_RUNTIME, TestServer, wait_until};
+use crate::support::grpc::unused_runtime;
+use crate::support::{EmbeddedServer, FnRuntime, Folder, PATIENCE, TestServer, wait_until};
 
 const REQUEST: &str = r#"{"id":"q","inputs":[{"name":"x","shape":[2],"datatype":"INT32","data":[1,2]}]}"#;
 
@@ -43,20 +44,18 @@ impl CountingRuntime {
         response.headers.insert("x-number", number.into());
         Ok(response)
     }
-    fn answers(self: Arc<Self>) -> ResponseStream {
-        let (count, hangs, alive) = (self.answers, self.hangs, Arc::clone(&self.alive));
-        let answers = stream::iter(0..count).map(move |number| {
-            let _ = &alive;
-            self.answer(number)
-        });
-        if hangs { Box::pin(answers.chain(stream::pending())) } else { Box::pin(answers) }
-    }
 
     fn runtime(self) -> FnRuntime {
-        let state = Arc::new(self);
-        let first = Arc::clone(&state);
-        FnRuntime::new(TEST_RUNTIME.clone(), move |_, _| std::future::ready(first.answer(0)))
-            .with_stream(move |_| Arc::clone(&state).answers())
+        let counting = Arc::new(self);
+        unused_runtime().stream(move |_, _| -> ResponseStream {
+            let (counting, alive) = (Arc::clone(&counting), Arc::clone(&counting.alive));
+            let (count, hangs) = (counting.answers, counting.hangs);
+            let answers = stream::iter(0..count).map(move |number| {
+                let _ = &alive;
+                counting.answer(number)
+            });
+            if hangs { Box::pin(answers.chain(stream::pending())) } else { Box::pin(answers) }
+        })
     }
 }
 
@@ -206,17 +205,16 @@ async fn stream_slow_reader_applies_backpressure() {
 #[tokio::test]
 async fn stream_client_disconnect_cancels_an_idle_model() {
     let alive = Arc::new(());
-    let held = Arc::clone(&alive);
-    let never_twice = FnRuntime::new(TEST_RUNTIME.clone(), |_, _| std::future::ready(Ok(InferenceResponse::default())))
-        .with_stream(move |_| {
-            let alive = Arc::clone(&held);
-            let never = stream::pending().map(move |(): ()| {
-                let _ = &alive;
-                Ok(InferenceResponse::default())
-            });
-            Box::pin(stream::iter([Ok(InferenceResponse::default())]).chain(never))
+    let counted = Arc::clone(&alive);
+    let idle_after_first = unused_runtime().stream(move |_, _| {
+        let alive = Arc::clone(&counted);
+        let never = stream::pending().map(move |(): ()| {
+            let _ = &alive;
+            Ok(InferenceResponse::default())
         });
-    let server = EmbeddedServer::serve(never_twice).await;
+        Box::pin(stream::iter([Ok(InferenceResponse::default())]).chain(never))
+    });
+    let server = EmbeddedServer::serve(idle_after_first).await;
     let connection = tokio::task::spawn_blocking({
         let server = server.clone();
         move || {

@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use mlserver::admin::Admin;
 use mlserver::compute::ComputePool;
 use mlserver::inference::{BatchingLoader, Inference};
-use mlserver::registry::{LoadError, Loader, Registry};
+use mlserver::registry::Registry;
 use mlserver::repository::Repository;
-use mlserver::runtimes::{BoxFuture, Runtime};
+use mlserver::runtimes::Runtime;
 use mlserver::server::{
     self, ConnectionLimits, ConnectionMetrics, ConnectionTable, ForwardedHeaders, Port, RepositoryAccess, grpc, rest,
 };
@@ -21,18 +20,7 @@ use mlserver::telemetry::traces::Traces;
 use mlserver::types::ServerMetadata;
 use tokio_util::sync::CancellationToken;
 
-use super::Client;
-
-/// Loads the same runtime for every model.
-#[derive(Debug)]
-struct FixedLoader(Arc<dyn Runtime>);
-
-impl Loader for FixedLoader {
-    fn load(&self, _: ModelSettings) -> BoxFuture<'_, Result<Arc<dyn Runtime>, LoadError>> {
-        let runtime = Arc::clone(&self.0);
-        Box::pin(async move { Ok(runtime) })
-    }
-}
+use super::{Client, FnLoader};
 
 /// A server that runs until the test's async runtime ends.
 #[derive(Clone)]
@@ -53,10 +41,8 @@ impl EmbeddedServer {
         let settings = Settings::default();
         let compute = ComputePool::for_this_machine();
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry = Registry::new(
-            BatchingLoader::new(FixedLoader(Arc::new(runtime)), metrics.clone(), Traces::default()),
-            metrics,
-        );
+        let registry =
+            Registry::new(BatchingLoader::new(FnLoader::fixed(runtime), metrics.clone(), Traces::default()), metrics);
         let mut model = ModelSettings::new("m", "tests.Model");
         change(&mut model);
         registry.load(model).await.unwrap();

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
-use mlserver::runtimes::{FnRuntime, RuntimeError};
-use mlserver::types::InferenceResponse;
+use mlserver::runtimes::RuntimeError;
 use mlserver::types::protobuf::messages::model_infer_request::InferInputTensor;
 use mlserver::types::protobuf::messages::{InferTensorContents, ModelInferRequest};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{PATIENCE, TEST_RUNTIME};
+use super::{FnRuntime, PATIENCE};
 
 /// The generated clients.
 #[expect(clippy::doc_markdown, unreachable_pub, reason = "generated")]
@@ -181,18 +180,18 @@ pub(crate) fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 
 /// A runtime that is never used to predict.
 pub(crate) fn unused_runtime() -> FnRuntime {
-    FnRuntime::new(TEST_RUNTIME.clone(), |_, _| std::future::ready(Err(RuntimeError::no_request())))
+    FnRuntime::new(|_| std::future::ready(Err(RuntimeError::no_request())))
 }
 
-/// A runtime that never answers, and clones `alive` for as long as a request waits.
+/// Never answers. `alive` is cloned for as long as a request waits.
 pub(crate) fn never_answers(alive: &Arc<()>) -> FnRuntime {
     let alive = Arc::clone(alive);
-    FnRuntime::new(TEST_RUNTIME.clone(), move |_, _| {
+    FnRuntime::new(move |_| {
         let alive = Arc::clone(&alive);
         async move {
             std::future::pending::<()>().await;
             drop(alive);
-            Ok(InferenceResponse::default())
+            Err(RuntimeError::no_request())
         }
     })
 }

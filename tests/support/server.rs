@@ -191,6 +191,12 @@ impl TestServer {
         ServerBuilder::new(folder).start()
     }
 
+    /// Serves the iris model.
+    #[track_caller]
+    pub(crate) fn iris() -> Self {
+        Self::start(Folder::iris())
+    }
+
     /// Serves the quickstart's models.
     #[track_caller]
     pub(crate) fn quickstart() -> Self {

@@ -14,8 +14,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::{MetadataPartition, MetadataTopic};
 
 use super::topic::{TopicAddress, TopicError, TopicOptions};
-use super::{Observer, Verbosity};
 use crate::kafka::{ConnectionError, KafkaConnection};
+use crate::remote::{Observer, Verbosity};
 
 pub(super) use reader::TopicReader;
 pub(super) use writer::TopicWriter;

@@ -17,12 +17,12 @@ use rdkafka::message::{Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use super::{ATTEMPT, BROKER_TIMEOUT, BrokerWatch, client_config, failed, is_transient, not_created};
-use crate::client::Observer;
 use crate::client::lines::{InputLine, MAX_LINE};
 use crate::client::topic::{
     OffsetCommits, OpenTopic, PartitionOffsets, RecordBatch, RecordOrigin, RecordOrigins, RecordReader, RecordRow,
     TopicAddress, TopicError, TopicOptions,
 };
+use crate::remote::Observer;
 
 /// The header with the id of a request.
 pub(super) const ID_HEADER: &str = "mlserver-request-id";

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use super::reader::ID_HEADER;
 use super::{BROKER_TIMEOUT, BrokerWatch, client_config, failed, not_created};
-use crate::client::Observer;
 use crate::client::topic::{Delivery, OutputRecord, RecordWriter, TopicAddress, TopicError, TopicOptions};
+use crate::remote::Observer;
 
 /// Defaults of librdkafka that do not suit a run.
 const DEFAULTS: [(&str, &str); 4] = [

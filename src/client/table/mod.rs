@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::request::InvalidRow;
+use super::row::InvalidRow;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
 pub(super) use csv::CsvTable;

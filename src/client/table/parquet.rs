@@ -13,7 +13,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::{TableRequest, check_unique};
-use crate::client::request::InvalidRow;
+use crate::client::row::InvalidRow;
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
 /// What a row's place in a column of text takes, in bytes, besides the text.

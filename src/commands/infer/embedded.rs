@@ -11,12 +11,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::client::{FailureKind, InferenceTarget, RequestFailure};
 use crate::commands::CommandError;
 use crate::commands::start::{ServeTarget, python_options};
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError};
 use crate::registry::{Registry, RegistryDirectory, RuntimeLoader, chain};
+use crate::remote::{FailureKind, InferenceTarget, RequestFailure};
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::Python;
 use crate::server::rest;

@@ -15,10 +15,10 @@ use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILE
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
-    ComparedServer, ComparedServers, FailureKind, GrpcClient, InferenceTarget, InputOrigin, InputSource, Observer,
-    OutputError, OutputState, OutputTarget, RestClient, Run, RunError, RunOutcome, RunOutput, RunStats, TopicAddress,
-    TopicOptions, TransportOptions,
+    ComparedServer, ComparedServers, InputOrigin, InputSource, OutputError, OutputState, OutputTarget, Run, RunError,
+    RunOutcome, RunOutput, RunStats, TopicAddress, TopicOptions,
 };
+use crate::remote::{FailureKind, GrpcClient, InferenceTarget, Observer, RestClient, TransportOptions};
 use crate::settings::Environment;
 use crate::shutdown::Signals;
 use crate::ui::progress::TerminalProgress;

@@ -20,10 +20,11 @@ use serde_json::Value;
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport};
 use crate::client::{
-    Concurrency, Endpoint, InputOrigin, OutputTarget, RequestSpacing, RetryPolicy, RunOptions, SourceFormat, Tolerance,
-    TopicAddress, TopicOptions, TransportOptions, Verbosity, output_files,
+    Concurrency, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, Tolerance, TopicAddress,
+    TopicOptions, output_files,
 };
 use crate::commands::{CommandError, USAGE};
+use crate::remote::{Endpoint, RetryPolicy, TransportOptions, Verbosity};
 use crate::settings::Environment;
 use crate::types::Datatype;
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::CommandError;
-use crate::client::{Observer, OutputState, OutputTarget, RunStats, StatsSnapshot, Verbosity};
+use crate::client::{OutputState, OutputTarget, RunStats, StatsSnapshot};
+use crate::remote::{Observer, Verbosity};
 use crate::ui::progress::{ProgressUpdate, TerminalProgress};
 
 /// The time over which the current throughput is measured.

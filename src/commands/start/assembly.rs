@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 use tracing::warn;
 
 use super::descriptors;
+use super::parts::{ConnectionTables, ServerParts};
 use super::port_file::ListenerAddresses;
 use crate::access::{Access, AccessFiles, AccessMetrics};
 use crate::admin::Admin;
@@ -26,8 +27,8 @@ use crate::server::grpc::{self, GrpcMetrics, GrpcService};
 use crate::server::metrics::MetricsService;
 use crate::server::rest::{self, RestMetrics, RestService};
 use crate::server::{
-    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, ForwardedHeaders, Listener, Port,
-    RepositoryAccess, RunningListeners,
+    self, ConnectionLimits, ConnectionMetrics, ConnectionTable, DrainStage, ForwardedHeaders, HttpService,
+    IncomingBody, Listener, Port, RepositoryAccess, RunningListeners,
 };
 use crate::settings::env::ENV_TARBALL;
 use crate::settings::{CloudEventVariables, Environment, LogLevel, LoggingSettings, ModelSettings, Settings};
@@ -150,28 +151,6 @@ fn registry(
     registry
 }
 
-/// The components that the transports of requests share.
-#[derive(Clone)]
-pub(super) struct ServerParts {
-    pub(super) inference: Inference,
-    admin: Admin,
-    pub(super) compute: ComputePool,
-    connections: ConnectionTables,
-    events: CloudEventVariables,
-    tls: Option<ServerTls>,
-    access: Option<Access>,
-}
-
-/// The connections of listeners, by the limit that they share.
-#[derive(Clone)]
-struct ConnectionTables {
-    /// The connections of clients to the REST and gRPC ports.
-    requests: ConnectionTable,
-    /// The connections of operators to the metrics and admin ports. They have slots of their own, so that operators can connect
-    /// when clients take all others.
-    reserved: ConnectionTable,
-}
-
 /// Raises the limit on open files, and creates the tables of connections that fit into it.
 fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> ConnectionTables {
     let files = descriptors::raise_limit();
@@ -219,21 +198,57 @@ struct BoundListener {
     listener: Listener,
 }
 
+/// A port that serves HTTP, and its names.
+struct HttpPort {
+    /// The name in the port file. The setting is called the same, with `_port` behind it.
+    name: &'static str,
+    /// The name in messages, and at the start of a line.
+    purpose: &'static str,
+    title: &'static str,
+    port: u16,
+    tls: Option<ServerTls>,
+    connections: ConnectionTable,
+    stage: DrainStage,
+}
+
+impl HttpPort {
+    /// Binds the port, and creates the listener that serves `app` on it. `path` is announced, too.
+    async fn listener(
+        self,
+        settings: &Settings,
+        path: Option<&str>,
+        app: impl HttpService<IncomingBody> + Sync,
+    ) -> Result<BoundListener, CommandError> {
+        let Self { name, purpose, title, port, tls, connections, stage } = self;
+        let socket = bind_port(purpose, name, &settings.host, port, tls).await?;
+        let address = socket.address().context("cannot read the address of a listener")?;
+        let scheme = socket.scheme();
+        let mut announcements = vec![format!("{title} server running on {scheme}://{address}")];
+        announcements.extend(
+            path.map(|path| format!("Prometheus scraping endpoint can be accessed on {scheme}://{address}{path}")),
+        );
+        let serve = move |stop| server::serve(socket, app, connections, stop);
+        Ok(BoundListener { name, address, listener: Listener::new(purpose, stage, announcements, serve) })
+    }
+}
+
 async fn rest_listener(
     settings: &Settings,
     parts: ServerParts,
     metrics: Option<RestMetrics>,
 ) -> Result<BoundListener, CommandError> {
     let options = rest_options(settings, repository_access(settings), parts.events, parts.access)?;
-    let connections = parts.connections.requests;
     let app = RestService::new(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind_port("HTTP", "http_port", &settings.host, settings.http_port, parts.tls).await?;
-    let address = local_address(&socket)?;
-    let announcements = vec![format!("HTTP server running on {}://{address}", socket.scheme())];
-    let listener = Listener::new("HTTP", DrainStage::Requests, announcements, move |stop| {
-        server::serve(socket, app, connections, stop)
-    });
-    Ok(BoundListener { name: "http", address, listener })
+    let port = HttpPort {
+        name: "http",
+        purpose: "HTTP",
+        title: "HTTP",
+        port: settings.http_port,
+        tls: parts.tls,
+        connections: parts.connections.requests,
+        stage: DrainStage::Requests,
+    };
+    port.listener(settings, None, app).await
 }
 
 /// Creates the listener for the repository API, if it has a port of its own.
@@ -244,15 +259,17 @@ async fn admin_listener(
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
     let options = rest_options(settings, RepositoryAccess::Only, parts.events, parts.access)?;
-    let connections = parts.connections.reserved;
     let app = RestService::new(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind_port("admin", "admin_port", &settings.host, port, parts.tls).await?;
-    let address = local_address(&socket)?;
-    let announcements = vec![format!("Admin server running on {}://{address}", socket.scheme())];
-    let listener = Listener::new("admin", DrainStage::Requests, announcements, move |stop| {
-        server::serve(socket, app, connections, stop)
-    });
-    Ok(Some(BoundListener { name: "admin", address, listener }))
+    let port = HttpPort {
+        name: "admin",
+        purpose: "admin",
+        title: "Admin",
+        port,
+        tls: parts.tls,
+        connections: parts.connections.reserved,
+        stage: DrainStage::Requests,
+    };
+    port.listener(settings, None, app).await.map(Some)
 }
 
 /// Returns whether the ports of requests serve the repository API.
@@ -299,15 +316,17 @@ async fn grpc_listener(
         access: parts.access,
         forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
     };
-    let connections = parts.connections.requests;
     let app = GrpcService::new(parts.inference, parts.admin, parts.compute, metrics, options);
-    let socket = bind_port("gRPC", "grpc_port", &settings.host, settings.grpc_port, parts.tls).await?;
-    let address = local_address(&socket)?;
-    let announcements = vec![format!("gRPC server running on {}://{address}", socket.scheme())];
-    let listener = Listener::new("gRPC", DrainStage::Requests, announcements, move |stop| {
-        server::serve(socket, app, connections, stop)
-    });
-    Ok(BoundListener { name: "grpc", address, listener })
+    let port = HttpPort {
+        name: "grpc",
+        purpose: "gRPC",
+        title: "gRPC",
+        port: settings.grpc_port,
+        tls: parts.tls,
+        connections: parts.connections.requests,
+        stage: DrainStage::Requests,
+    };
+    port.listener(settings, None, app).await
 }
 
 /// Creates the listener for metrics, unless the settings disable it.
@@ -320,20 +339,19 @@ async fn metrics_listener(
     access: Option<Access>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
-    let socket = bind_port("metrics", "metrics_port", &settings.host, settings.metrics_port, tls).await?;
-    let address = local_address(&socket)?;
-    let scheme = socket.scheme();
-    let announcements = vec![
-        format!("Metrics server running on {scheme}://{address}"),
-        format!("Prometheus scraping endpoint can be accessed on {scheme}://{address}{endpoint}"),
-    ];
     let models = python.expositions().clone();
     let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
     let app = MetricsService::new(endpoint, metrics, access);
-    let listener = Listener::new("metrics", DrainStage::Observers, announcements, move |stop| {
-        server::serve(socket, app, connections, stop)
-    });
-    Ok(Some(BoundListener { name: "metrics", address, listener }))
+    let port = HttpPort {
+        name: "metrics",
+        purpose: "metrics",
+        title: "Metrics",
+        port: settings.metrics_port,
+        tls,
+        connections,
+        stage: DrainStage::Observers,
+    };
+    port.listener(settings, Some(endpoint), app).await.map(Some)
 }
 
 /// Returns the options of Python models.
@@ -395,21 +413,17 @@ fn cache_options(settings: &Settings) -> Option<CacheOptions> {
 /// Opens a listener, and says which setting to change if that fails.
 async fn bind_port(
     purpose: &'static str,
-    setting: &'static str,
+    name: &str,
     host: &str,
     port: u16,
     tls: Option<ServerTls>,
 ) -> Result<Port, CommandError> {
     Port::bind(purpose, host, port, tls).await.map_err(|failure| {
         let advice = match failure.error.kind() {
-            io::ErrorKind::AddrInUse => format!("stop the process that uses it, or change `{setting}`"),
-            io::ErrorKind::PermissionDenied => format!("change `{setting}`: ports below 1024 need privileges"),
+            io::ErrorKind::AddrInUse => format!("stop the process that uses it, or change `{name}_port`"),
+            io::ErrorKind::PermissionDenied => format!("change `{name}_port`: ports below 1024 need privileges"),
             _ => "`host` must be an address of this machine".to_owned(),
         };
         anyhow!("{failure}; {advice}").into()
     })
-}
-
-fn local_address(port: &Port) -> Result<SocketAddr, CommandError> {
-    Ok(port.address().context("cannot read the address of a listener")?)
 }

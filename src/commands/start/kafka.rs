@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
 
-use super::assembly::ServerParts;
+use super::parts::ServerParts;
 use crate::server::Listener;
 #[cfg(feature = "kafka")]
 use crate::server::{

@@ -4,6 +4,7 @@ mod assembly;
 mod descriptors;
 mod kafka;
 mod orphans;
+mod parts;
 mod port_file;
 mod script;
 mod shutdown;

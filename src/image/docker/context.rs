@@ -189,14 +189,14 @@ mod tests {
             dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
             folder: Some(root.to_owned()),
             ignore: IgnoreRules::parse("data\n!data/keep").unwrap(),
-            files: vec![("docker/requirements.txt".into(), b"numpy".to_vec())],
+            files: vec![("packaging/docker/requirements.txt".into(), b"numpy".to_vec())],
             server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
         })
         .await;
         let expected = [
             ("Dockerfile", 0o644, "FROM scratch"),
             ("server/usr/local/bin/mlserver", 0o755, "r"),
-            ("docker/requirements.txt", 0o644, "numpy"),
+            ("packaging/docker/requirements.txt", 0o644, "numpy"),
             ("project", 0o755, ""),
             ("project/a folder", 0o755, ""),
             ("project/a folder/x y.txt", 0o644, "x"),

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::runtimes::{Description, FnRuntime};
+use crate::runtimes::FnRuntime;
 use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData};
 
 /// Requests in which an element begins with this byte fail.
@@ -38,17 +38,18 @@ impl Drop for Counted<'_> {
 impl RowByRow {
     fn runtime(self: &Arc<Self>) -> FnRuntime {
         let state = Arc::clone(self);
-        let predict = move |request, _| Arc::clone(&state).predict(request);
-        FnRuntime::new(Description::native(), predict).with_parallelism(self.width)
-    }
-
-    async fn predict(self: Arc<Self>, request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let _counted = Counted(&self.running);
-        self.rows.lock().push(request.inputs.first().and_then(Tensor::rows).unwrap_or(0));
-        tokio::time::sleep(self.service).await;
-        turn(&request)
+        let predict = move |request: InferenceRequest| {
+            let state = Arc::clone(&state);
+            async move {
+                state.begun.fetch_add(1, Ordering::SeqCst);
+                state.running.fetch_add(1, Ordering::SeqCst);
+                let _counted = Counted(&state.running);
+                state.rows.lock().push(request.inputs.first().and_then(Tensor::rows).unwrap_or(0));
+                tokio::time::sleep(state.service).await;
+                turn(&request)
+            }
+        };
+        FnRuntime::new(predict).parallelism(self.width)
     }
 }
 
@@ -92,9 +93,13 @@ fn turned(input: &Tensor) -> Tensor {
 }
 
 fn batched(runtime: &Arc<RowByRow>, size: usize, time: Duration) -> Arc<Batched> {
+    batch(runtime.runtime(), size, time)
+}
+
+fn batch(runtime: FnRuntime, size: usize, time: Duration) -> Arc<Batched> {
     let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
     let options = BatchOptions { max_size: NonZeroUsize::new(size).unwrap(), max_time: time };
-    Arc::new(Batched::new(Arc::new(runtime.runtime()), options, metrics.of_batches("m", None), Traces::default()))
+    Arc::new(Batched::new(Arc::new(runtime), options, metrics.of_batches("m", None), Traces::default()))
 }
 
 fn milliseconds(count: u64) -> Duration {
@@ -261,21 +266,18 @@ async fn batch_is_retried_only_if_the_models_code_failed() {
         (Stopping, false),
         (Internal, false),
     ] {
-        let calls = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&calls);
-        let failing = FnRuntime::new(Description::native(), move |request, _| {
-            let calls = Arc::clone(&counted);
+        let predictions = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&predictions);
+        let failing = FnRuntime::new(move |request: InferenceRequest| {
+            let counted = Arc::clone(&counted);
             async move {
                 tokio::time::sleep(milliseconds(10)).await;
-                calls.fetch_add(1, Ordering::SeqCst);
+                counted.fetch_add(1, Ordering::SeqCst);
                 let rows = request.inputs.first().and_then(Tensor::rows);
                 if rows == Some(1) { turn(&request) } else { Err(RuntimeError::new(kind, "no luck")) }
             }
         });
-        let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-        let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
-        let recorded = metrics.of_batches("m", None);
-        let batched = Arc::new(Batched::new(Arc::new(failing), options, recorded, Traces::default()));
+        let batched = batch(failing, 8, milliseconds(100));
         let asked: Vec<_> = (0..9).map(|_| ask_kind(&batched, numbers(&[1]))).collect();
         let mut outcomes = Vec::new();
         for asked in asked {
@@ -286,7 +288,7 @@ async fn batch_is_retried_only_if_the_models_code_failed() {
             let expected = if retried { Ok(()) } else { Err((kind, "no luck".to_owned())) };
             assert_eq!(*outcome, expected, "{kind:?}");
         }
-        let predictions = calls.load(Ordering::SeqCst);
+        let predictions = predictions.load(Ordering::SeqCst);
         assert!(if retried { predictions > 8 } else { predictions == 2 }, "{predictions} for {kind:?}");
     }
 }
@@ -304,11 +306,11 @@ fn ask_kind(
 
 /// Predicts a batch in a fixed time and some more for each row, one batch at a time.
 fn one_at_a_time(fixed: Duration, row: Duration) -> FnRuntime {
-    let free = Arc::new(Semaphore::new(1));
-    FnRuntime::new(Description::native(), move |request, _| {
-        let free = Arc::clone(&free);
+    let one = Arc::new(Semaphore::new(1));
+    FnRuntime::new(move |request| {
+        let one = Arc::clone(&one);
         async move {
-            let _turn = free.acquire().await.unwrap();
+            let _turn = one.acquire().await.unwrap();
             let rows = request.inputs.first().and_then(Tensor::rows).unwrap_or(0);
             tokio::time::sleep(fixed + row * u32::try_from(rows).unwrap()).await;
             turn(&request)
@@ -318,10 +320,7 @@ fn one_at_a_time(fixed: Duration, row: Duration) -> FnRuntime {
 
 /// Returns how many requests of 63 callers are answered in a minute, beside one more caller.
 async fn answered_beside(other: i32, fixed: u64, row: u64) -> usize {
-    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-    let options = BatchOptions { max_size: NonZeroUsize::new(64).unwrap(), max_time: milliseconds(10) };
-    let runtime = Arc::new(one_at_a_time(milliseconds(fixed), milliseconds(row)));
-    let batched = Arc::new(Batched::new(runtime, options, metrics.of_batches("m", None), Traces::default()));
+    let batched = batch(one_at_a_time(milliseconds(fixed), milliseconds(row)), 64, milliseconds(10));
     let answered = Arc::new(AtomicUsize::new(0));
     let end = Instant::now() + Duration::from_mins(1);
     let callers = (0..64_u64).map(|caller| {
@@ -508,15 +507,13 @@ async fn batch_excludes_large_requests_and_requests_without_rows() {
 
 #[tokio::test(start_paused = true)]
 async fn batch_response_with_too_few_rows_is_an_error() {
-    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-    let options = BatchOptions { max_size: NonZeroUsize::new(4).unwrap(), max_time: milliseconds(100) };
-    let one_row = FnRuntime::new(Description::native(), |request, _| async move {
+    let one_row = FnRuntime::new(|request| async move {
         tokio::time::sleep(milliseconds(5)).await;
         let sum = request.inputs[0].elements::<i32>().unwrap().iter().sum::<i32>();
         let output = Tensor::from_elements("sum", vec![1], &[sum]).unwrap();
         Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
     });
-    let batched = Arc::new(Batched::new(Arc::new(one_row), options, metrics.of_batches("m", None), Traces::default()));
+    let batched = batch(one_row, 4, milliseconds(100));
     let asked: Vec<_> = (0..5).map(|value| ask(&batched, numbers(&[value, 1]))).collect();
     for (value, answer) in (0..).zip(asked) {
         let response = answer.await.unwrap().unwrap();
@@ -526,7 +523,7 @@ async fn batch_response_with_too_few_rows_is_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn batch_splits_output_parameters_for_single_requests_too() {
-    let lists = FnRuntime::new(Description::native(), |request, _| async move {
+    let lists = FnRuntime::new(|request| async move {
         tokio::time::sleep(milliseconds(5)).await;
         let mut output = request.inputs[0].clone();
         let names = output.elements::<i32>().unwrap().iter().map(|row| json!(format!("row {row}"))).collect();
@@ -534,9 +531,7 @@ async fn batch_splits_output_parameters_for_single_requests_too() {
         output.parameters.others.insert("label".to_owned(), json!("text"));
         Ok(InferenceResponse { outputs: vec![output], ..InferenceResponse::default() })
     });
-    let metrics = InferenceMetrics::register(&mut crate::telemetry::metrics::Registry::default());
-    let options = BatchOptions { max_size: NonZeroUsize::new(8).unwrap(), max_time: milliseconds(100) };
-    let batched = Arc::new(Batched::new(Arc::new(lists), options, metrics.of_batches("m", None), Traces::default()));
+    let batched = batch(lists, 8, milliseconds(100));
     let cases = [(vec![1], json!("row 1")), (vec![2, 3], json!(["row 2", "row 3"])), (vec![4], json!("row 4"))];
     for round in 0..2 {
         let asked: Vec<_> = cases.iter().map(|(rows, _)| ask(&batched, numbers(rows))).collect();

@@ -1,6 +1,7 @@
 //! Models that come and go, behind the registry's interface and on a clock that does not wait.
 
 use super::*;
+use crate::registry::FnLoader;
 use crate::runtimes::FnRuntime;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use std::sync::atomic::AtomicBool;
@@ -17,31 +18,45 @@ struct TestState {
     running: AtomicUsize,
 }
 
-/// A model that takes a while to load and to answer.
-#[derive(Debug)]
-struct Slow(Arc<TestState>);
+impl TestState {
+    fn add_live(&self) {
+        let live = self.live.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(live, Ordering::SeqCst);
+    }
+}
 
-impl Loader for Slow {
-    fn load(&self, _: ModelSettings) -> RuntimeFuture<'_> {
-        Box::pin(async move {
+/// Loads models that take a while to load and to answer.
+fn slow(world: &Arc<TestState>) -> FnLoader {
+    let world = Arc::clone(world);
+    FnLoader::new(move |_| {
+        let world = Arc::clone(&world);
+        async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            if self.0.fails.load(Ordering::SeqCst) {
+            if world.fails.load(Ordering::SeqCst) {
                 return Err(LoadError::Remote { uri: "s3://gone".to_owned() });
             }
-            self.0.loads.fetch_add(1, Ordering::SeqCst);
-            let live = self.0.live.fetch_add(1, Ordering::SeqCst) + 1;
-            self.0.most.fetch_max(live, Ordering::SeqCst);
-            let model = Arc::new(InMemory { world: Arc::clone(&self.0), calls: AtomicUsize::new(0) });
-            let predict = move |request, _| Arc::clone(&model).predict(request);
-            Ok(Arc::new(FnRuntime::new(Description::native(), predict)) as Arc<dyn Runtime>)
-        })
-    }
+            world.loads.fetch_add(1, Ordering::SeqCst);
+            world.add_live();
+            let model = InMemory { world, calls: Arc::default() };
+            Ok(FnRuntime::new(move |request| {
+                let (calls, world) = (Arc::clone(&model.calls), Arc::clone(&model.world));
+                async move {
+                    calls.fetch_add(1, Ordering::SeqCst);
+                    world.running.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    world.running.fetch_sub(1, Ordering::SeqCst);
+                    calls.fetch_sub(1, Ordering::SeqCst);
+                    Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })
+                }
+            }))
+        }
+    })
 }
 
 #[derive(Debug)]
 struct InMemory {
     world: Arc<TestState>,
-    calls: AtomicUsize,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Drop for InMemory {
@@ -51,20 +66,9 @@ impl Drop for InMemory {
     }
 }
 
-impl InMemory {
-    async fn predict(self: Arc<Self>, request: InferenceRequest) -> Result<InferenceResponse, RuntimeError> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        self.world.running.fetch_add(1, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        self.world.running.fetch_sub(1, Ordering::SeqCst);
-        self.calls.fetch_sub(1, Ordering::SeqCst);
-        Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })
-    }
-}
-
 fn loader(world: &Arc<TestState>, bytes: u64) -> BudgetLoader {
     let metrics = MemoryMetrics::register(&mut MetricsRegistry::default());
-    BudgetLoader::new(Slow(Arc::clone(world)), bytes, PathBuf::from("/"), metrics)
+    BudgetLoader::new(slow(world), bytes, PathBuf::from("/"), metrics)
 }
 
 fn settings(bytes: u64, pinned: bool) -> ModelSettings {
@@ -198,74 +202,29 @@ async fn budget_streams_keep_model_in_memory() {
     other.await.unwrap();
 }
 
-/// A model whose memory is free some time after it has been unloaded, as in a worker.
-#[derive(Debug)]
-struct SlowToLeave(Arc<TestState>, Description);
-
-impl Runtime for SlowToLeave {
-    fn description(&self) -> &Description {
-        &self.1
-    }
-
-    fn status(&self) -> RuntimeStatus {
-        RuntimeStatus::AVAILABLE
-    }
-
-    fn parallelism(&self) -> usize {
-        1
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), RuntimeError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn predict(
-        &self,
-        request: InferenceRequest,
-        progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
-        progress.begin();
-        Box::pin(std::future::ready(Ok(InferenceResponse { id: request.id, ..InferenceResponse::default() })))
-    }
-
-    fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
-        Box::pin(stream::empty())
-    }
-
-    fn call(
-        &self,
-        route: usize,
-        _: CustomCall,
-        _: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
-        Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
-    }
-
-    fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            self.0.live.fetch_sub(1, Ordering::SeqCst);
-        })
-    }
-}
-
-#[derive(Debug)]
-struct SlowToLeaveLoader(Arc<TestState>);
-
-impl Loader for SlowToLeaveLoader {
-    fn load(&self, _: ModelSettings) -> RuntimeFuture<'_> {
-        let live = self.0.live.fetch_add(1, Ordering::SeqCst) + 1;
-        self.0.most.fetch_max(live, Ordering::SeqCst);
-        let model = SlowToLeave(Arc::clone(&self.0), Description::native());
-        Box::pin(std::future::ready(Ok(Arc::new(model) as Arc<dyn Runtime>)))
-    }
+/// Loads models whose memory is free some time after they have been unloaded, as in a worker.
+fn slow_to_leave(world: &Arc<TestState>) -> FnLoader {
+    let world = Arc::clone(world);
+    FnLoader::new(move |_| {
+        world.add_live();
+        let world = Arc::clone(&world);
+        let model = FnRuntime::new(|_| std::future::ready(Ok(InferenceResponse::default())));
+        let model = model.unload(move || {
+            let world = Arc::clone(&world);
+            async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                world.live.fetch_sub(1, Ordering::SeqCst);
+            }
+        });
+        std::future::ready(Ok(model))
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn budget_waits_until_the_memory_of_evicted_models_is_free() {
     let world = Arc::new(TestState::default());
     let metrics = MemoryMetrics::register(&mut MetricsRegistry::default());
-    let loader = BudgetLoader::new(SlowToLeaveLoader(Arc::clone(&world)), 20, PathBuf::from("/"), metrics);
+    let loader = BudgetLoader::new(slow_to_leave(&world), 20, PathBuf::from("/"), metrics);
     let mut models = Vec::new();
     for _ in 0..4 {
         models.push(loader.load(settings(10, false)).await.unwrap());

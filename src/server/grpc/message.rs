@@ -214,11 +214,8 @@ pub(super) fn header(length: usize, limit: MessageLimit) -> Result<Vec<u8>, Stat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::{deflate, gzip};
     use crate::server::BodyFailure;
-    use std::io::Write;
-
-    use flate2::Compression;
-    use flate2::write::{GzEncoder, ZlibEncoder};
     use futures_util::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;
@@ -253,18 +250,6 @@ mod tests {
     async fn only(encoding: &'static str, bytes: &[u8]) -> Result<Bytes, (Code, String)> {
         let result = messages(encoding, body(bytes, &[])).only().await;
         result.map(|(message, _)| message).map_err(|status| (status.code, status.message.into_owned()))
-    }
-
-    fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn deflate(text: &[u8]) -> Vec<u8> {
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
     }
 
     #[tokio::test]

@@ -154,23 +154,10 @@ fn encoding(headers: &HeaderMap) -> Result<Option<Compression>, BodyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::write::{GzEncoder, ZlibEncoder};
+    use crate::fixtures::{deflate, gzip};
     use http_body_util::Full;
-    use std::io::Write;
 
     const LENGTH: &str = "inference-header-content-length";
-
-    fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn deflate(text: &[u8]) -> Vec<u8> {
-        let mut encoder = ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
 
     async fn read_as(headers: &[(&str, &str)], body: Vec<u8>, limit: usize) -> Result<Payload, BodyError> {
         let mut map = HeaderMap::new();

@@ -7,7 +7,6 @@ use http::{HeaderValue, StatusCode};
 
 use super::body::BodyError;
 use super::caller::CallerError;
-use super::repository::IndexError;
 use super::respond::{self, Response};
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
@@ -18,6 +17,7 @@ use crate::server::priority::PriorityError;
 use crate::server::{SlowBody, status};
 use crate::types::OverBudget;
 use crate::types::json::{EventError, ReadError, V1Error, WriteError};
+use crate::types::text::TextError;
 
 /// All errors that end a request.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,19 @@ pub(super) enum RequestError {
     Caller(#[from] CallerError),
     #[error(transparent)]
     RequestPanicked(#[from] RequestPanicked),
+}
+
+/// The reasons why the body of an index request is invalid.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum IndexError {
+    #[error("the body is not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("the body is not valid JSON: {0}")]
+    Encoding(TextError),
+    #[error("the body must be a JSON object, such as {{}} or {{\"ready\": true}}")]
+    NoObject,
+    #[error("`ready`: expected true or false, found `{found}`")]
+    Ready { found: String },
 }
 
 impl From<V1Error> for RequestError {

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::errors::RequestError;
+use super::errors::{IndexError, RequestError};
 use super::respond;
 use super::route::{RouteSpec, RouteSubject};
 use super::{Answer, Call, Handled, body};
@@ -12,26 +12,13 @@ use crate::access::Scope::{Admin, Read};
 use crate::admin::{AdminError, IndexEntry};
 use crate::settings;
 use crate::types::Priority;
-use crate::types::text::{self, TextError};
+use crate::types::text;
 
 pub(super) const ROUTES: &[RouteSpec] = &[
     RouteSpec::post("/v2/repository/index", Read, index).about(RouteSubject::Repository),
     RouteSpec::post("/v2/repository/models/{model_name}/load", Admin, load).about(RouteSubject::Repository),
     RouteSpec::post("/v2/repository/models/{model_name}/unload", Admin, unload).about(RouteSubject::Repository),
 ];
-
-/// The reasons why the body of an index request is invalid.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum IndexError {
-    #[error("the body is not valid JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("the body is not valid JSON: {0}")]
-    Encoding(TextError),
-    #[error("the body must be a JSON object, such as {{}} or {{\"ready\": true}}")]
-    NoObject,
-    #[error("`ready`: expected true or false, found `{found}`")]
-    Ready { found: String },
-}
 
 /// A version of a model, as the index of the protocol shows it.
 #[derive(Serialize)]

@@ -1,16 +1,13 @@
 //! The HTTP client of `mlserver infer`: proxies, credentials, certificates, encodings, redirects and timeouts.
 
 use std::fs;
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::json;
 
 use super::{InferCommand, number, numbers, values};
-use crate::support::repository_path;
 use crate::support::scripted::{Received, Reply, ScriptedServer};
+use crate::support::{gzip, repository_path};
 
 /// `me:s3cret`, as Basic auth sends it.
 const BASIC: &str = "bWU6czNjcmV0";
@@ -23,12 +20,6 @@ fn infer(url: &str, input: &str) -> InferCommand {
 /// An address that nothing listens on.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(data).unwrap();
-    gzip.finish().unwrap()
 }
 
 fn fixture(name: &str) -> String {

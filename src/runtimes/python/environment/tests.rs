@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use tar::{Builder, EntryType, Header};
 use tempfile::TempDir;
@@ -17,6 +16,7 @@ use super::archive::{self, ArchiveLimits};
 use super::interpreter::PythonVersion;
 use super::refusal::{Refusal, UnpackError};
 use super::tree::{TreeWriter, UnpackedTree};
+use crate::fixtures::gzip;
 
 /// An entry to pack: kind, path, mode, and data or target.
 type PackedEntry<'a> = (EntryType, &'a str, u32, &'a str);
@@ -61,12 +61,6 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
     let mut writer = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).unwrap();
     writer.write_all(bytes).unwrap();
     writer.finish().unwrap()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
 }
 
 fn unpack(bytes: &[u8], limits: ArchiveLimits) -> (TempDir, Result<UnpackedTree, UnpackError>) {

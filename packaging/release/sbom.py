@@ -1,4 +1,4 @@
-"""Writes the software bill of materials to a folder, from Cargo.lock and the trees of cargo: release/sbom runs it."""
+"""Writes the software bill of materials to a folder, from Cargo.lock and the trees of cargo: packaging/release/sbom runs it."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # Only the server, in an otherwise empty image: enough for native models, and other images copy the server from it.
-# `docker build --file docker/slim.Dockerfile --tag mlserver:VERSION-slim .` compiles it, linked statically;
+# `docker build --file packaging/docker/slim.Dockerfile --tag mlserver:VERSION-slim .` compiles it, linked statically;
 # `mlserver build --base-images` uses the executable that runs it.
 ARG RUST=rust:1.95-bookworm
 # `build` compiles the source, `given` copies files from `server/` in the context.

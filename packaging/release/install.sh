@@ -10,7 +10,7 @@ set -eu
 
 # The whole script is read before it runs, so a download that breaks off runs nothing.
 main() {
-  # `release/publish` fills in the address of the releases.
+  # `packaging/release/publish` fills in the address of the releases.
   releases=
   version=latest
   if [ "$(id -u)" = 0 ]; then to=/usr/local; else to=${HOME:?HOME is not set}/.local; fi

@@ -1,5 +1,5 @@
-# The server with Python and the frameworks of docker/requirements.txt, PyTorch without CUDA.
-# `docker build --file docker/all.Dockerfile --tag mlserver:VERSION .`, after docker/slim.Dockerfile; or
+# The server with Python and the frameworks of packaging/docker/requirements.txt, PyTorch without CUDA.
+# `docker build --file packaging/docker/all.Dockerfile --tag mlserver:VERSION .`, after packaging/docker/slim.Dockerfile; or
 # `mlserver build --base-images` for both.
 ARG SERVER=mlserver:1.8.0-slim
 ARG BASE=python:3.12-slim
@@ -12,7 +12,7 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 ARG PIP_TRUSTED_HOST
 ARG PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY docker/requirements.txt /tmp/requirements.txt
+COPY packaging/docker/requirements.txt /tmp/requirements.txt
 RUN --mount=type=cache,target=/root/.cache/pip /opt/environment/bin/python -m pip install --requirement /tmp/requirements.txt
 
 FROM ${BASE}

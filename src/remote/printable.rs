@@ -4,7 +4,7 @@
 const MAX_CHARACTERS: usize = 2000;
 
 /// Returns a server's text for the terminal and the output: without control characters, and not longer than 2000 characters.
-pub(super) fn server_text(text: &str) -> String {
+pub fn server_text(text: &str) -> String {
     let (mut shown, mut length) = (String::new(), 0);
     for character in text.chars() {
         let escaped = is_unsafe(character).then(|| character.escape_default());
@@ -22,7 +22,7 @@ pub(super) fn server_text(text: &str) -> String {
 }
 
 /// Returns the body of a request or response as [`server_text`] does.
-pub(super) fn server_bytes(body: &[u8]) -> String {
+pub fn server_bytes(body: &[u8]) -> String {
     // A character has at most four bytes, and one more is needed to know that the text is cut.
     let most = 4 * (MAX_CHARACTERS + 1);
     server_text(&String::from_utf8_lossy(&body[..body.len().min(most)]))

@@ -66,14 +66,12 @@ impl TransportOptions {
     /// Connects nothing yet.
     pub(super) fn client(&self, http2: bool) -> Result<HttpClient, RequestFailure> {
         let options = HttpOptions {
-            connect_timeout: self.timeout,
-            timeout: self.timeout,
-            max_body: MAX_ANSWER,
             http2,
             insecure: self.insecure,
             ca: self.ca.clone(),
             certificate: self.certificate.clone(),
             key: self.key.clone(),
+            ..HttpOptions::new(self.timeout, MAX_ANSWER)
         };
         Ok(HttpClient::new(&self.endpoint.url("/"), &options)?)
     }

@@ -175,16 +175,8 @@ impl RemoteServers {
         if let Some(client) = clients.get(&key).and_then(Weak::upgrade) {
             return Ok(client);
         }
-        let options = HttpOptions {
-            connect_timeout: CONNECT_TIMEOUT,
-            timeout: REMOTE_TIMEOUT,
-            max_body: MAX_ANSWER,
-            http2,
-            insecure: false,
-            ca: None,
-            certificate: None,
-            key: None,
-        };
+        let options =
+            HttpOptions { connect_timeout: CONNECT_TIMEOUT, http2, ..HttpOptions::new(REMOTE_TIMEOUT, MAX_ANSWER) };
         let client = Arc::new(HttpClient::new(url, &options)?);
         clients.retain(|_, client| client.strong_count() > 0);
         clients.insert(key, Arc::downgrade(&client));
