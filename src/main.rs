@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use mlserver::cli::{self, Cli, Color, Command};
-use mlserver::commands::{self, CommandError};
+use mlserver::cli::{self, Color};
+use mlserver::commands;
 use mlserver::settings::SystemEnvironment;
 use mlserver::ui::Ui;
 
@@ -33,33 +33,11 @@ fn main() -> ExitCode {
             return ExitCode::from(if answer.use_stderr() { commands::USAGE } else { commands::SUCCESS });
         }
     };
-    match run(&cli, &mut ui) {
+    match commands::run(&cli.command, &SystemEnvironment, &mut ui) {
         Ok(()) => ExitCode::from(commands::SUCCESS),
         Err(failure) => {
             ui.error(&failure.error);
             ExitCode::from(failure.code)
         }
-    }
-}
-
-fn run(cli: &Cli, ui: &mut Ui) -> Result<(), CommandError> {
-    match &cli.command {
-        Command::Start(args) => commands::start::run(args, &SystemEnvironment),
-        Command::Init(args) => commands::init::run(args, &SystemEnvironment, ui),
-        Command::Dockerfile(args) => commands::dockerfile::run(args, &SystemEnvironment, ui),
-        #[cfg(feature = "image")]
-        Command::Build(args) => commands::build::run(args, &SystemEnvironment, ui),
-        #[cfg(not(feature = "image"))]
-        Command::Build(_) => Err(anyhow::anyhow!("cannot build an image: {}", commands::WITHOUT_IMAGE).into()),
-        Command::Manifest(args) => commands::manifest::run(args, ui),
-        Command::Doctor(args) => commands::doctor::run(args, &SystemEnvironment, ui),
-        Command::Completions(args) => commands::completions::run(args, ui),
-        Command::Man(args) => commands::completions::man(args, ui),
-        Command::Inspect(args) => commands::inspect::run(args, &SystemEnvironment, ui),
-        Command::Keys(args) => commands::keys::run(args, &SystemEnvironment, ui),
-        Command::Graph(args) => commands::graph::run(args, &SystemEnvironment, ui),
-        Command::Infer(args) => commands::infer::run(args, &SystemEnvironment, ui),
-        Command::Compare(args) => commands::infer::compare(args, &SystemEnvironment, ui),
-        Command::Config(args) => commands::config::run(args, &SystemEnvironment, ui),
     }
 }

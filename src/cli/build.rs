@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
-use super::OutputFormat;
+use super::{OutputFormat, examples};
 
 /// Build a container image of a model folder
 #[derive(Debug, Args)]
 #[command(
     override_usage = "mlserver build [OPTIONS] --tag <TAG> <FOLDER>\n       mlserver build [OPTIONS] --base-images[=<WHICH>]"
 )]
+#[command(help_template = examples::help(&[
+    ("mlserver build churn -t registry.example.com/churn:1", ""),
+    ("mlserver build churn -t registry.example.com/churn:1 --check --push", ""),
+]))]
 pub struct BuildArgs {
     /// Folder with the models
     #[arg(required_unless_present = "base_images")]

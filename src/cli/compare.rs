@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
+use super::examples;
 use super::infer::{InferArgs, InputFormat, SummaryFormat, Transport};
 
 const INPUT: &str = "Input";
@@ -23,6 +24,10 @@ const REPORTING: &str = "Reporting";
 /// 130, 143 or 131 stopped by SIGINT, SIGTERM or SIGQUIT; 141 the reader of the lines has closed the pipe; 3 stopped at once by a
 /// second signal.
 #[derive(Debug, Default, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver compare -u old:8080 -u new:8080 -m churn requests.jsonl", ""),
+    ("mlserver compare -u old:8080 -u new:8080 -m churn rows.csv --relative-tolerance 1e-6", ""),
+]))]
 pub struct CompareArgs {
     /// Input file, or `-` for standard input
     #[arg(value_name = "PATH", help_heading = INPUT)]

@@ -4,11 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::OutputFormat;
 use super::settings::SettingArgs;
+use super::{OutputFormat, examples};
 
 /// Inspect settings
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver config show .", "the effective settings and their sources"),
+    ("mlserver config explain http_port", ""),
+    ("mlserver config list", ""),
+]))]
 pub struct ConfigArgs {
     #[command(subcommand)]
     pub command: ConfigCommand,
@@ -23,6 +28,9 @@ pub enum ConfigCommand {
 
 /// Print every effective setting and its source
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver config show . --format json --set http_port=9000", ""),
+]))]
 pub struct ShowArgs {
     /// Folder with the models
     #[arg(default_value = ".")]
@@ -42,6 +50,9 @@ pub struct ShowArgs {
 
 /// List all settings with their types, defaults and environment variables
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver config list --format markdown", ""),
+]))]
 pub struct ListArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
@@ -50,6 +61,10 @@ pub struct ListArgs {
 
 /// Explain one setting
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver config explain http_port", ""),
+    ("mlserver config explain MLSERVER_HTTP_PORT", "the setting of a variable"),
+]))]
 pub struct ExplainArgs {
     /// Name of the setting, or its environment variable
     pub key: String,

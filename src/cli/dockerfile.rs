@@ -4,11 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::examples;
+
 /// The image that the server is copied from, unless another one is named: `mlserver build --base-images` builds it.
 pub const DEFAULT_SERVER: &str = concat!("mlserver:", env!("CARGO_PKG_VERSION"), "-slim");
 
 /// Write a Dockerfile for a model folder
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver dockerfile churn", "write churn/Dockerfile"),
+    ("mlserver dockerfile churn --server registry.example.com/mlserver:slim", ""),
+]))]
 pub struct DockerfileArgs {
     /// Folder with the models
     pub folder: PathBuf,

@@ -4,13 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputFormat;
 use super::settings::SettingArgs;
+use super::{OutputFormat, examples};
 
 /// Diagnose a folder or model file before serving it
 ///
 /// Exit codes: 0 `start` would become ready; 1 it would not; 2 invalid arguments.
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver doctor .", ""),
+    ("mlserver doctor churn --format json", "for scripts"),
+]))]
 pub struct DoctorArgs {
     /// Folder with the models, or a model file
     #[arg(value_name = "FOLDER", default_value = ".")]

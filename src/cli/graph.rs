@@ -4,8 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::examples;
+
 /// Inspect inference graphs
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver graph show .", "the graphs of a folder"),
+    ("mlserver graph show text-generator --format mermaid", "a drawing of one graph"),
+]))]
 pub struct GraphArgs {
     #[command(subcommand)]
     pub command: GraphCommand,
@@ -18,6 +24,10 @@ pub enum GraphCommand {
 
 /// Print the steps of inference graphs, their dependencies, and missing models
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver graph show .", ""),
+    ("mlserver graph show . --format json", "for scripts"),
+]))]
 pub struct ShowArgs {
     /// Folder of a graph, or a folder above it for all graphs inside
     pub folder: PathBuf,

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, ValueEnum};
 
+use super::examples;
+
 const INPUT: &str = "Input";
 const OUTPUT: &str = "Output";
 const KAFKA: &str = "Kafka";
@@ -103,6 +105,12 @@ fn describe(arg: Arg) -> Arg {
 /// the pipe; 3 stopped at once by a second signal.
 #[derive(Debug, Default, Args)]
 #[command(mut_args = describe)]
+#[command(help_template = examples::help(&[
+    ("mlserver infer -m churn -i rows.csv -o predictions.csv", ""),
+    ("mlserver infer -u host:8080 -m churn -i requests.jsonl -o answers.jsonl --resume", ""),
+    ("mlserver infer --embedded models/churn -i rows.csv -o predictions.parquet", "without a server"),
+    ("mlserver infer -m churn -i kafka://broker:9092/rows -o kafka://broker:9092/answers", "topics"),
+]))]
 pub struct InferArgs {
     /// Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC
     #[arg(short, long, value_name = "PATH", help_heading = INPUT)]

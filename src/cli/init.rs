@@ -4,10 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputFormat;
+use super::{OutputFormat, examples};
 
 /// Create a project that is ready to serve, test and build
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver init churn", "a Python model"),
+    ("mlserver init churn --from churn.joblib", "a project from a model file"),
+    ("mlserver init --list", ""),
+]))]
 pub struct InitArgs {
     /// Folder of the project [default: the project's name]
     pub folder: Option<PathBuf>,

@@ -4,10 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::OutputFormat;
+use super::{OutputFormat, examples};
 
 /// Show what a model file contains, and whether it is served natively
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver inspect churn.joblib", ""),
+    ("mlserver inspect churn.joblib --example", "a request that the model answers"),
+]))]
 pub struct InspectArgs {
     /// Model file, folder of an MLflow model, or folder with a `model-settings.json`; nothing in it is executed
     pub path: PathBuf,

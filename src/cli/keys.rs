@@ -5,10 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::OutputFormat;
+use super::{OutputFormat, examples};
 
 /// Create, list and revoke API keys
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver keys create --name ci --scope infer --file keys.json", "print a new key"),
+    ("mlserver keys list --file keys.json", ""),
+    ("mlserver keys revoke ci --file keys.json", ""),
+]))]
 pub struct KeysArgs {
     #[command(subcommand)]
     pub command: KeysCommand,
@@ -23,6 +28,10 @@ pub enum KeysCommand {
 
 /// Create a key and print it once; the file stores only its hash
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver keys create --name ci --scope infer --models iris-* --file keys.json", ""),
+    ("mlserver keys create --name ops --scope read --scope admin", "into the file of the settings"),
+]))]
 pub struct CreateKeyArgs {
     /// Name of the key, for logs and metrics
     #[arg(long)]
@@ -58,6 +67,9 @@ pub struct CreateKeyArgs {
 
 /// List the keys of a file
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver keys list --file keys.json", ""),
+]))]
 pub struct ListKeysArgs {
     #[command(flatten)]
     pub file: KeyFileArgs,
@@ -69,6 +81,9 @@ pub struct ListKeysArgs {
 
 /// Remove a key from its file; running servers reject it within 10 seconds
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver keys revoke ci --file keys.json", ""),
+]))]
 pub struct RevokeKeyArgs {
     /// Name of the key
     pub name: String,

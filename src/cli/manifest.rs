@@ -5,8 +5,14 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
+use super::examples;
+
 /// Print a Kubernetes manifest for an image
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver manifest churn --image registry.example.com/churn:1", ""),
+    ("mlserver manifest churn --image registry.example.com/churn:1 --kind kserve", ""),
+]))]
 pub struct ManifestArgs {
     /// Folder that the image was built from
     pub folder: PathBuf,

@@ -21,12 +21,17 @@ use std::ffi::OsString;
 
 pub use script::is_script;
 
-use clap::builder::StyledStr;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// Serve machine-learning models over the Open Inference (V2) protocol
 #[derive(Debug, Parser)]
 #[command(name = "mlserver", version = env!("MLSERVER_VERSION"))]
+#[command(help_template = examples::help(&[
+    ("mlserver start model.json", "serve a model file"),
+    ("mlserver start examples/quickstart", "serve the models of a folder"),
+    ("mlserver init churn", "create a project"),
+    ("mlserver doctor churn", "find out why it does not start"),
+]))]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -72,9 +77,9 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Returns the command line, whose help starts with examples.
+/// Returns the command line.
 pub fn command() -> clap::Command {
-    with_examples(Cli::command(), &mut Vec::new())
+    Cli::command()
 }
 
 /// Parses the arguments of the process.
@@ -100,26 +105,4 @@ pub fn color(arguments: &[OsString]) -> Color {
     let joined = arguments.iter().rev().find_map(|argument| argument.strip_prefix("--color="));
     let separate = arguments.windows(2).rev().find(|pair| pair[0] == "--color").map(|pair| pair[1]);
     joined.or(separate).and_then(|value| Color::from_str(value, true).ok()).unwrap_or_default()
-}
-
-/// Puts the examples of each command in front of its usage.
-fn with_examples(command: clap::Command, path: &mut Vec<String>) -> clap::Command {
-    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    let mut command = match examples::of(path) {
-        Some(examples) => command.help_template(template(examples)),
-        None => command,
-    };
-    for name in names {
-        path.push(name.clone());
-        command = command.mut_subcommand(name, |inner| with_examples(inner, path));
-        path.pop();
-    }
-    command
-}
-
-fn template(examples: &[examples::Example]) -> StyledStr {
-    let lines: Vec<String> = examples.iter().map(|example| format!("  {example}")).collect();
-    let lines = lines.join("\n");
-    format!("{{about-with-newline}}\nExamples:\n{lines}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}")
-        .into()
 }

@@ -5,10 +5,19 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
+use super::examples;
 use super::settings::SettingArgs;
 
 /// Serve the models of a folder or a KServe script, or a model file
 #[derive(Debug, Args)]
+#[command(help_template = examples::help(&[
+    ("mlserver start .", ""),
+    ("mlserver start churn.joblib", "serve one file as model `churn`"),
+    ("mlserver start /mnt/models --model-name churn", "serve the only model file of a folder"),
+    ("mlserver start model.py --model_name churn", "serve the models of a KServe script"),
+    ("mlserver start . --http-port 9000 --set max_in_flight=64", ""),
+    ("mlserver start . --http-port 0 --port-file ports.json", "choose a free port"),
+]))]
 pub struct StartArgs {
     /// Folder with `settings.json` and the models, each with a `model-settings.json`; or a model file, which is served under its
     /// name without extension; or a script that calls `kserve.ModelServer().start`

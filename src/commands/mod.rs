@@ -16,6 +16,10 @@ pub mod manifest;
 mod setting_arguments;
 pub mod start;
 
+use crate::cli::Command;
+use crate::settings::Environment;
+use crate::ui::Ui;
+
 /// The command succeeded.
 pub const SUCCESS: u8 = 0;
 /// The command failed.
@@ -34,6 +38,33 @@ pub const QUIT: u8 = 128 + 3;
 pub const CLOSED: u8 = 128 + 13;
 /// It was stopped early by SIGTERM.
 pub const TERMINATED: u8 = 128 + 15;
+
+/// Runs a subcommand.
+///
+/// # Errors
+///
+/// Fails if the command fails.
+pub fn run(command: &Command, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    match command {
+        Command::Start(args) => start::run(args, environment),
+        Command::Init(args) => init::run(args, environment, ui),
+        Command::Dockerfile(args) => dockerfile::run(args, environment, ui),
+        #[cfg(feature = "image")]
+        Command::Build(args) => build::run(args, environment, ui),
+        #[cfg(not(feature = "image"))]
+        Command::Build(_) => Err(anyhow::anyhow!("cannot build an image: {WITHOUT_IMAGE}").into()),
+        Command::Manifest(args) => manifest::run(args, ui),
+        Command::Doctor(args) => doctor::run(args, environment, ui),
+        Command::Completions(args) => completions::run(args, ui),
+        Command::Man(args) => completions::man(args, ui),
+        Command::Inspect(args) => inspect::run(args, environment, ui),
+        Command::Keys(args) => keys::run(args, environment, ui),
+        Command::Graph(args) => graph::run(args, environment, ui),
+        Command::Infer(args) => infer::run(args, environment, ui),
+        Command::Compare(args) => infer::compare(args, environment, ui),
+        Command::Config(args) => config::run(args, environment, ui),
+    }
+}
 
 /// Why `mlserver build` does not work without the feature.
 #[cfg(not(feature = "image"))]

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 
 use super::cursor::{Cursor, MAX_DEPTH};
+use super::levels::Levels;
 use super::limits::JsonLimits;
 use super::number::{self, PlainInteger};
-use super::reader::{Levels, read_data, read_fixed};
+use super::reader::{read_data, read_fixed};
 use super::v1_tables::{self, Table};
 use super::writer::{write_numbers, write_value};
 use super::{IrregularData, NonFinite, ReadError, WriteError};
