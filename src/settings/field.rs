@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::table::WITHOUT_OTEL;
 use crate::types::{HIDDEN, is_secret_property};
 
 /// A named set of fields that are read from one object, and from environment variables with one prefix.
@@ -14,8 +15,8 @@ pub struct SettingGroup {
     pub title: &'static str,
     /// The prefix of its environment variables; if `None`, the group is read only from files.
     pub env_prefix: Option<&'static str>,
-    /// The fields, in display order.
-    pub fields: &'static [SettingField],
+    /// The fields of each row of the declaration, in display order.
+    pub(super) fields: &'static [&'static [SettingField]],
     /// How unknown keys are handled.
     pub unknown: UnknownKeys,
 }
@@ -204,6 +205,10 @@ impl SettingField {
         self
     }
 
+    pub(super) const fn no_effect_without_otel(self) -> Self {
+        if cfg!(feature = "otel") { self } else { self.no_effect(WITHOUT_OTEL) }
+    }
+
     pub(super) const fn no_effect(mut self, reason: &'static str) -> Self {
         self.availability = Availability::NoEffect(reason);
         self
@@ -218,7 +223,42 @@ impl SettingGroup {
 
     /// Returns the field with the given name.
     pub fn field(&self, name: &str) -> Option<&'static SettingField> {
-        self.fields.iter().find(|field| field.name == name)
+        self.fields().find(|field| field.name == name)
+    }
+
+    /// Returns the fields in display order.
+    pub fn fields(&self) -> impl Iterator<Item = &'static SettingField> {
+        self.fields.iter().copied().flatten()
+    }
+}
+
+/// About 30 years, so that adding a duration to a time never overflows.
+const MAX_SECONDS: i64 = 1_000_000_000;
+
+/// The kinds that several settings have.
+impl FieldKind {
+    pub(super) const PORT: Self = Self::int(0, u16::MAX as i64);
+    /// An integer without bounds, as in the original.
+    pub(super) const ANY_INT: Self = Self::int(i64::MIN, i64::MAX);
+    pub(super) const POSITIVE: Self = Self::int(1, i64::MAX);
+    /// A number of processes, entries or requests.
+    pub(super) const COUNT: Self = Self::int(0, u32::MAX as i64);
+    pub(super) const POSITIVE_COUNT: Self = Self::int(1, u32::MAX as i64);
+    pub(super) const WHOLE_SECONDS: Self = Self::whole_seconds(0);
+    pub(super) const SECONDS: Self = Self::seconds(0.0);
+    pub(super) const TIMEOUT: Self = Self::seconds(0.001);
+
+    pub(super) const fn int(min: i64, max: i64) -> Self {
+        Self::Int { min, max }
+    }
+
+    pub(super) const fn whole_seconds(min: i64) -> Self {
+        Self::int(min, MAX_SECONDS)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "the number of seconds is exact")]
+    pub(super) const fn seconds(min: f64) -> Self {
+        Self::Float { min, max: MAX_SECONDS as f64 }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Server and model settings: their sources, and which source takes precedence.
 //!
-//! Everything is derived from the tables in `table`. Each field is looked up in the sources in the original's order:
-//! command line, file, environment, settings that were baked into an image (`defaults`), `.env` file of the working directory,
-//! options of a served script, default. The first one that has the field wins, so a file overrides the environment. The value is converted to the field's canonical form, recorded with its source, and
-//! read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once; less severe ones are
-//! [`SettingsWarning`]s.
+//! A setting is declared once, by a row of `settings!` in `server` or `model`, which becomes a field of a struct and a row of a table.
+//! Everything else is derived from the tables. Each field is looked up in the sources in the original's order: command line, file,
+//! environment, settings that were baked into an image (`defaults`), `.env` file of the working directory, options of a served script,
+//! default. The first one that has the field wins, so a file overrides the environment. The value is converted to the field's canonical
+//! form, recorded with its source, and read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once;
+//! less severe ones are [`SettingsWarning`]s.
 
 mod arguments;
 mod coerce;

@@ -85,14 +85,14 @@ impl<'a> Resolver<'a> {
         if !self.problems.is_empty() {
             return Err(SettingsError { problems: self.problems });
         }
-        let settings =
-            T::deserialize(Value::Object(values)).expect("the tables and the structs agree, as a test checks");
+        let settings = T::deserialize(Value::Object(values))
+            .expect("the structs hold every value that the tables accept, as a test checks");
         Ok(LoadedSettings { settings, entries: self.entries, warnings: self.warnings })
     }
 
     fn group(&mut self, group: &'static SettingGroup, prefix: &str, layers: &[Layer]) -> Map<String, Value> {
         let mut values = Map::new();
-        for field in group.fields {
+        for field in group.fields() {
             let key = format!("{prefix}{}", field.name);
             let candidates = self.candidates(group, field, layers);
             let value = match field.kind {
@@ -327,9 +327,9 @@ impl<'a> Resolver<'a> {
 
 /// Returns the key that was probably meant: one of a nested object, or one with a similar spelling.
 pub(super) fn suggestion(group: &'static SettingGroup, name: &str) -> Option<String> {
-    let inner = group.fields.iter().find_map(|field| match field.kind {
+    let inner = group.fields().find_map(|field| match field.kind {
         FieldKind::Group(inner) => inner.field(name).map(|found| format!("{}.{}", field.name, found.name)),
         _ => None,
     });
-    inner.or_else(|| nearest(name, group.fields.iter().map(|field| field.name)).map(str::to_owned))
+    inner.or_else(|| nearest(name, group.fields().map(|field| field.name)).map(str::to_owned))
 }

@@ -1,20 +1,16 @@
 //! The precedence of sources, and the problems and warnings that are reported.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
-use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use super::env::MapEnvironment;
-use super::resolve::EXTRAS;
 use super::*;
-use crate::types::{Parameters, TensorMetadata};
+use crate::types::Parameters;
 
 /// A folder to start, which is also the working directory of the environment.
 struct Case {
@@ -541,52 +537,6 @@ fn the_environment_describes_a_model_only_by_its_implementation() {
     assert_eq!(settings.source, None);
 }
 
-/// Collects the fields that a derived struct reads.
-struct Probe<'a>(&'a mut BTreeSet<&'static str>);
-
-impl<'de> Deserializer<'de> for Probe<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("not a struct"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        _visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        self.0.extend(fields);
-        Err(serde::de::Error::custom("seen"))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-fn fields_of<T: for<'de> Deserialize<'de>>() -> BTreeSet<&'static str> {
-    let mut fields = BTreeSet::new();
-    assert!(T::deserialize(Probe(&mut fields)).is_err());
-    fields
-}
-
-fn fields_in(group: &SettingGroup) -> BTreeSet<&'static str> {
-    let extras = (group.unknown == UnknownKeys::Keep).then_some(EXTRAS);
-    group.fields.iter().map(|field| field.name).chain(extras).collect()
-}
-
-#[test]
-fn the_tables_and_the_structs_agree() {
-    assert_eq!(fields_in(&SERVER), fields_of::<Settings>());
-    assert_eq!(fields_in(&CORS), fields_of::<CorsSettings>());
-    assert_eq!(fields_in(&MODEL), fields_of::<ModelSettings>());
-    assert_eq!(fields_in(&PARAMETERS), fields_of::<ModelParameters>());
-    assert_eq!(fields_in(&TENSOR), fields_of::<TensorMetadata>());
-}
-
 /// Returns the extreme values that a kind accepts.
 fn extremes(kind: &FieldKind) -> Vec<Value> {
     match *kind {
@@ -618,7 +568,7 @@ fn tensor() -> Map<String, Value> {
 /// Returns objects that set one field each to one of its extreme values.
 fn examples(group: &SettingGroup, base: &Map<String, Value>) -> Vec<Value> {
     let mut examples = Vec::new();
-    for field in group.fields {
+    for field in group.fields() {
         let null = (field.null != NullHandling::Refused).then_some(Value::Null);
         for value in extremes(&field.kind).into_iter().chain(null) {
             let mut object = base.clone();
@@ -645,7 +595,7 @@ fn structs_hold_every_value_that_the_table_accepts() {
 #[test]
 fn help_is_one_line_without_a_stop() {
     for group in [&SERVER, &CORS, &MODEL, &PARAMETERS, &TENSOR] {
-        for field in group.fields {
+        for field in group.fields() {
             let help = field.help;
             assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'), "{}: {help}", field.name);
         }
