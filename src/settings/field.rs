@@ -15,8 +15,8 @@ pub struct SettingGroup {
     pub title: &'static str,
     /// The prefix of its environment variables; if `None`, the group is read only from files.
     pub env_prefix: Option<&'static str>,
-    /// The fields of each row of the declaration, in display order.
-    pub(super) fields: &'static [&'static [SettingField]],
+    /// What the group consists of, in display order.
+    pub(super) rows: &'static [SettingRow],
     /// How unknown keys are handled.
     pub unknown: UnknownKeys,
 }
@@ -30,10 +30,23 @@ pub enum UnknownKeys {
     Keep,
 }
 
+/// One row of a declaration.
+#[derive(Debug)]
+pub(super) enum SettingRow {
+    Setting(SettingField),
+    /// Settings that the struct holds in a struct of their own, `member`. Files do not have it.
+    Group {
+        member: &'static str,
+        rows: &'static [Self],
+    },
+}
+
 /// One setting.
 #[derive(Debug)]
 pub struct SettingField {
     pub name: &'static str,
+    /// The name of the struct's field.
+    pub(super) member: &'static str,
     pub kind: FieldKind,
     pub preset: FieldDefault,
     pub null: NullHandling,
@@ -129,13 +142,19 @@ pub enum Original {
 }
 
 impl SettingField {
-    pub(super) const fn new(name: &'static str, kind: FieldKind, preset: FieldDefault, help: &'static str) -> Self {
+    pub(super) const fn new(
+        name: &'static str,
+        member: &'static str,
+        kind: FieldKind,
+        preset: FieldDefault,
+        help: &'static str,
+    ) -> Self {
         let null = match preset {
             FieldDefault::Null => NullHandling::Allowed,
             _ => NullHandling::Refused,
         };
         let (availability, original) = (Availability::Supported, Original::Same);
-        Self { name, kind, preset, null, help, availability, original, secret: false }
+        Self { name, member, kind, preset, null, help, availability, original, secret: false }
     }
 
     /// Never shows the value.
@@ -215,6 +234,16 @@ impl SettingField {
     }
 }
 
+impl SettingRow {
+    /// Returns the settings of the row in display order.
+    fn fields(&'static self) -> Vec<&'static SettingField> {
+        match self {
+            Self::Setting(field) => vec![field],
+            Self::Group { rows, .. } => rows.iter().flat_map(Self::fields).collect(),
+        }
+    }
+}
+
 impl SettingGroup {
     /// Returns the field's environment variable in upper case, or `None` if the group is read only from files.
     pub fn env_name(&self, field: &SettingField) -> Option<String> {
@@ -228,7 +257,7 @@ impl SettingGroup {
 
     /// Returns the fields in display order.
     pub fn fields(&self) -> impl Iterator<Item = &'static SettingField> {
-        self.fields.iter().copied().flatten()
+        self.rows.iter().flat_map(SettingRow::fields)
     }
 }
 

@@ -38,7 +38,7 @@ pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
 pub use server::{
     CorsSettings, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, LogLevel, LoggingSettings, SETTINGS_FILE, Settings,
-    TlsVersion,
+    TlsVersion, WorkerSettings,
 };
 pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL};

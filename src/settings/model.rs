@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use super::convert;
 use super::env::SettingsSources;
-use super::field::{FieldDefault, FieldKind, SettingField};
 use super::file;
 use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 use super::resolve::{Layer, LoadedSettings, Resolver};
@@ -60,16 +59,18 @@ settings! {
         ],
         /// Deprecated
         warm_workers: bool = [Bool, Bool(false), no_effect("workers are always warm")],
-        /// The absolute path of the file; `None` for a model that is described by the environment.
-        #[serde(skip)]
-        source: Option<PathBuf> = internal,
-        /// Environment variables of its workers, in addition to the server's: those of a step's container.
-        #[serde(skip)]
-        variables: BTreeMap<String, String> = internal,
-        /// The models that were created for the steps of a graph and do not have the names of their steps, by the paths of the steps in the
-        /// manifest.
-        #[serde(skip)]
-        step_models: BTreeMap<String, String> = internal,
+        internal {
+            /// The absolute path of the file; `None` for a model that is described by the environment.
+            #[serde(skip)]
+            pub source: Option<PathBuf>,
+            /// Environment variables of its workers, in addition to the server's: those of a step's container.
+            #[serde(skip)]
+            pub variables: BTreeMap<String, String>,
+            /// The models that were created for the steps of a graph and do not have the names of their steps, by the paths of the steps in
+            /// the manifest.
+            #[serde(skip)]
+            pub step_models: BTreeMap<String, String>,
+        }
     }
 }
 
@@ -130,8 +131,10 @@ settings! {
         request_timeout: Option<Duration> = [TIMEOUT, Null, new_here],
         /// Settings that only the runtime reads
         extra: Map<String, Value> = [Object, EmptyObject, null_is_preset],
-        /// The keys that are in no table, as they are in the file.
-        extras: Map<String, Value> = internal,
+        internal {
+            /// The keys that are in no table, as they are in the file.
+            pub extras: Map<String, Value>,
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use super::arguments;
 use super::convert;
 use super::defaults;
 use super::env::SettingsSources;
-use super::field::{FieldDefault, FieldKind, SettingField};
 use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
@@ -33,27 +32,8 @@ settings! {
         debug: bool = [Bool, Bool(false), in_original("the default is true")],
         /// Lowest severity of log lines to write; null means DEBUG with `debug`, otherwise INFO
         log_level: Option<LogLevel> = [Choice(&["DEBUG", "INFO", "WARNING", "ERROR"]), Null, new_here],
-        /// Worker processes per pool; 0 means one worker that runs plain functions inline
-        parallel_workers: usize = [COUNT, Int(1), in_original("0 runs models in the server's process")],
-        /// Seconds for workers to finish their calls at shutdown
-        #[serde(deserialize_with = "convert::seconds")]
-        parallel_workers_timeout: Duration = [WHOLE_SECONDS, Int(5), in_original("applies to each worker in turn")],
-        /// Seconds without a response after which a busy worker is replaced; 0 means no limit
-        #[serde(deserialize_with = "convert::optional_seconds")]
-        worker_hang_timeout: Option<Duration> = [SECONDS, Float(300.0), new_here],
-        /// Maximum seconds for a model to load; then its worker is replaced; 0 means no limit
-        #[serde(deserialize_with = "convert::optional_seconds")]
-        worker_load_timeout: Option<Duration> = [SECONDS, Float(1800.0), new_here],
-        /// Memory of a worker in bytes: it is replaced at 80 % and killed at 100 %
-        ///
-        /// Resident memory.
-        worker_memory_limit: Option<u64> = [POSITIVE, Null, new_here],
-        /// Number of predictions after which a worker is replaced
-        max_requests_per_worker: Option<u64> = [POSITIVE, Null, new_here],
-        /// Python interpreter for models without their own environment
-        python_executable: Option<PathBuf> = [Text, Null, new_here],
-        /// Folder to unpack environment tarballs in
-        environments_dir: PathBuf = [Text, InWorkingDirectory(".envs")],
+        /// Workers of models in Python
+        workers: WorkerSettings = group,
         /// Import path of a custom repository class
         model_repository_implementation: Option<String> = [Text, Null],
         /// Folder of the models; always the started folder
@@ -244,6 +224,35 @@ settings! {
     }
 }
 
+settings! {
+    /// How workers of models in Python run.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct WorkerSettings {
+        /// Worker processes per pool; 0 means one worker that runs plain functions inline
+        parallel_workers: usize = [COUNT, Int(1), in_original("0 runs models in the server's process")],
+        /// Seconds for workers to finish their calls at shutdown
+        #[serde(deserialize_with = "convert::seconds")]
+        parallel_workers_timeout: Duration = [WHOLE_SECONDS, Int(5), in_original("applies to each worker in turn")],
+        /// Seconds without a response after which a busy worker is replaced; 0 means no limit
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        worker_hang_timeout: Option<Duration> = [SECONDS, Float(300.0), new_here],
+        /// Maximum seconds for a model to load; then its worker is replaced; 0 means no limit
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        worker_load_timeout: Option<Duration> = [SECONDS, Float(1800.0), new_here],
+        /// Memory of a worker in bytes: it is replaced at 80 % and killed at 100 %
+        ///
+        /// Resident memory.
+        worker_memory_limit: Option<u64> = [POSITIVE, Null, new_here],
+        /// Number of predictions after which a worker is replaced
+        max_requests_per_worker: Option<u64> = [POSITIVE, Null, new_here],
+        /// Python interpreter for models without their own environment
+        python_executable: Option<PathBuf> = [Text, Null, new_here],
+        /// Folder to unpack environment tarballs in
+        environments_dir: PathBuf = [Text, InWorkingDirectory(".envs")],
+    }
+}
+
 /// The least severe log lines that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -382,5 +391,11 @@ impl Default for Settings {
             .finish(&SERVER, &[])
             .expect("the defaults of the table are valid")
             .settings
+    }
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Settings::default().workers
     }
 }

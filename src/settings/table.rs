@@ -1,6 +1,6 @@
 //! The tables of all settings, made of the declarations in `server` and `model`.
 
-use super::field::{FieldDefault, FieldKind, SettingField, SettingGroup, UnknownKeys};
+use super::field::{SettingGroup, UnknownKeys};
 use super::model::{ModelParameters, ModelSettings};
 use super::server::{CorsSettings, Settings};
 
@@ -15,16 +15,21 @@ pub const WITHOUT_OTEL: &str = "the server was built without the feature `otel`"
 /// Declares a struct and its table: each row is a field of both.
 ///
 /// The first line of a row's comment is its description. Behind the type are the kind of its values, its default, and the methods of
-/// [`SettingField`] that say more about it. A field that is `internal` is in the struct only.
+/// [`SettingField`] that say more about it. A row can also be a `group`: the settings of another struct, which files have beside the
+/// others. The names of all settings of a struct may have a prefix in files. Fields that are `internal` are no settings.
 macro_rules! settings {
+    ($(#[$attribute:meta])* pub struct $struct:ident { $($body:tt)* }) => {
+        $crate::settings::table::settings! { $(#[$attribute])* pub struct $struct with prefix "" { $($body)* } }
+    };
     (
         $(#[$struct_attribute:meta])*
-        pub struct $struct:ident {
+        pub struct $struct:ident with prefix $prefix:literal {
             $(
                 #[doc = $help:literal]
                 $(#[$attribute:meta])*
                 $name:ident: $type:ty = $row:tt,
             )*
+            $(internal { $($internal:tt)* })?
         }
     ) => {
         $(#[$struct_attribute])*
@@ -34,23 +39,26 @@ macro_rules! settings {
                 $(#[$attribute])*
                 pub $name: $type,
             )*
+            $($($internal)*)?
         }
 
         impl $struct {
             /// The rows of the table, in display order.
-            pub(super) const FIELDS: &'static [&'static [SettingField]] =
-                &[$($crate::settings::table::row!($name, $help, $row)),*];
+            pub(super) const ROWS: &'static [$crate::settings::field::SettingRow] =
+                &[$($crate::settings::table::row!($prefix, $name, $type, $help, $row)),*];
         }
     };
 }
 
-/// Makes the part of a table that one row declares.
+/// Makes the row of a table.
 macro_rules! row {
-    ($name:ident, $help:literal, internal) => {
-        &[]
+    ($prefix:literal, $name:ident, $type:ty, $help:literal, group) => {
+        $crate::settings::field::SettingRow::Group { member: stringify!($name), rows: <$type>::ROWS }
     };
     (
+        $prefix:literal,
         $name:ident,
+        $type:ty,
         $help:literal,
         [
             $kind:ident $(($($limit:expr),*))?,
@@ -58,14 +66,17 @@ macro_rules! row {
             $(, $method:ident $(($argument:expr))?)*
         ]
     ) => {
-        &[SettingField::new(
-            stringify!($name),
-            FieldKind::$kind $(($($limit),*))?,
-            FieldDefault::$preset $(($value))?,
-            // A comment begins with a space.
-            $help.trim_ascii(),
+        $crate::settings::field::SettingRow::Setting(
+            $crate::settings::field::SettingField::new(
+                concat!($prefix, stringify!($name)),
+                stringify!($name),
+                $crate::settings::field::FieldKind::$kind $(($($limit),*))?,
+                $crate::settings::field::FieldDefault::$preset $(($value))?,
+                // A comment begins with a space.
+                $help.trim_ascii(),
+            )
+            $(.$method($($argument)?))*
         )
-        $(.$method($($argument)?))*]
     };
 }
 
@@ -76,7 +87,7 @@ pub static SERVER: SettingGroup = SettingGroup {
     title: "server settings",
     env_prefix: Some(SERVER_PREFIX),
     unknown: UnknownKeys::Warn,
-    fields: Settings::FIELDS,
+    rows: Settings::ROWS,
 };
 
 /// The object `cors_settings` of `settings.json`.
@@ -84,7 +95,7 @@ pub static CORS: SettingGroup = SettingGroup {
     title: "CORS settings",
     env_prefix: Some(SERVER_PREFIX),
     unknown: UnknownKeys::Warn,
-    fields: CorsSettings::FIELDS,
+    rows: CorsSettings::ROWS,
 };
 
 /// `model-settings.json`.
@@ -92,7 +103,7 @@ pub static MODEL: SettingGroup = SettingGroup {
     title: "model settings",
     env_prefix: Some(MODEL_PREFIX),
     unknown: UnknownKeys::Warn,
-    fields: ModelSettings::FIELDS,
+    rows: ModelSettings::ROWS,
 };
 
 /// The object `parameters` of `model-settings.json`.
@@ -100,7 +111,7 @@ pub static PARAMETERS: SettingGroup = SettingGroup {
     title: "model parameters",
     env_prefix: Some(MODEL_PREFIX),
     unknown: UnknownKeys::Keep,
-    fields: ModelParameters::FIELDS,
+    rows: ModelParameters::ROWS,
 };
 
 /// An element of a model's `inputs` or `outputs`.
@@ -108,11 +119,17 @@ pub static TENSOR: SettingGroup = SettingGroup {
     title: "tensor metadata",
     env_prefix: None,
     unknown: UnknownKeys::Warn,
-    fields: &[
-        row!(name, "Name of the tensor", [Text, Required]),
-        row!(datatype, "Datatype of its elements", [Text, Required]),
-        row!(shape, "Shape of the tensor; -1 stands for any size", [IntList, Required]),
-        row!(parameters, "Parameters of the tensor, for example `content_type`", [Object, EmptyObject, null_is_preset]),
+    rows: &[
+        row!("", name, String, "Name of the tensor", [Text, Required]),
+        row!("", datatype, Datatype, "Datatype of its elements", [Text, Required]),
+        row!("", shape, Vec<i64>, "Shape of the tensor; -1 stands for any size", [IntList, Required]),
+        row!(
+            "",
+            parameters,
+            Parameters,
+            "Parameters of the tensor, for example `content_type`",
+            [Object, EmptyObject, null_is_preset]
+        ),
     ],
 };
 

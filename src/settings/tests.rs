@@ -108,7 +108,7 @@ fn settings_without_sources_are_defaults() {
     assert_eq!(settings.metrics_endpoint.as_deref(), Some("/metrics"));
     assert_eq!(settings.server_version, env!("CARGO_PKG_VERSION"));
     assert_eq!(settings.cors_settings, None);
-    assert_eq!(settings.environments_dir, Path::new(".envs"));
+    assert_eq!(settings.workers.environments_dir, Path::new(".envs"));
 }
 
 #[test]

@@ -347,15 +347,8 @@ pub(in crate::commands) fn python_options(
     let variables: BTreeMap<String, String> = environment.variables().into_iter().collect();
     let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
     python::PythonOptions {
-        workers: settings.parallel_workers,
-        stop_timeout: settings.parallel_workers_timeout,
-        hang_timeout: settings.worker_hang_timeout,
-        load_timeout: settings.worker_load_timeout,
-        memory_limit: settings.worker_memory_limit,
-        max_requests: settings.max_requests_per_worker,
-        interpreter: settings.python_executable.clone(),
+        workers: settings.workers.clone(),
         environment_tarball: tarball.map(PathBuf::from),
-        environments_dir: settings.environments_dir.clone(),
         paths: vec![folder, working_directory.clone()],
         debug: settings.effective_log_level() == LogLevel::Debug,
         logging: settings.logging_settings.clone().map(|logging| match logging {
