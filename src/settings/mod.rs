@@ -37,8 +37,8 @@ pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
 pub use server::{
-    CorsSettings, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, LogLevel, LoggingSettings, SETTINGS_FILE, Settings,
-    TlsVersion, WorkerSettings,
+    AccessSettings, CorsSettings, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, LimitSettings, LogLevel,
+    LoggingSettings, SETTINGS_FILE, Settings, TlsSettings, TlsVersion, WorkerSettings,
 };
 pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL};

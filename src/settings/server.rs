@@ -57,33 +57,8 @@ settings! {
         http_port: u16 = [PORT, Int(8080)],
         /// Path prefix under which a proxy exposes the REST server
         root_path: String = [Text, Text("")],
-        /// Maximum size of a REST request body in bytes, before and after decompression
-        http_max_body_bytes: NonZeroUsize = [POSITIVE, Int(64 << 20), new_here],
-        /// Seconds for a client to send its request headers
-        #[serde(deserialize_with = "convert::seconds")]
-        http_header_timeout: Duration = [TIMEOUT, Float(30.0), new_here],
-        /// Seconds without a byte after which an incomplete request body is rejected
-        #[serde(deserialize_with = "convert::seconds")]
-        http_body_timeout: Duration = [TIMEOUT, Float(30.0), new_here],
-        /// Seconds after which a response that its client does not read is dropped
-        #[serde(deserialize_with = "convert::seconds")]
-        http_write_timeout: Duration = [TIMEOUT, Float(60.0), new_here],
-        /// Seconds to keep idle connections open
-        #[serde(deserialize_with = "convert::seconds")]
-        http_keep_alive_timeout: Duration = [TIMEOUT, Float(75.0), new_here],
-        /// Maximum number of connections; null derives it from the limit on open files
-        max_connections: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
-        /// Maximum number of requests in flight; more are rejected with 503
-        max_in_flight: NonZeroUsize = [POSITIVE_COUNT, Int(1024), new_here],
-        /// Memory for requests in flight and their responses in bytes; null means a quarter of the available memory
-        ///
-        /// See [`Settings::byte_budget`].
-        max_request_bytes_in_flight: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
-        /// Maximum number of open streams of responses; more are rejected with 503
-        max_streams: NonZeroUsize = [POSITIVE_COUNT, Int(256), new_here],
-        /// Seconds without a message in either direction after which a stream is ended
-        #[serde(deserialize_with = "convert::seconds")]
-        stream_idle_timeout: Duration = [TIMEOUT, Float(300.0), new_here],
+        /// Limits of requests and connections
+        limits: LimitSettings = group,
         /// Reject requests with 429 instead of 503 under overload
         overload_as_429: bool = [Bool, Bool(false), new_here],
         /// Serve the model repository API (index, load, unload)
@@ -100,34 +75,10 @@ settings! {
         /// Seconds for requests in flight to finish at shutdown
         #[serde(deserialize_with = "convert::seconds")]
         shutdown_grace_period: Duration = [SECONDS, Float(30.0), new_here],
-        /// PEM file with the server's certificate and its intermediate certificates; null means no TLS
-        tls_certificate: Option<PathBuf> = [NonEmptyText, Null, new_here],
-        /// PEM file with the private key of `tls_certificate`
-        tls_key: Option<PathBuf> = [NonEmptyText, Null, new_here],
-        /// PEM file with the authorities of client certificates; if set, all clients need a certificate
-        tls_client_ca: Option<PathBuf> = [NonEmptyText, Null, new_here],
-        /// Oldest version of TLS that clients may use
-        tls_min_version: TlsVersion = [Choice(&["1.2", "1.3"]), Text("1.2"), new_here],
-        /// Use TLS for the metrics server, too
-        tls_metrics: bool = [Bool, Bool(false), new_here],
-        /// Lists of scopes by the common or DNS names of client certificates
-        tls_client_scopes: Map<String, Value> = [Object, EmptyObject, new_here],
-        /// JSON file with the hashes and scopes of API keys; if set, requests need credentials
-        api_keys_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
-        /// Rate limit of keys without `rate_limit`, such as `{"requests_per_second": 10, "burst": 20}`
-        key_rate_limit: Option<Map<String, Value>> = [Object, Null, new_here],
-        /// Issuer of OpenID Connect tokens (claim `iss`); null means no tokens
-        jwt_issuer: Option<String> = [NonEmptyText, Null, new_here],
-        /// Required audience of tokens (claim `aud`)
-        jwt_audience: Option<String> = [NonEmptyText, Null, new_here],
-        /// URL of the issuer's keys (JSON Web Key Set)
-        jwks_url: Option<String> = [NonEmptyText, Null, new_here],
-        /// File with the issuer's keys, instead of `jwks_url`
-        jwks_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
-        /// Claim with the scopes: a string with spaces, or a list
-        jwt_scope_claim: String = [NonEmptyText, Text("scope"), new_here],
-        /// Headers with credentials to pass to models: `authorization`, `cookie`
-        forward_headers: Vec<String> = [TextList, TextList(&[]), in_original("models see all headers")],
+        /// TLS of the server
+        tls: TlsSettings = group,
+        /// Access control
+        access: AccessSettings = group,
         /// Port of the gRPC server
         grpc_port: u16 = [PORT, Int(8081)],
         /// Maximum size of a gRPC message in bytes, in both directions; -1 means no limit
@@ -253,6 +204,85 @@ settings! {
     }
 }
 
+settings! {
+    /// What requests and connections may take.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct LimitSettings {
+        /// Maximum size of a REST request body in bytes, before and after decompression
+        http_max_body_bytes: NonZeroUsize = [POSITIVE, Int(64 << 20), new_here],
+        /// Seconds for a client to send its request headers
+        #[serde(deserialize_with = "convert::seconds")]
+        http_header_timeout: Duration = [TIMEOUT, Float(30.0), new_here],
+        /// Seconds without a byte after which an incomplete request body is rejected
+        #[serde(deserialize_with = "convert::seconds")]
+        http_body_timeout: Duration = [TIMEOUT, Float(30.0), new_here],
+        /// Seconds after which a response that its client does not read is dropped
+        #[serde(deserialize_with = "convert::seconds")]
+        http_write_timeout: Duration = [TIMEOUT, Float(60.0), new_here],
+        /// Seconds to keep idle connections open
+        #[serde(deserialize_with = "convert::seconds")]
+        http_keep_alive_timeout: Duration = [TIMEOUT, Float(75.0), new_here],
+        /// Maximum number of connections; null derives it from the limit on open files
+        max_connections: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
+        /// Maximum number of requests in flight; more are rejected with 503
+        max_in_flight: NonZeroUsize = [POSITIVE_COUNT, Int(1024), new_here],
+        /// Memory for requests in flight and their responses in bytes; null means a quarter of the available memory
+        ///
+        /// See [`Settings::byte_budget`].
+        max_request_bytes_in_flight: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
+        /// Maximum number of open streams of responses; more are rejected with 503
+        max_streams: NonZeroUsize = [POSITIVE_COUNT, Int(256), new_here],
+        /// Seconds without a message in either direction after which a stream is ended
+        #[serde(deserialize_with = "convert::seconds")]
+        stream_idle_timeout: Duration = [TIMEOUT, Float(300.0), new_here],
+    }
+}
+
+settings! {
+    /// TLS of the server.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct TlsSettings with prefix "tls_" {
+        /// PEM file with the server's certificate and its intermediate certificates; null means no TLS
+        certificate: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// PEM file with the private key of `tls_certificate`
+        key: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// PEM file with the authorities of client certificates; if set, all clients need a certificate
+        client_ca: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// Oldest version of TLS that clients may use
+        min_version: TlsVersion = [Choice(&["1.2", "1.3"]), Text("1.2"), new_here],
+        /// Use TLS for the metrics server, too
+        metrics: bool = [Bool, Bool(false), new_here],
+        /// Lists of scopes by the common or DNS names of client certificates
+        client_scopes: Map<String, Value> = [Object, EmptyObject, new_here],
+    }
+}
+
+settings! {
+    /// Who may send requests.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct AccessSettings {
+        /// JSON file with the hashes and scopes of API keys; if set, requests need credentials
+        api_keys_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// Rate limit of keys without `rate_limit`, such as `{"requests_per_second": 10, "burst": 20}`
+        key_rate_limit: Option<Map<String, Value>> = [Object, Null, new_here],
+        /// Issuer of OpenID Connect tokens (claim `iss`); null means no tokens
+        jwt_issuer: Option<String> = [NonEmptyText, Null, new_here],
+        /// Required audience of tokens (claim `aud`)
+        jwt_audience: Option<String> = [NonEmptyText, Null, new_here],
+        /// URL of the issuer's keys (JSON Web Key Set)
+        jwks_url: Option<String> = [NonEmptyText, Null, new_here],
+        /// File with the issuer's keys, instead of `jwks_url`
+        jwks_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// Claim with the scopes: a string with spaces, or a list
+        jwt_scope_claim: String = [NonEmptyText, Text("scope"), new_here],
+        /// Headers with credentials to pass to models: `authorization`, `cookie`
+        forward_headers: Vec<String> = [TextList, TextList(&[]), in_original("models see all headers")],
+    }
+}
+
 /// The least severe log lines that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -355,7 +385,7 @@ impl Settings {
             let quarter = machine::memory_limit().map_or(u64::MAX, |limit| limit / 4);
             usize::try_from(quarter.max(LEAST_BYTE_BUDGET)).unwrap_or(usize::MAX)
         };
-        self.max_request_bytes_in_flight.map_or_else(of_machine, NonZeroUsize::get)
+        self.limits.max_request_bytes_in_flight.map_or_else(of_machine, NonZeroUsize::get)
     }
 
     /// Reads the settings of a server for `folder`, which may be missing.
@@ -394,8 +424,14 @@ impl Default for Settings {
     }
 }
 
-impl Default for WorkerSettings {
-    fn default() -> Self {
-        Settings::default().workers
-    }
+macro_rules! defaults {
+    ($($member:ident: $group:ty),*) => {
+        $(impl Default for $group {
+            fn default() -> Self {
+                Settings::default().$member
+            }
+        })*
+    };
 }
+
+defaults!(workers: WorkerSettings, limits: LimitSettings, tls: TlsSettings, access: AccessSettings);

@@ -101,10 +101,10 @@ fn settings_without_sources_are_defaults() {
     let settings = Settings::default();
     assert!(!settings.debug);
     assert_eq!(settings.http_port, 8080);
-    assert_eq!(settings.http_max_body_bytes.get(), 64 << 20);
+    assert_eq!(settings.limits.http_max_body_bytes.get(), 64 << 20);
     assert_eq!(settings.grpc_max_message_length, 64 << 20);
     assert_eq!(settings.shutdown_grace_period, Duration::from_secs(30));
-    assert_eq!(settings.max_in_flight.get(), 1024);
+    assert_eq!(settings.limits.max_in_flight.get(), 1024);
     assert_eq!(settings.metrics_endpoint.as_deref(), Some("/metrics"));
     assert_eq!(settings.server_version, env!("CARGO_PKG_VERSION"));
     assert_eq!(settings.cors_settings, None);

@@ -59,9 +59,9 @@ pub(super) fn listener(
         ordering: settings.kafka_ordering,
         max_in_flight: settings.kafka_max_in_flight,
         max_attempts: settings.kafka_max_attempts,
-        max_requests: settings.max_in_flight,
+        max_requests: settings.limits.max_in_flight,
         server_name: settings.server_name.clone(),
-        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
+        forward_headers: ForwardedHeaders::new(&settings.access.forward_headers)?,
         non_finite: settings.non_finite_json,
     };
     let metrics = KafkaMetrics::register(metrics);
