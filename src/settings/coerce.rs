@@ -6,7 +6,7 @@
 use serde_json::{Number, Value};
 
 use super::field::FieldKind;
-use super::kafka;
+use super::topics;
 
 /// Why a kind does not accept a value.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ impl Refusal {
 /// The fields of nested groups are not converted here, because they have kinds of their own.
 pub(super) fn coerce(kind: &FieldKind, value: Value) -> Result<Value, Refusal> {
     match kind {
-        FieldKind::Topic => kafka::topic(&value),
-        FieldKind::Topics => kafka::topics(&value),
-        FieldKind::TopicModels => kafka::topic_models(&value),
-        FieldKind::Properties => kafka::properties(&value),
+        FieldKind::Topic => topics::topic(&value),
+        FieldKind::Topics => topics::topics(&value),
+        FieldKind::TopicModels => topics::topic_models(&value),
+        FieldKind::Properties => topics::properties(&value),
         _ => plain(kind, value.clone()).ok_or_else(|| Refusal::new("", value, &kind.expected())),
     }
 }

@@ -24,6 +24,7 @@ mod resolve;
 mod server;
 mod source;
 mod table;
+mod topics;
 
 pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
@@ -31,14 +32,15 @@ pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironme
 pub use field::{
     Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
+pub use kafka::{DEAD_LETTERS, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, KafkaSettings, KafkaSettingsError};
 pub use machine::memory_limit;
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings};
 pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
 pub use server::{
-    AccessSettings, CorsSettings, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, LimitSettings, LogLevel,
-    LoggingSettings, SETTINGS_FILE, Settings, TlsSettings, TlsVersion, WorkerSettings,
+    AccessSettings, CorsSettings, LimitSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings, TlsSettings,
+    TlsVersion, WorkerSettings,
 };
 pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL};

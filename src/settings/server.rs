@@ -1,7 +1,6 @@
 //! The settings of the server: `settings.json`.
 
-use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ use super::arguments;
 use super::convert;
 use super::defaults;
 use super::env::SettingsSources;
+use super::kafka::KafkaSettings;
 use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
 use super::table::{CORS, SERVER, settings};
 use crate::types::json::NonFinite;
-use crate::types::{Properties, Secret};
 
 /// The file with the server's settings, in the started folder.
 pub const SETTINGS_FILE: &str = "settings.json";
@@ -105,56 +104,8 @@ settings! {
         use_structured_logging: bool = [Bool, Bool(false)],
         /// Configuration of Python logging for models: a file, or an object for `dictConfig`
         logging_settings: Option<LoggingSettings> = [ObjectOrText, Null],
-        /// Process requests from Kafka
-        kafka_enabled: bool = [Bool, Bool(false)],
-        /// Addresses of Kafka brokers, separated by commas
-        kafka_servers: String = [NonEmptyText, Text("localhost:9092")],
-        /// Kafka topics to read requests from
-        ///
-        /// Topics, and regular expressions that begin with `^`. At least one.
-        kafka_topic_input: Vec<String> = [Topics, TextList(&["mlserver-input"]), in_original("one topic")],
-        /// Kafka topic to write responses to
-        kafka_topic_output: String = [Topic, Text("mlserver-output")],
-        /// Model by input topic, for records without the header `mlserver-model`
-        kafka_topic_models: BTreeMap<String, String> = [TopicModels, EmptyObject, new_here],
-        /// Kafka topic for records that cannot be answered; null means the topic of the record followed by `-dead-letters`
-        kafka_topic_dead_letters: Option<String> = [Topic, Null, new_here],
-        /// Consumer group; servers with the same group share the records
-        kafka_group_id: String = [NonEmptyText, Text("mlserver"), new_here],
-        /// First record to read if the group has no committed offset
-        kafka_auto_offset_reset: KafkaOffsetReset =
-            [Choice(&["earliest", "latest", "error"]), Text("earliest"), new_here],
-        /// Whether a record may be answered again after a failure; `exactly_once` uses transactions
-        kafka_delivery: KafkaDelivery = [Choice(&["at_least_once", "exactly_once"]), Text("at_least_once"), new_here],
-        /// Identity of the producer for `exactly_once`, one per server; null means a random one
-        kafka_transactional_id: Option<String> = [NonEmptyText, Null, new_here],
-        /// Records that are answered in order: those with the same key, or all of a partition
-        kafka_ordering: KafkaOrdering = [Choice(&["none", "key", "partition"]), Text("none"), new_here],
-        /// Maximum number of records that are read and not committed yet
-        kafka_max_in_flight: NonZeroUsize = [int(1, 1_000_000), Int(4096), new_here],
-        /// Attempts at a record whose model fails, before it becomes a dead letter
-        kafka_max_attempts: NonZeroU32 = [int(1, 1000), Int(3), new_here],
-        /// Report ready only once the consumer has joined its group
-        kafka_readiness: bool = [Bool, Bool(true), new_here],
-        /// Encryption and authentication of connections to Kafka
-        kafka_security_protocol: String =
-            [Choice(&["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]), Text("plaintext"), new_here],
-        /// SASL mechanism for authentication
-        kafka_sasl_mechanism: Option<String> = [Choice(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]), Null, new_here],
-        /// User name for SASL
-        kafka_sasl_username: Option<String> = [Text, Null, new_here],
-        /// Password for SASL
-        kafka_sasl_password: Option<Secret> = [Text, Null, secret, new_here],
-        /// PEM file with the authorities of the brokers' certificates; null means those of the system
-        kafka_ssl_ca: Option<String> = [NonEmptyText, Null, new_here],
-        /// PEM file with the client's certificate
-        kafka_ssl_certificate: Option<String> = [NonEmptyText, Null, new_here],
-        /// PEM file with the client's private key
-        kafka_ssl_key: Option<String> = [NonEmptyText, Null, new_here],
-        /// Password of the client's private key
-        kafka_ssl_key_password: Option<Secret> = [Text, Null, secret, new_here],
-        /// Further properties of librdkafka, which override those of other settings
-        kafka_config: Properties = [Properties, EmptyObject, new_here],
+        /// Requests from Kafka
+        kafka: KafkaSettings = group,
         /// OTLP collector (gRPC) to send traces to, for example `localhost:4317`
         tracing_server: Option<String> = [Text, Null, no_effect_without_otel],
         /// Cache responses of models that set `cache_enabled`
@@ -302,40 +253,6 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// Where a consumer group without committed offsets begins to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KafkaOffsetReset {
-    /// At the first record that the topic holds.
-    Earliest,
-    /// At the records that are written from now on.
-    Latest,
-    /// Nowhere: the server fails.
-    Error,
-}
-
-/// How often a record is answered if a server or a broker fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KafkaDelivery {
-    /// Once, or several times.
-    AtLeastOnce,
-    /// Once, for consumers that read committed records only.
-    ExactlyOnce,
-}
-
-/// Which records are answered in the order in which they were written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KafkaOrdering {
-    /// None of them.
-    None,
-    /// Those with the same key.
-    Key,
-    /// Those of the same partition.
-    Partition,
-}
-
 settings! {
     /// The cross-origin requests that browsers may send.
     #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -434,4 +351,4 @@ macro_rules! defaults {
     };
 }
 
-defaults!(workers: WorkerSettings, limits: LimitSettings, tls: TlsSettings, access: AccessSettings);
+defaults!(workers: WorkerSettings, limits: LimitSettings, tls: TlsSettings, access: AccessSettings, kafka: KafkaSettings);

@@ -232,7 +232,7 @@ fn unknown_keys_warn_and_are_rejected_in_strict_mode() {
 
 #[test]
 fn kafka_topics_are_text_or_a_list_in_every_source() {
-    let topics = |case: &Case| case.server().settings.kafka_topic_input;
+    let topics = |case: &Case| case.server().settings.kafka.topic_input;
     let file = |value: Value| Case::new().file("settings.json", json!({"kafka_topic_input": value}));
     assert_eq!(topics(&Case::new()), ["mlserver-input"]);
     assert_eq!(topics(&file(json!("a, b"))), ["a", "b"]);
@@ -246,7 +246,7 @@ fn kafka_topics_are_text_or_a_list_in_every_source() {
         let argument =
             SettingArgument { argument: "--set", key: "kafka_topic_input".to_owned(), value: text.to_owned() };
         let sources = SettingsSources::read(&case.environment).unwrap().with_arguments(vec![argument]);
-        Settings::load(Path::new("."), &sources, true).map(|loaded| loaded.settings.kafka_topic_input)
+        Settings::load(Path::new("."), &sources, true).map(|loaded| loaded.settings.kafka.topic_input)
     };
     assert_eq!(argument("a,b").unwrap(), ["a", "b"]);
     assert_eq!(argument(r#"["^a", "b"]"#).unwrap(), ["^a", "b"]);
@@ -301,20 +301,20 @@ fn kafka_settings_are_read() {
         .env("MLSERVER_KAFKA_ORDERING", "key")
         .env("MLSERVER_KAFKA_TOPIC_DEAD_LETTERS", "lost");
     let settings = case.server_with(true).unwrap().settings;
-    assert_eq!(settings.kafka_topic_models["orders"], "iris");
-    assert_eq!(settings.kafka_delivery, KafkaDelivery::ExactlyOnce);
-    assert_eq!(settings.kafka_auto_offset_reset, KafkaOffsetReset::Error);
-    assert_eq!(settings.kafka_ordering, KafkaOrdering::Key);
-    assert_eq!(settings.kafka_max_attempts.get(), 5);
-    assert_eq!(settings.kafka_topic_dead_letters.as_deref(), Some("lost"));
-    let config: Vec<_> = settings.kafka_config.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(settings.kafka.topic_models["orders"], "iris");
+    assert_eq!(settings.kafka.delivery, KafkaDelivery::ExactlyOnce);
+    assert_eq!(settings.kafka.auto_offset_reset, KafkaOffsetReset::Error);
+    assert_eq!(settings.kafka.ordering, KafkaOrdering::Key);
+    assert_eq!(settings.kafka.max_attempts.get(), 5);
+    assert_eq!(settings.kafka.topic_dead_letters.as_deref(), Some("lost"));
+    let config: Vec<_> = settings.kafka.config.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(config, [("client.id", "mine"), ("enable.sparse.connections", "true"), ("linger.ms", "5")]);
     let defaults = Settings::default();
-    assert_eq!(defaults.kafka_delivery, KafkaDelivery::AtLeastOnce);
-    assert_eq!(defaults.kafka_auto_offset_reset, KafkaOffsetReset::Earliest);
-    assert_eq!(defaults.kafka_ordering, KafkaOrdering::None);
-    assert_eq!((defaults.kafka_max_in_flight.get(), defaults.kafka_max_attempts.get()), (4096, 3));
-    assert!(defaults.kafka_readiness && defaults.kafka_config.is_empty());
+    assert_eq!(defaults.kafka.delivery, KafkaDelivery::AtLeastOnce);
+    assert_eq!(defaults.kafka.auto_offset_reset, KafkaOffsetReset::Earliest);
+    assert_eq!(defaults.kafka.ordering, KafkaOrdering::None);
+    assert_eq!((defaults.kafka.max_in_flight.get(), defaults.kafka.max_attempts.get()), (4096, 3));
+    assert!(defaults.kafka.readiness && defaults.kafka.config.is_empty());
 }
 
 #[test]
@@ -324,9 +324,9 @@ fn secrets_are_hidden_in_values_and_debug_output() {
         .file("settings.json", json!({"kafka_sasl_password": "hush", "kafka_config": config}))
         .env("MLSERVER_KAFKA_SSL_KEY_PASSWORD", "hush");
     let loaded = case.server();
-    assert_eq!(loaded.settings.kafka_sasl_password.as_deref(), Some("hush"));
-    assert_eq!(loaded.settings.kafka_ssl_key_password.as_deref(), Some("hush"));
-    assert_eq!(loaded.settings.kafka_config["sasl.oauthbearer.client.secret"], "hush");
+    assert_eq!(loaded.settings.kafka.sasl_password.as_deref(), Some("hush"));
+    assert_eq!(loaded.settings.kafka.ssl_key_password.as_deref(), Some("hush"));
+    assert_eq!(loaded.settings.kafka.config["sasl.oauthbearer.client.secret"], "hush");
     assert_eq!(entry(&loaded, "kafka_sasl_password").value, "<hidden>");
     assert_eq!(entry(&loaded, "kafka_ssl_key_password").value, "<hidden>");
     let shown = json!({"sasl.oauthbearer.client.secret": "<hidden>", "linger.ms": "5"});

@@ -88,7 +88,7 @@ pub(super) async fn start(
         .with_compute(compute.clone())
         .with_traces(traces);
     let joined = Arc::new(AtomicBool::new(false));
-    if settings.kafka_enabled && settings.kafka_readiness {
+    if settings.kafka.enabled && settings.kafka.readiness {
         inference = inference.with_readiness_flag(Arc::clone(&joined));
     }
     if let Some(options) = cache_options(settings) {
