@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::coerce::Refusal;
 use super::table::WITHOUT_OTEL;
 use crate::types::{HIDDEN, is_secret_property};
 
@@ -81,18 +82,24 @@ pub enum FieldKind {
     ObjectList,
     /// A path, or an object in its place.
     ObjectOrText,
-    /// The name of a topic of Kafka.
-    Topic,
-    /// Topics to subscribe to: text, or a list.
-    Topics,
-    /// An object of the names of models by topic.
-    TopicModels,
     /// An object of properties of a client, some of which are secrets.
     Properties,
     /// A nested object with fields of its own.
     Group(&'static SettingGroup),
     /// A list of such objects.
     GroupList(&'static SettingGroup),
+    /// Values with rules of their own.
+    Custom(&'static CustomKind),
+}
+
+/// Values with rules of their own.
+#[derive(Debug)]
+pub struct CustomKind {
+    pub(super) expected: &'static str,
+    /// Returns whether the text of an environment variable is JSON.
+    pub(super) is_json: fn(&str) -> bool,
+    /// Returns the canonical form of a value.
+    pub(super) read: fn(&Value) -> Result<Value, Refusal>,
 }
 
 /// The value of a field that no source sets.
@@ -320,11 +327,7 @@ impl FieldKind {
             Self::Object | Self::Group(_) => "an object".to_owned(),
             Self::ObjectOrText => "a path or an object".to_owned(),
             Self::GroupList(_) | Self::ObjectList => "a list of objects".to_owned(),
-            Self::Topic => "a topic".to_owned(),
-            Self::Topics => {
-                "topics, separated by commas or as a list, or a regular expression that begins with `^`".to_owned()
-            }
-            Self::TopicModels => "an object of models by topic".to_owned(),
+            Self::Custom(kind) => kind.expected.to_owned(),
             Self::Properties => "an object of strings, numbers and booleans".to_owned(),
         }
     }
@@ -332,14 +335,13 @@ impl FieldKind {
     /// Returns whether the text of an environment variable of this kind is JSON.
     pub(super) fn is_json(&self, text: &str) -> bool {
         match self {
-            Self::Topics => text.trim_start().starts_with('['),
+            Self::Custom(kind) => (kind.is_json)(text),
             Self::TextList
             | Self::IntList
             | Self::Object
             | Self::ObjectList
             | Self::Group(_)
             | Self::GroupList(_)
-            | Self::TopicModels
             | Self::Properties => true,
             _ => false,
         }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::table::settings;
+use super::topics::{TOPIC, TOPIC_MODELS, TOPICS};
 use crate::types::{LONGEST_TOPIC, Properties, Secret};
 
 /// What the default topic of dead letters adds to the topic of the record.
@@ -25,13 +26,13 @@ settings! {
         /// Kafka topics to read requests from
         ///
         /// Topics, and regular expressions that begin with `^`. At least one.
-        topic_input: Vec<String> = [Topics, TextList(&["mlserver-input"]), in_original("one topic")],
+        topic_input: Vec<String> = [Custom(&TOPICS), TextList(&["mlserver-input"]), in_original("one topic")],
         /// Kafka topic to write responses to
-        topic_output: String = [Topic, Text("mlserver-output")],
+        topic_output: String = [Custom(&TOPIC), Text("mlserver-output")],
         /// Model by input topic, for records without the header `mlserver-model`
-        topic_models: BTreeMap<String, String> = [TopicModels, EmptyObject, new_here],
+        topic_models: BTreeMap<String, String> = [Custom(&TOPIC_MODELS), EmptyObject, new_here],
         /// Kafka topic for records that cannot be answered; null means the topic of the record followed by `-dead-letters`
-        topic_dead_letters: Option<String> = [Topic, Null, new_here],
+        topic_dead_letters: Option<String> = [Custom(&TOPIC), Null, new_here],
         /// Consumer group; servers with the same group share the records
         group_id: String = [NonEmptyText, Text("mlserver"), new_here],
         /// First record to read if the group has no committed offset

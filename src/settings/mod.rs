@@ -30,7 +30,7 @@ pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
 pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment};
 pub use field::{
-    Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
+    Availability, CustomKind, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
 pub use kafka::{DEAD_LETTERS, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, KafkaSettings, KafkaSettingsError};
 pub use machine::memory_limit;

@@ -551,9 +551,11 @@ fn extremes(kind: &FieldKind) -> Vec<Value> {
         FieldKind::Object => vec![json!({}), json!({"x": null})],
         FieldKind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
         FieldKind::ObjectOrText => vec![json!({}), json!("x")],
-        FieldKind::NonEmptyText | FieldKind::Topic => vec![json!("x")],
-        FieldKind::Topics => vec![json!("x,y"), json!("^x"), json!(["x", "^y"])],
-        FieldKind::TopicModels => vec![json!({}), json!({"x": "y"})],
+        FieldKind::NonEmptyText => vec![json!("x")],
+        FieldKind::Custom(kind) => {
+            let all = [json!("x"), json!("x,y"), json!("^x"), json!(["x", "^y"]), json!({}), json!({"x": "y"})];
+            all.into_iter().filter(|value| (kind.read)(value).is_ok()).collect()
+        }
         FieldKind::Properties => vec![json!({}), json!({"x": 1, "y": true, "z": ""})],
         FieldKind::Group(group) => examples(group, &Map::new()),
         FieldKind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],

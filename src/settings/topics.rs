@@ -3,10 +3,25 @@
 use serde_json::{Map, Value};
 
 use super::coerce::Refusal;
+use super::field::CustomKind;
 use crate::types::LONGEST_TOPIC;
 
+/// The name of a topic.
+pub(super) static TOPIC: CustomKind = CustomKind { expected: "a topic", is_json: |_| false, read: topic };
+
+/// Topics to subscribe to: text, or a list.
+pub(super) static TOPICS: CustomKind = CustomKind {
+    expected: "topics, separated by commas or as a list, or a regular expression that begins with `^`",
+    is_json: |text| text.trim_start().starts_with('['),
+    read: topics,
+};
+
+/// An object of the names of models by topic.
+pub(super) static TOPIC_MODELS: CustomKind =
+    CustomKind { expected: "an object of models by topic", is_json: |_| true, read: topic_models };
+
 /// Reads the name of a topic.
-pub(super) fn topic(value: &Value) -> Result<Value, Refusal> {
+fn topic(value: &Value) -> Result<Value, Refusal> {
     let expected = match value.as_str() {
         Some(name) => match topic_rule(name) {
             None => return Ok(value.clone()),
@@ -35,7 +50,7 @@ fn topic_rule(name: &str) -> Option<&'static str> {
 
 /// Reads topics to subscribe to, into a list: one, several with commas between them, or a list. What begins with `^` is a regular
 /// expression, and is kept whole.
-pub(super) fn topics(value: &Value) -> Result<Value, Refusal> {
+fn topics(value: &Value) -> Result<Value, Refusal> {
     // As the SDK's settings write the text of a variable into a file.
     if let Value::String(text) = value
         && text.trim_start().starts_with('[')
@@ -72,7 +87,7 @@ fn is_pattern(text: &str) -> bool {
 }
 
 /// Reads the names of models by topic.
-pub(super) fn topic_models(value: &Value) -> Result<Value, Refusal> {
+fn topic_models(value: &Value) -> Result<Value, Refusal> {
     let Value::Object(models) = value else {
         return Err(Refusal::new("", value.clone(), "an object of models by topic"));
     };
