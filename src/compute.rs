@@ -64,6 +64,12 @@ struct WaitingJob {
     permit: oneshot::Receiver<Permit>,
 }
 
+impl Default for ComputePool {
+    fn default() -> Self {
+        Self::for_this_machine()
+    }
+}
+
 impl ComputePool {
     /// Creates a pool that runs `width` computations concurrently.
     pub fn new(width: NonZeroUsize) -> Self {

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use mlserver::access::{Access, AccessFiles, AccessMetrics, KeyHash, Scope};
-use mlserver::settings::Settings;
+use mlserver::settings::{AccessSettings, TlsSettings};
 use serde_json::{Value, json};
 
 /// As in the executable.
@@ -57,8 +57,8 @@ fn access(keys: usize) -> Result<Access> {
     };
     let entries: Value = (0..keys).map(entry).collect();
     std::fs::write(folder.path().join("keys.json"), entries.to_string())?;
-    let settings = Settings { api_keys_file: Some("keys.json".into()), ..Settings::default() };
-    let files = AccessFiles::new(&settings, folder.path())?.context("keys are on")?;
+    let settings = AccessSettings { api_keys_file: Some("keys.json".into()), ..AccessSettings::default() };
+    let files = AccessFiles::new(&settings, &TlsSettings::default(), folder.path())?.context("keys are on")?;
     Ok(files.start(AccessMetrics::default())?)
 }
 

@@ -4,9 +4,9 @@
 #![expect(clippy::print_stdout, reason = "the report goes to standard output")]
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use mlserver::compute::ComputePool;
@@ -18,7 +18,6 @@ use mlserver::settings::{ModelSettings, SettingsSources, SystemEnvironment};
 use mlserver::telemetry::graphs::GraphMetrics;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
-use mlserver::telemetry::workers::WorkerMetrics;
 use mlserver::types::{InferenceRequest, Tensor};
 
 /// As in the executable.
@@ -84,7 +83,7 @@ async fn load(folder: &Path) -> Result<Inference> {
         compute: compute.clone(),
         loading: ComputePool::for_this_machine(),
         working_directory: folder.to_owned(),
-        python: Python::new(python_options(&compute, &mut metrics)),
+        python: Python::new(PythonOptions { compute: compute.clone(), ..PythonOptions::default() }),
         graphs: GraphResources::new(Arc::new(directory.clone()), GraphMetrics::register(&mut metrics), compute.clone()),
         is_reserved: |_| false,
     };
@@ -102,26 +101,4 @@ async fn load(folder: &Path) -> Result<Inference> {
     registry.load(settings).await?;
     std::fs::remove_file(&manifest)?;
     Ok(Inference::new(registry, NonZeroUsize::MAX))
-}
-
-/// The options of a pool that no model uses.
-fn python_options(compute: &ComputePool, metrics: &mut MetricsRegistry) -> PythonOptions {
-    PythonOptions {
-        workers: 1,
-        stop_timeout: Duration::ZERO,
-        hang_timeout: None,
-        load_timeout: None,
-        memory_limit: None,
-        max_requests: None,
-        interpreter: None,
-        environment_tarball: None,
-        environments_dir: PathBuf::new(),
-        working_directory: PathBuf::new(),
-        paths: Vec::new(),
-        debug: false,
-        logging: None,
-        variables: std::collections::BTreeMap::new(),
-        metrics: WorkerMetrics::register(metrics),
-        compute: compute.clone(),
-    }
 }

@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use mlserver::compute::ComputePool;
 use mlserver::runtimes::Runtime;
 use mlserver::runtimes::python::{Python, PythonOptions};
-use mlserver::settings::ModelSettings;
-use mlserver::telemetry::workers::WorkerMetrics;
+use mlserver::settings::{ModelSettings, WorkerSettings};
 use mlserver::types::{Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
 /// How long each measurement takes, of which there are `ROUNDS` for each line.
@@ -58,22 +56,14 @@ async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     fs::write(folder.path().join("hop_models.py"), MODEL)?;
     let options = PythonOptions {
-        workers: 1,
-        stop_timeout: Duration::from_secs(1),
-        hang_timeout: None,
-        load_timeout: None,
-        memory_limit: None,
-        max_requests: None,
-        interpreter: Some(python.into()),
-        environment_tarball: None,
-        environments_dir: folder.path().join("environments"),
+        workers: WorkerSettings {
+            python_executable: Some(python.into()),
+            environments_dir: folder.path().join("environments"),
+            ..WorkerSettings::default()
+        },
         working_directory: PathBuf::from("/"),
-        paths: Vec::new(),
-        debug: false,
-        logging: None,
         variables: [("XDG_CACHE_HOME".to_owned(), folder.path().to_string_lossy().into_owned())].into(),
-        metrics: WorkerMetrics::default(),
-        compute: ComputePool::for_this_machine(),
+        ..PythonOptions::default()
     };
     let python = Python::new(options);
     let load = async |class: &str| {

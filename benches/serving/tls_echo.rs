@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use mlserver::settings::Settings;
+use mlserver::settings::TlsSettings;
 use mlserver::tls::{ServerTls, TlsFiles};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -37,7 +37,7 @@ async fn main() -> anyhow::Result<()> {
     let address: SocketAddr = address.parse().with_context(|| format!("`{address}` is not an address"))?;
     let answer = Bytes::from(std::fs::read(&file).with_context(|| format!("cannot read `{file}`"))?);
     let settings =
-        Settings { tls_certificate: Some(certificate.into()), tls_key: Some(key.into()), ..Settings::default() };
+        TlsSettings { certificate: Some(certificate.into()), key: Some(key.into()), ..TlsSettings::default() };
     let files = TlsFiles::new(&settings, &std::env::current_dir()?)?.context("TLS is on")?;
     let acceptor = TlsAcceptor::from(ServerTls::start(files)?.current());
     let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;

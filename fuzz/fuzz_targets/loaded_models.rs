@@ -25,7 +25,7 @@ use mlserver::repository::Repository;
 use mlserver::runtimes::{BoxFuture, Runtime, load_native};
 use mlserver::server::{ForwardedHeaders, HttpService, PacedBody, RepositoryAccess, grpc, rest};
 use mlserver::settings::env::MapEnvironment;
-use mlserver::settings::{CloudEventVariables, ModelSettings, Settings, SettingsSources};
+use mlserver::settings::{CloudEventVariables, LimitSettings, ModelSettings, Settings, SettingsSources};
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
 use mlserver::types::ServerMetadata;
@@ -133,7 +133,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
     }
     let sources = SettingsSources::read(&MapEnvironment::new(Path::new("/"))).unwrap();
     let admin = Admin::new(registry.clone(), Repository::new(Path::new("nowhere"), sources, false));
-    let inference = Inference::new(registry, Settings::default().max_in_flight);
+    let inference = Inference::new(registry, LimitSettings::default().max_in_flight);
     let metadata = ServerMetadata { name: "fuzz".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
     let repository = RepositoryAccess::Off;
     let options = grpc::GrpcOptions {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::http_client::Url;
 use crate::reload::{self, SettingFile, SettingFileError};
-use crate::settings::Settings;
+use crate::settings::{AccessSettings, TlsSettings};
 use crate::telemetry::limit::LogLimiter;
 
 /// The setting with the file of keys.
@@ -69,10 +69,10 @@ impl AccessFiles {
     /// # Errors
     ///
     /// Fails if a setting is invalid, or needs another one.
-    pub fn new(settings: &Settings, folder: &Path) -> Result<Option<Self>, AccessSetupError> {
+    pub fn new(settings: &AccessSettings, tls: &TlsSettings, folder: &Path) -> Result<Option<Self>, AccessSetupError> {
         let default_rate = settings.key_rate_limit.as_ref().map(rate_limit).transpose()?;
-        let certificates = certificate_scopes(&settings.tls_client_scopes)?;
-        if !certificates.is_empty() && settings.tls_client_ca.is_none() {
+        let certificates = certificate_scopes(&tls.client_scopes)?;
+        if !certificates.is_empty() && tls.client_ca.is_none() {
             return Err(AccessSetupError::NoAuthority);
         }
         let keys = settings.api_keys_file.as_deref();
@@ -177,8 +177,8 @@ fn issuer(
     }
 }
 
-fn token_settings(settings: &Settings, folder: &Path) -> Result<Option<TokenSettings>, AccessSetupError> {
-    let Settings { jwt_issuer, jwt_audience, jwks_url, jwks_file, jwt_scope_claim, .. } = settings;
+fn token_settings(settings: &AccessSettings, folder: &Path) -> Result<Option<TokenSettings>, AccessSetupError> {
+    let AccessSettings { jwt_issuer, jwt_audience, jwks_url, jwks_file, jwt_scope_claim, .. } = settings;
     if jwt_issuer.is_none() && jwt_audience.is_none() && jwks_url.is_none() && jwks_file.is_none() {
         return Ok(None);
     }
@@ -234,21 +234,23 @@ mod tests {
     #[test]
     fn token_settings_are_checked() {
         let text = |text: &str| Some(text.to_owned());
-        let full = || Settings {
+        let full = || AccessSettings {
             jwt_issuer: text("https://issuer"),
             jwt_audience: text("mlserver"),
             jwks_file: Some("jwks.json".into()),
-            ..Settings::default()
+            ..AccessSettings::default()
         };
-        let check = |settings: Settings| AccessFiles::new(&settings, Path::new("/")).map_err(|error| error.to_string());
+        let check = |settings: AccessSettings| {
+            AccessFiles::new(&settings, &TlsSettings::default(), Path::new("/")).map_err(|error| error.to_string())
+        };
         assert!(check(full()).unwrap().is_some());
         let refused = |settings, expected: &str| assert_eq!(check(settings).unwrap_err(), expected);
-        refused(Settings { jwt_issuer: None, ..full() }, "`jwt_issuer` is not set: tokens need it");
-        refused(Settings { jwt_audience: None, ..full() }, "`jwt_audience` is not set: tokens need it");
-        refused(Settings { jwks_file: None, ..full() }, "`jwks_url` is not set: tokens need it");
-        let url = |url: &str| Settings { jwks_url: text(url), ..full() };
+        refused(AccessSettings { jwt_issuer: None, ..full() }, "`jwt_issuer` is not set: tokens need it");
+        refused(AccessSettings { jwt_audience: None, ..full() }, "`jwt_audience` is not set: tokens need it");
+        refused(AccessSettings { jwks_file: None, ..full() }, "`jwks_url` is not set: tokens need it");
+        let url = |url: &str| AccessSettings { jwks_url: text(url), ..full() };
         refused(url("https://issuer/keys"), "`jwks_url` and `jwks_file` are both set: tokens need one of them");
-        let only_url = |url: &str| Settings { jwks_file: None, jwks_url: text(url), ..full() };
+        let only_url = |url: &str| AccessSettings { jwks_file: None, jwks_url: text(url), ..full() };
         for bad in ["http://issuer/keys", "ftp://localhost", "issuer"] {
             refused(only_url(bad), "`jwks_url`: expected a URL that begins with `https://`");
         }
@@ -259,13 +261,15 @@ mod tests {
     fn access_settings_are_checked() {
         let with = |scopes: Value, rate: Option<Value>, ca: bool| {
             let object = |value: Value| value.as_object().unwrap().clone();
-            let settings = Settings {
-                tls_client_scopes: object(scopes),
-                key_rate_limit: rate.map(object),
-                tls_client_ca: ca.then(|| "ca.pem".into()),
-                ..Settings::default()
+            let access = AccessSettings { key_rate_limit: rate.map(object), ..AccessSettings::default() };
+            let tls = TlsSettings {
+                client_scopes: object(scopes),
+                client_ca: ca.then(|| "ca.pem".into()),
+                ..TlsSettings::default()
             };
-            AccessFiles::new(&settings, Path::new("/")).map(|files| files.is_some()).map_err(|error| error.to_string())
+            AccessFiles::new(&access, &tls, Path::new("/"))
+                .map(|files| files.is_some())
+                .map_err(|error| error.to_string())
         };
         assert_eq!(with(json!({}), None, true), Ok(false));
         assert_eq!(with(json!({"ci": ["infer", "read"]}), Some(json!({"requests_per_second": 5})), true), Ok(true));

@@ -20,6 +20,24 @@ const REPORTING: &str = "Reporting";
 /// The arguments for a server that apply to a model in this process, too.
 const ALSO_EMBEDDED: [&str; 4] = ["embedded", "model_name", "model_version", "timeout"];
 
+/// The defaults of arguments, for the help and for `commands::infer`.
+pub mod defaults {
+    use std::num::{NonZeroU32, NonZeroUsize};
+    use std::time::Duration;
+
+    pub const KAFKA_GROUP: &str = "mlserver-infer";
+    pub const URL: &str = "localhost:8080";
+    pub const GRPC_URL: &str = "localhost:8081";
+    pub const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
+    pub const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
+    pub const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
+    /// For tables, where requests with a single row would be inefficient.
+    pub const TABLE_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not zero");
+    /// For a model in this process, which can take more rows at once.
+    pub const EMBEDDED_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(1000).expect("it is not zero");
+    pub const TIMEOUT: Duration = Duration::from_mins(1);
+}
+
 /// An environment variable that sets an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InferVariable {
@@ -29,19 +47,16 @@ pub struct InferVariable {
     pub name: &'static str,
     /// What the help says after the name.
     format: &'static str,
-    /// What the help says of the default; empty if there is none.
-    default: &'static str,
 }
 
 macro_rules! variables {
-    ($($variable:ident: $argument:literal, $format:literal, $default:literal;)*) => {
+    ($($variable:ident: $argument:literal, $format:literal;)*) => {
         impl InferVariable {
             $(
                 pub const $variable: Self = Self {
                     argument: $argument,
                     name: concat!("MLSERVER_INFER_", stringify!($variable)),
                     format: $format,
-                    default: $default,
                 };
             )*
             /// All of them.
@@ -51,34 +66,59 @@ macro_rules! variables {
 }
 
 variables! {
-    INPUT_DATA_PATH: "input_data_path", "", "";
-    INPUT_FORMAT: "input_format", "", "by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests";
-    OUTPUT_DATA_PATH: "output_data_path", "", "";
-    KAFKA_GROUP: "kafka_group", "", "mlserver-infer";
-    KAFKA_CONFIG: "kafka_config", ", as a JSON object", "";
-    URL: "url", "", "localhost:8080, or localhost:8081 with --transport grpc";
-    MODEL_NAME: "model_name", "", "";
-    MODEL_VERSION: "model_version", "", "chosen by the server";
-    TRANSPORT: "transport", "", "rest";
-    TOKEN: "token", "", "";
-    REQUEST_HEADERS: "request_headers", ", as `NAME:VALUE NAME:VALUE`", "";
-    CONNECTION_TIMEOUT: "timeout", "", "60";
-    BINARY_DATA: "binary_data", "", "";
-    USE_SSL: "use_ssl", "", "";
-    INSECURE: "insecure", "", "";
-    CA: "ca", "", "";
-    CERT: "cert", "", "";
-    KEY: "key", "", "";
-    HTTP2: "http2", "", "";
-    WORKERS: "workers", "", "10; with --embedded, the number of cores plus one";
-    MAX_WORKERS: "max_workers", "", "--workers if it is set or with --embedded, otherwise 64";
-    BATCH_SIZE: "batch_size", "", "1; for rows and tables 100, or 1000 with --embedded";
-    RETRIES: "retries", "", "3";
-    BATCH_INTERVAL: "batch_interval", "", "0";
-    BATCH_JITTER: "batch_jitter", "", "0";
-    RATE: "rate", "", "unlimited";
-    VERBOSE: "verbose", "", "";
-    EXTRA_VERBOSE: "verbose", "", "";
+    INPUT_DATA_PATH: "input_data_path", "";
+    INPUT_FORMAT: "input_format", "";
+    OUTPUT_DATA_PATH: "output_data_path", "";
+    KAFKA_GROUP: "kafka_group", "";
+    KAFKA_CONFIG: "kafka_config", ", as a JSON object";
+    URL: "url", "";
+    MODEL_NAME: "model_name", "";
+    MODEL_VERSION: "model_version", "";
+    TRANSPORT: "transport", "";
+    TOKEN: "token", "";
+    REQUEST_HEADERS: "request_headers", ", as `NAME:VALUE NAME:VALUE`";
+    CONNECTION_TIMEOUT: "timeout", "";
+    BINARY_DATA: "binary_data", "";
+    USE_SSL: "use_ssl", "";
+    INSECURE: "insecure", "";
+    CA: "ca", "";
+    CERT: "cert", "";
+    KEY: "key", "";
+    HTTP2: "http2", "";
+    WORKERS: "workers", "";
+    MAX_WORKERS: "max_workers", "";
+    BATCH_SIZE: "batch_size", "";
+    RETRIES: "retries", "";
+    BATCH_INTERVAL: "batch_interval", "";
+    BATCH_JITTER: "batch_jitter", "";
+    RATE: "rate", "";
+    VERBOSE: "verbose", "";
+    EXTRA_VERBOSE: "verbose", "";
+}
+
+/// Returns what the help says of the default of an argument, if it has one.
+fn default_text(argument: &str) -> Option<String> {
+    Some(match argument {
+        "input_format" => {
+            let tables = ".csv, .tsv, .npy and .parquet are tables";
+            format!("by extension: .ndjson is rows; {tables}; anything else is requests")
+        }
+        "kafka_group" => defaults::KAFKA_GROUP.to_owned(),
+        "url" => format!("{}, or {} with --transport grpc", defaults::URL, defaults::GRPC_URL),
+        "model_version" => "chosen by the server".to_owned(),
+        "transport" => "rest".to_owned(),
+        "timeout" => defaults::TIMEOUT.as_secs().to_string(),
+        "workers" => format!("{}; with --embedded, the number of cores plus one", defaults::WORKERS),
+        "max_workers" => format!("--workers if it is set or with --embedded, otherwise {}", defaults::MAX_WORKERS),
+        "batch_size" => {
+            let (table, embedded) = (defaults::TABLE_BATCH_SIZE, defaults::EMBEDDED_BATCH_SIZE);
+            format!("1; for rows and tables {table}, or {embedded} with --embedded")
+        }
+        "retries" => defaults::RETRIES.to_string(),
+        "batch_interval" | "batch_jitter" => "0".to_owned(),
+        "rate" => "unlimited".to_owned(),
+        _ => return None,
+    })
 }
 
 /// Adds variables and defaults to the help of an argument, and rejects arguments for servers if there is none.
@@ -90,8 +130,7 @@ fn describe(arg: Arg) -> Arg {
     let variables: Vec<_> = InferVariable::ALL.iter().filter(|variable| variable.argument == id).collect();
     let Some(help) = arg.get_help().filter(|_| !variables.is_empty()).map(ToString::to_string) else { return arg };
     let names: Vec<_> = variables.iter().map(|variable| format!("{}{}", variable.name, variable.format)).collect();
-    let default = variables.iter().find(|variable| !variable.default.is_empty());
-    let default = default.map(|variable| format!(" [default: {}]", variable.default)).unwrap_or_default();
+    let default = default_text(&id).map(|default| format!(" [default: {default}]")).unwrap_or_default();
     arg.help(format!("{help} [env: {}]{default}", names.join(", ")))
 }
 

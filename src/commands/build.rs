@@ -300,16 +300,16 @@ fn image_check(args: &BuildArgs, folder: &Path, tag: &str) -> Result<ImageCheck,
 /// image runs, and are no part of it.
 fn without_security(settings: &Settings) -> Vec<String> {
     let off = [
-        (settings.tls_certificate.is_some(), "tls_certificate=null"),
-        (settings.tls_key.is_some(), "tls_key=null"),
-        (settings.tls_client_ca.is_some(), "tls_client_ca=null"),
-        (settings.tls_metrics, "tls_metrics=false"),
-        (!settings.tls_client_scopes.is_empty(), "tls_client_scopes={}"),
-        (settings.api_keys_file.is_some(), "api_keys_file=null"),
-        (settings.jwt_issuer.is_some(), "jwt_issuer=null"),
-        (settings.jwt_audience.is_some(), "jwt_audience=null"),
-        (settings.jwks_url.is_some(), "jwks_url=null"),
-        (settings.jwks_file.is_some(), "jwks_file=null"),
+        (settings.tls.certificate.is_some(), "tls_certificate=null"),
+        (settings.tls.key.is_some(), "tls_key=null"),
+        (settings.tls.client_ca.is_some(), "tls_client_ca=null"),
+        (settings.tls.metrics, "tls_metrics=false"),
+        (!settings.tls.client_scopes.is_empty(), "tls_client_scopes={}"),
+        (settings.access.api_keys_file.is_some(), "api_keys_file=null"),
+        (settings.access.jwt_issuer.is_some(), "jwt_issuer=null"),
+        (settings.access.jwt_audience.is_some(), "jwt_audience=null"),
+        (settings.access.jwks_url.is_some(), "jwks_url=null"),
+        (settings.access.jwks_file.is_some(), "jwks_file=null"),
     ];
     let is_on = off.into_iter().filter(|(is_on, _)| *is_on);
     is_on.flat_map(|(_, argument)| ["--set".to_owned(), argument.to_owned()]).collect()

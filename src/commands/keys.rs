@@ -105,7 +105,7 @@ fn path(args: &KeyFileArgs, environment: &dyn Environment) -> Result<PathBuf, Co
     }
     let sources = SettingsSources::read(environment)?;
     let settings = Settings::load(&args.folder, &sources, false)?.settings;
-    let file = settings.api_keys_file.ok_or_else(|| {
+    let file = settings.access.api_keys_file.ok_or_else(|| {
         let folder = args.folder.display();
         let error = anyhow!("the settings of `{folder}` have no `api_keys_file`: set it, or pass `--file FILE`");
         CommandError { error, code: USAGE }

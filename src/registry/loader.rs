@@ -118,7 +118,6 @@ mod tests {
     use crate::runtimes::python::PythonOptions;
     use crate::telemetry::graphs::GraphMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
-    use crate::telemetry::workers::WorkerMetrics;
     use std::time::Duration;
 
     #[tokio::test]
@@ -133,24 +132,7 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        let python = PythonOptions {
-            workers: 1,
-            stop_timeout: Duration::ZERO,
-            hang_timeout: None,
-            load_timeout: None,
-            memory_limit: None,
-            max_requests: None,
-            interpreter: None,
-            environment_tarball: None,
-            environments_dir: PathBuf::new(),
-            working_directory: PathBuf::new(),
-            paths: Vec::new(),
-            debug: false,
-            logging: None,
-            variables: std::collections::BTreeMap::new(),
-            metrics: WorkerMetrics::register(&mut MetricsRegistry::default()),
-            compute: compute.clone(),
-        };
+        let python = PythonOptions { compute: compute.clone(), ..PythonOptions::default() };
         let loader = RuntimeLoader {
             compute: compute.clone(),
             loading: ComputePool::for_this_machine(),

@@ -6,7 +6,7 @@
 use serde_json::{Number, Value};
 
 use super::field::FieldKind;
-use super::kafka;
+use super::topics;
 
 /// Why a kind does not accept a value.
 #[derive(Debug)]
@@ -28,10 +28,8 @@ impl Refusal {
 /// The fields of nested groups are not converted here, because they have kinds of their own.
 pub(super) fn coerce(kind: &FieldKind, value: Value) -> Result<Value, Refusal> {
     match kind {
-        FieldKind::Topic => kafka::topic(&value),
-        FieldKind::Topics => kafka::topics(&value),
-        FieldKind::TopicModels => kafka::topic_models(&value),
-        FieldKind::Properties => kafka::properties(&value),
+        FieldKind::Custom(kind) => (kind.read)(&value),
+        FieldKind::Properties => topics::properties(&value),
         _ => plain(kind, value.clone()).ok_or_else(|| Refusal::new("", value, &kind.expected())),
     }
 }
@@ -67,7 +65,7 @@ fn plain(kind: &FieldKind, value: Value) -> Option<Value> {
         }
         FieldKind::GroupList(_) => value.is_array().then_some(value),
         FieldKind::ObjectOrText => (value.is_object() || value.is_string()).then_some(value),
-        FieldKind::Topic | FieldKind::Topics | FieldKind::TopicModels | FieldKind::Properties => None,
+        FieldKind::Custom(_) | FieldKind::Properties => None,
     }
 }
 

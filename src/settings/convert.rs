@@ -11,27 +11,10 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
     Duration::try_from_secs_f64(seconds.max(0.0)).map_err(D::Error::custom)
 }
 
-/// Reads a limit in seconds; zero is `None`, which means no limit.
-pub(super) fn seconds_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let limit = seconds(deserializer)?;
-    Ok(Some(limit).filter(|limit| !limit.is_zero()))
-}
-
-/// Reads optional seconds.
+/// Reads optional seconds; zero is `None`, too.
 pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let seconds = Option::<f64>::deserialize(deserializer)?;
+    let seconds = Option::<f64>::deserialize(deserializer)?.filter(|seconds| *seconds != 0.0);
     seconds.map(|seconds| Duration::try_from_secs_f64(seconds).map_err(D::Error::custom)).transpose()
-}
-
-/// Reads whole seconds; as in the original, a negative number is zero.
-pub(super) fn whole_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let seconds = i64::deserialize(deserializer)?;
-    Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
-}
-
-/// Reads a count; as in the original, a negative number is zero.
-pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    Ok(usize::try_from(i64::deserialize(deserializer)?).unwrap_or(0))
 }
 
 /// Reads a limit; -1 is `usize::MAX`, which means no limit.

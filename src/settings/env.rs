@@ -142,7 +142,7 @@ pub struct Variable {
 /// Returns the variables of all settings, in the order of the tables.
 pub fn variables() -> impl Iterator<Item = Variable> {
     GROUPS.into_iter().flat_map(|group: &'static SettingGroup| {
-        group.fields.iter().filter_map(|field| {
+        group.fields().filter_map(|field| {
             let name = group.env_name(field)?;
             Some(Variable { name, field })
         })

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::coerce::Refusal;
+use super::table::WITHOUT_OTEL;
 use crate::types::{HIDDEN, is_secret_property};
 
 /// A named set of fields that are read from one object, and from environment variables with one prefix.
@@ -14,8 +16,8 @@ pub struct SettingGroup {
     pub title: &'static str,
     /// The prefix of its environment variables; if `None`, the group is read only from files.
     pub env_prefix: Option<&'static str>,
-    /// The fields, in display order.
-    pub fields: &'static [SettingField],
+    /// What the group consists of, in display order.
+    pub(super) rows: &'static [SettingRow],
     /// How unknown keys are handled.
     pub unknown: UnknownKeys,
 }
@@ -29,10 +31,23 @@ pub enum UnknownKeys {
     Keep,
 }
 
+/// One row of a declaration.
+#[derive(Debug)]
+pub(super) enum SettingRow {
+    Setting(SettingField),
+    /// Settings that the struct holds in a struct of their own, `member`. Files do not have it.
+    Group {
+        member: &'static str,
+        rows: &'static [Self],
+    },
+}
+
 /// One setting.
 #[derive(Debug)]
 pub struct SettingField {
     pub name: &'static str,
+    /// The name of the struct's field.
+    pub(super) member: &'static str,
     pub kind: FieldKind,
     pub preset: FieldDefault,
     pub null: NullHandling,
@@ -67,18 +82,24 @@ pub enum FieldKind {
     ObjectList,
     /// A path, or an object in its place.
     ObjectOrText,
-    /// The name of a topic of Kafka.
-    Topic,
-    /// Topics to subscribe to: text, or a list.
-    Topics,
-    /// An object of the names of models by topic.
-    TopicModels,
     /// An object of properties of a client, some of which are secrets.
     Properties,
     /// A nested object with fields of its own.
     Group(&'static SettingGroup),
     /// A list of such objects.
     GroupList(&'static SettingGroup),
+    /// Values with rules of their own.
+    Custom(&'static CustomKind),
+}
+
+/// Values with rules of their own.
+#[derive(Debug)]
+pub struct CustomKind {
+    pub(super) expected: &'static str,
+    /// Returns whether the text of an environment variable is JSON.
+    pub(super) is_json: fn(&str) -> bool,
+    /// Returns the canonical form of a value.
+    pub(super) read: fn(&Value) -> Result<Value, Refusal>,
 }
 
 /// The value of a field that no source sets.
@@ -128,13 +149,19 @@ pub enum Original {
 }
 
 impl SettingField {
-    pub(super) const fn new(name: &'static str, kind: FieldKind, preset: FieldDefault, help: &'static str) -> Self {
+    pub(super) const fn new(
+        name: &'static str,
+        member: &'static str,
+        kind: FieldKind,
+        preset: FieldDefault,
+        help: &'static str,
+    ) -> Self {
         let null = match preset {
             FieldDefault::Null => NullHandling::Allowed,
             _ => NullHandling::Refused,
         };
         let (availability, original) = (Availability::Supported, Original::Same);
-        Self { name, kind, preset, null, help, availability, original, secret: false }
+        Self { name, member, kind, preset, null, help, availability, original, secret: false }
     }
 
     /// Never shows the value.
@@ -204,9 +231,23 @@ impl SettingField {
         self
     }
 
+    pub(super) const fn no_effect_without_otel(self) -> Self {
+        if cfg!(feature = "otel") { self } else { self.no_effect(WITHOUT_OTEL) }
+    }
+
     pub(super) const fn no_effect(mut self, reason: &'static str) -> Self {
         self.availability = Availability::NoEffect(reason);
         self
+    }
+}
+
+impl SettingRow {
+    /// Returns the settings of the row in display order.
+    fn fields(&'static self) -> Vec<&'static SettingField> {
+        match self {
+            Self::Setting(field) => vec![field],
+            Self::Group { rows, .. } => rows.iter().flat_map(Self::fields).collect(),
+        }
     }
 }
 
@@ -218,7 +259,42 @@ impl SettingGroup {
 
     /// Returns the field with the given name.
     pub fn field(&self, name: &str) -> Option<&'static SettingField> {
-        self.fields.iter().find(|field| field.name == name)
+        self.fields().find(|field| field.name == name)
+    }
+
+    /// Returns the fields in display order.
+    pub fn fields(&self) -> impl Iterator<Item = &'static SettingField> {
+        self.rows.iter().flat_map(SettingRow::fields)
+    }
+}
+
+/// About 30 years, so that adding a duration to a time never overflows.
+const MAX_SECONDS: i64 = 1_000_000_000;
+
+/// The kinds that several settings have.
+impl FieldKind {
+    pub(super) const PORT: Self = Self::int(0, u16::MAX as i64);
+    /// An integer without bounds, as in the original.
+    pub(super) const ANY_INT: Self = Self::int(i64::MIN, i64::MAX);
+    pub(super) const POSITIVE: Self = Self::int(1, i64::MAX);
+    /// A number of processes, entries or requests.
+    pub(super) const COUNT: Self = Self::int(0, u32::MAX as i64);
+    pub(super) const POSITIVE_COUNT: Self = Self::int(1, u32::MAX as i64);
+    pub(super) const WHOLE_SECONDS: Self = Self::whole_seconds(0);
+    pub(super) const SECONDS: Self = Self::seconds(0.0);
+    pub(super) const TIMEOUT: Self = Self::seconds(0.001);
+
+    pub(super) const fn int(min: i64, max: i64) -> Self {
+        Self::Int { min, max }
+    }
+
+    pub(super) const fn whole_seconds(min: i64) -> Self {
+        Self::int(min, MAX_SECONDS)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "the number of seconds is exact")]
+    pub(super) const fn seconds(min: f64) -> Self {
+        Self::Float { min, max: MAX_SECONDS as f64 }
     }
 }
 
@@ -251,11 +327,7 @@ impl FieldKind {
             Self::Object | Self::Group(_) => "an object".to_owned(),
             Self::ObjectOrText => "a path or an object".to_owned(),
             Self::GroupList(_) | Self::ObjectList => "a list of objects".to_owned(),
-            Self::Topic => "a topic".to_owned(),
-            Self::Topics => {
-                "topics, separated by commas or as a list, or a regular expression that begins with `^`".to_owned()
-            }
-            Self::TopicModels => "an object of models by topic".to_owned(),
+            Self::Custom(kind) => kind.expected.to_owned(),
             Self::Properties => "an object of strings, numbers and booleans".to_owned(),
         }
     }
@@ -263,14 +335,13 @@ impl FieldKind {
     /// Returns whether the text of an environment variable of this kind is JSON.
     pub(super) fn is_json(&self, text: &str) -> bool {
         match self {
-            Self::Topics => text.trim_start().starts_with('['),
+            Self::Custom(kind) => (kind.is_json)(text),
             Self::TextList
             | Self::IntList
             | Self::Object
             | Self::ObjectList
             | Self::Group(_)
             | Self::GroupList(_)
-            | Self::TopicModels
             | Self::Properties => true,
             _ => false,
         }

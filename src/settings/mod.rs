@@ -1,10 +1,11 @@
 //! Server and model settings: their sources, and which source takes precedence.
 //!
-//! Everything is derived from the tables in `table`. Each field is looked up in the sources in the original's order:
-//! command line, file, environment, settings that were baked into an image (`defaults`), `.env` file of the working directory,
-//! options of a served script, default. The first one that has the field wins, so a file overrides the environment. The value is converted to the field's canonical form, recorded with its source, and
-//! read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once; less severe ones are
-//! [`SettingsWarning`]s.
+//! A setting is declared once, by a row of `settings!` in `server` or `model`, which becomes a field of a struct and a row of a table.
+//! Everything else is derived from the tables. Each field is looked up in the sources in the original's order: command line, file,
+//! environment, settings that were baked into an image (`defaults`), `.env` file of the working directory, options of a served script,
+//! default. The first one that has the field wins, so a file overrides the environment. The value is converted to the field's canonical
+//! form, recorded with its source, and read into the typed structs [`Settings`] and [`ModelSettings`]. All problems are reported at once;
+//! less severe ones are [`SettingsWarning`]s.
 
 mod arguments;
 mod coerce;
@@ -23,21 +24,23 @@ mod resolve;
 mod server;
 mod source;
 mod table;
+mod topics;
 
 pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
 pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment};
 pub use field::{
-    Availability, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
+    Availability, CustomKind, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
+pub use kafka::{DEAD_LETTERS, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, KafkaSettings, KafkaSettingsError};
 pub use machine::memory_limit;
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings};
 pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
 pub use server::{
-    CorsSettings, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, LogLevel, LoggingSettings, SETTINGS_FILE, Settings,
-    TlsVersion,
+    AccessSettings, CorsSettings, LimitSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings, TlsSettings,
+    TlsVersion, WorkerSettings,
 };
 pub use source::{SettingEntry, SettingSource};
 pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL};

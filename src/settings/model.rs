@@ -14,85 +14,128 @@ use super::file;
 use super::problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
-use super::table::{MODEL, MODEL_PREFIX};
+use super::table::{MODEL, MODEL_PREFIX, PARAMETERS, TENSOR, settings};
 use crate::types::{ModelMetadata, Parameters, TensorMetadata};
 
 /// The file that makes a folder the folder of a model.
 pub const MODEL_SETTINGS_FILE: &str = "model-settings.json";
 
-/// The effective settings of one version of a model. The table `MODEL` describes each of them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelSettings {
-    /// Empty only if the model is described by the environment and has no name.
-    pub name: String,
-    pub implementation: String,
-    pub platform: String,
-    pub versions: Vec<String>,
-    pub inputs: Vec<TensorMetadata>,
-    pub outputs: Vec<TensorMetadata>,
-    #[serde(deserialize_with = "convert::count")]
-    pub max_batch_size: usize,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub max_batch_time: Duration,
-    pub parameters: ModelParameters,
-    pub cache_enabled: bool,
-    /// Inference requests in their JSON form.
-    pub warmup: Vec<Value>,
-    pub parallel_workers: Option<i64>,
-    pub warm_workers: bool,
-    /// The absolute path of the file; `None` for a model that is described by the environment.
-    #[serde(skip)]
-    pub source: Option<PathBuf>,
-    /// Environment variables of its workers, in addition to the server's: those of a step's container.
-    #[serde(skip)]
-    pub variables: BTreeMap<String, String>,
-    /// The models that were created for the steps of a graph and do not have the names of their steps, by the paths of the steps in the
-    /// manifest.
-    #[serde(skip)]
-    pub step_models: BTreeMap<String, String>,
+settings! {
+    /// The effective settings of one version of a model.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct ModelSettings {
+        /// Name of the model; defaults to the name of its folder
+        ///
+        /// Empty only if the model is described by the environment and has no name.
+        name: String = [Text, Text("")],
+        /// Import path of the runtime, for example `mlserver_xgboost.XGBoostModel`
+        implementation: String = [Text, Required],
+        /// Platform in the model metadata
+        platform: String = [Text, Text("")],
+        /// Versions of dependencies in the model metadata
+        versions: Vec<String> = [TextList, TextList(&[])],
+        /// Inputs in the model metadata
+        inputs: Vec<TensorMetadata> = [GroupList(&TENSOR), TextList(&[])],
+        /// Outputs in the model metadata
+        outputs: Vec<TensorMetadata> = [GroupList(&TENSOR), TextList(&[])],
+        /// Maximum number of requests in a batch; 0 and 1 disable batching
+        max_batch_size: usize = [COUNT, Int(0)],
+        /// Maximum seconds that a request waits for a batch to fill; 0 disables batching
+        #[serde(deserialize_with = "convert::seconds")]
+        max_batch_time: Duration = [seconds(f64::NEG_INFINITY), Float(0.0)],
+        /// Location of the model, and parameters of its runtime
+        parameters: ModelParameters = [Group(&PARAMETERS), EmptyObject, null_is_preset],
+        /// Cache responses of the model, if the server's cache is enabled
+        cache_enabled: bool = [Bool, Bool(false)],
+        /// Sample requests that the model must answer before it is ready
+        ///
+        /// Inference requests in their JSON form.
+        warmup: Vec<Value> = [ObjectList, TextList(&[]), new_here],
+        /// Deprecated; 0 gives the model a worker that runs plain functions inline
+        parallel_workers: Option<i64> = [
+            ANY_INT, Null, in_original("0 or less runs the model in the server's process"),
+            positive_has_no_effect("the server's `parallel_workers` is that of every pool")
+        ],
+        /// Deprecated
+        warm_workers: bool = [Bool, Bool(false), no_effect("workers are always warm")],
+        internal {
+            /// The absolute path of the file; `None` for a model that is described by the environment.
+            #[serde(skip)]
+            pub source: Option<PathBuf>,
+            /// Environment variables of its workers, in addition to the server's: those of a step's container.
+            #[serde(skip)]
+            pub variables: BTreeMap<String, String>,
+            /// The models that were created for the steps of a graph and do not have the names of their steps, by the paths of the steps in
+            /// the manifest.
+            #[serde(skip)]
+            pub step_models: BTreeMap<String, String>,
+        }
+    }
 }
 
-/// The location of a model, and the parameters of its runtime. The table `PARAMETERS` describes each of them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelParameters {
-    #[serde(deserialize_with = "convert::non_empty")]
-    pub uri: Option<String>,
-    /// `None` for an unversioned model.
-    #[serde(deserialize_with = "convert::non_empty")]
-    pub version: Option<String>,
-    pub content_type: Option<String>,
-    pub format: Option<String>,
-    pub environment_tarball: Option<PathBuf>,
-    pub environment_path: Option<PathBuf>,
-    pub inference_pool_gid: Option<String>,
-    pub autogenerate_inference_pool_gid: bool,
-    /// The number of workers of its pool that load the model; `None` for all of them.
-    pub workers: Option<usize>,
-    /// How many calls of a plain function a worker runs at a time.
-    pub threads: usize,
-    /// Whether requests must have the inputs that the settings, or the model itself, declare.
-    pub validate_inputs: bool,
-    /// `None` if the server's `max_in_flight` is the only limit.
-    pub max_queue_requests: Option<usize>,
-    pub max_queue_bytes: usize,
-    /// `None` if the size of the artifact is used instead.
-    pub memory_bytes: Option<u64>,
-    /// Whether the model is never evicted from memory.
-    pub pinned: bool,
-    /// How long requests should wait at most under sustained load. Zero means that none are shed.
-    #[serde(deserialize_with = "convert::seconds")]
-    pub queue_target: Duration,
-    #[serde(deserialize_with = "convert::optional_seconds")]
-    pub queue_timeout: Option<Duration>,
-    #[serde(deserialize_with = "convert::optional_seconds")]
-    pub predict_timeout: Option<Duration>,
-    #[serde(deserialize_with = "convert::optional_seconds")]
-    pub request_timeout: Option<Duration>,
-    pub extra: Map<String, Value>,
-    /// The keys that are in no table, as they are in the file.
-    pub extras: Map<String, Value>,
+settings! {
+    /// The location of a model, and the parameters of its runtime.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct ModelParameters {
+        /// File or folder of the artifact; defaults to the folder of the settings file
+        #[serde(deserialize_with = "convert::non_empty")]
+        uri: Option<String> = [Text, Null],
+        /// Version of the model
+        ///
+        /// `None` for an unversioned model.
+        #[serde(deserialize_with = "convert::non_empty")]
+        version: Option<String> = [Text, Null],
+        /// Default content type of requests
+        content_type: Option<String> = [Text, Null],
+        /// Format of an MLlib model
+        format: Option<String> = [Text, Null],
+        /// Packed Python environment, relative to the settings file
+        environment_tarball: Option<PathBuf> = [Text, Null],
+        /// Folder of a Python environment, relative to the working directory
+        environment_path: Option<PathBuf> = [Text, Null],
+        /// Group of models that share a worker pool
+        inference_pool_gid: Option<String> = [Text, Null],
+        /// Give the model its own worker pool
+        autogenerate_inference_pool_gid: bool = [Bool, Bool(false)],
+        /// Number of workers that load the model; all workers of its pool by default
+        workers: Option<usize> = [POSITIVE, Null, new_here],
+        /// Calls of a plain `predict` that a worker runs at a time
+        threads: usize = [int(1, 64), Int(1), new_here],
+        /// Reject requests that do not match the declared inputs
+        ///
+        /// Whether requests must have the inputs that the settings, or the model itself, declare.
+        validate_inputs: bool = [Bool, Bool(false), new_here],
+        /// Maximum number of queued requests; more are rejected with 503
+        ///
+        /// `None` if the server's `max_in_flight` is the only limit.
+        max_queue_requests: Option<usize> = [POSITIVE, Null, new_here],
+        /// Maximum size of all queued inputs in bytes; more are rejected with 503
+        max_queue_bytes: usize = [POSITIVE, Int(1 << 30), new_here],
+        /// Memory of the model in bytes, for `models_max_bytes`; defaults to the size of its artifact
+        memory_bytes: Option<u64> = [POSITIVE, Null, new_here],
+        /// Never evict the model from memory, regardless of `models_max_bytes`
+        pinned: bool = [Bool, Bool(false), new_here],
+        /// Maximum seconds in the queue; then the request fails with 503
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        queue_timeout: Option<Duration> = [TIMEOUT, Null, new_here],
+        /// Maximum seconds that requests should wait under sustained load; more are rejected with 503; 0 disables it
+        #[serde(deserialize_with = "convert::seconds")]
+        queue_target: Duration = [SECONDS, Float(0.5), new_here],
+        /// Maximum seconds of a prediction; then it fails with 504, and a stuck worker is replaced
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        predict_timeout: Option<Duration> = [TIMEOUT, Null, new_here],
+        /// Maximum seconds from request to response; then it fails with 504
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        request_timeout: Option<Duration> = [TIMEOUT, Null, new_here],
+        /// Settings that only the runtime reads
+        extra: Map<String, Value> = [Object, EmptyObject, null_is_preset],
+        internal {
+            /// The keys that are in no table, as they are in the file.
+            pub extras: Map<String, Value>,
+        }
+    }
 }
 
 impl ModelSettings {

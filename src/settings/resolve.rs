@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::coerce::{Refusal, coerce};
 use super::env::SettingsSources;
-use super::field::{Availability, FieldKind, NullHandling, SettingField, SettingGroup, UnknownKeys};
+use super::field::{Availability, FieldKind, NullHandling, SettingField, SettingGroup, SettingRow, UnknownKeys};
 use super::nearest::nearest;
 use super::problem::{SettingsError, SettingsProblem, SettingsWarning};
 use super::source::{SettingEntry, SettingSource};
@@ -85,26 +85,13 @@ impl<'a> Resolver<'a> {
         if !self.problems.is_empty() {
             return Err(SettingsError { problems: self.problems });
         }
-        let settings =
-            T::deserialize(Value::Object(values)).expect("the tables and the structs agree, as a test checks");
+        let settings = T::deserialize(Value::Object(values))
+            .expect("the structs hold every value that the tables accept, as a test checks");
         Ok(LoadedSettings { settings, entries: self.entries, warnings: self.warnings })
     }
 
     fn group(&mut self, group: &'static SettingGroup, prefix: &str, layers: &[Layer]) -> Map<String, Value> {
-        let mut values = Map::new();
-        for field in group.fields {
-            let key = format!("{prefix}{}", field.name);
-            let candidates = self.candidates(group, field, layers);
-            let value = match field.kind {
-                FieldKind::Group(inner) => self.nested(inner, field, &key, candidates),
-                FieldKind::GroupList(inner) => self.list(inner, field, &key, candidates),
-                _ if candidates.is_empty() => self.preset(group, field, &key, layers),
-                _ => self.plain(field, &key, candidates),
-            };
-            if let Some(value) = value {
-                values.insert(field.name.to_owned(), value);
-            }
-        }
+        let mut values = self.rows(group.rows, group, prefix, layers);
         match group.unknown {
             UnknownKeys::Warn => self.refuse_unknown(group, prefix, layers),
             UnknownKeys::Keep => {
@@ -112,6 +99,44 @@ impl<'a> Resolver<'a> {
             }
         }
         values
+    }
+
+    /// Resolves rows of a group into an object that a struct is read from.
+    fn rows(
+        &mut self,
+        rows: &'static [SettingRow],
+        group: &'static SettingGroup,
+        prefix: &str,
+        layers: &[Layer],
+    ) -> Map<String, Value> {
+        let mut values = Map::new();
+        for row in rows {
+            let (member, value) = match row {
+                SettingRow::Group { member, rows } => {
+                    (member, Some(Value::Object(self.rows(rows, group, prefix, layers))))
+                }
+                SettingRow::Setting(field) => (&field.member, self.field(field, group, prefix, layers)),
+            };
+            values.extend(value.map(|value| ((*member).to_owned(), value)));
+        }
+        values
+    }
+
+    fn field(
+        &mut self,
+        field: &'static SettingField,
+        group: &'static SettingGroup,
+        prefix: &str,
+        layers: &[Layer],
+    ) -> Option<Value> {
+        let key = format!("{prefix}{}", field.name);
+        let candidates = self.candidates(group, field, layers);
+        match field.kind {
+            FieldKind::Group(inner) => self.nested(inner, field, &key, candidates),
+            FieldKind::GroupList(inner) => self.list(inner, field, &key, candidates),
+            _ if candidates.is_empty() => self.preset(group, field, &key, layers),
+            _ => self.plain(field, &key, candidates),
+        }
     }
 
     /// Returns the values of a field in all sources, in descending precedence.
@@ -327,9 +352,9 @@ impl<'a> Resolver<'a> {
 
 /// Returns the key that was probably meant: one of a nested object, or one with a similar spelling.
 pub(super) fn suggestion(group: &'static SettingGroup, name: &str) -> Option<String> {
-    let inner = group.fields.iter().find_map(|field| match field.kind {
+    let inner = group.fields().find_map(|field| match field.kind {
         FieldKind::Group(inner) => inner.field(name).map(|found| format!("{}.{}", field.name, found.name)),
         _ => None,
     });
-    inner.or_else(|| nearest(name, group.fields.iter().map(|field| field.name)).map(str::to_owned))
+    inner.or_else(|| nearest(name, group.fields().map(|field| field.name)).map(str::to_owned))
 }

@@ -1,7 +1,6 @@
 //! The settings of the server: `settings.json`.
 
-use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,152 +11,227 @@ use super::arguments;
 use super::convert;
 use super::defaults;
 use super::env::SettingsSources;
+use super::kafka::KafkaSettings;
 use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
-use super::table::SERVER;
+use super::table::{CORS, SERVER, settings};
 use crate::types::json::NonFinite;
-use crate::types::{Properties, Secret};
 
 /// The file with the server's settings, in the started folder.
 pub const SETTINGS_FILE: &str = "settings.json";
 
-/// The effective settings of the server. The table `SERVER` describes each of them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    pub debug: bool,
-    pub log_level: Option<LogLevel>,
-    #[serde(deserialize_with = "convert::count")]
-    pub parallel_workers: usize,
-    #[serde(deserialize_with = "convert::whole_seconds")]
-    pub parallel_workers_timeout: Duration,
-    /// `None` if there is no limit on how long a worker may be silent.
-    #[serde(deserialize_with = "convert::seconds_or_never")]
-    pub worker_hang_timeout: Option<Duration>,
-    /// `None` if there is no limit on how long a model may take to load.
-    #[serde(deserialize_with = "convert::seconds_or_never")]
-    pub worker_load_timeout: Option<Duration>,
-    /// In bytes of resident memory.
-    pub worker_memory_limit: Option<u64>,
-    pub max_requests_per_worker: Option<u64>,
-    /// The interpreter of models without an environment of their own.
-    pub python_executable: Option<PathBuf>,
-    pub environments_dir: PathBuf,
-    pub model_repository_implementation: Option<String>,
-    /// The started folder, regardless of file and environment.
-    pub model_repository_root: PathBuf,
-    pub model_repository_implementation_args: Map<String, Value>,
-    pub load_models_at_startup: bool,
-    pub exit_on_load_failure: bool,
-    pub server_name: String,
-    pub server_version: String,
-    pub extensions: Vec<String>,
-    pub host: String,
-    pub http_port: u16,
-    pub root_path: String,
-    pub http_max_body_bytes: NonZeroUsize,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub http_header_timeout: Duration,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub http_body_timeout: Duration,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub http_write_timeout: Duration,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub http_keep_alive_timeout: Duration,
-    /// `None` if the limit on open files decides.
-    pub max_connections: Option<NonZeroUsize>,
-    pub max_in_flight: NonZeroUsize,
-    /// `None` for [`Settings::byte_budget`]'s default.
-    pub max_request_bytes_in_flight: Option<NonZeroUsize>,
-    pub max_streams: NonZeroUsize,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub stream_idle_timeout: Duration,
-    pub overload_as_429: bool,
-    pub repository_api: bool,
-    /// `None` if the ports of requests serve the repository API, too.
-    pub admin_port: Option<u16>,
-    pub server_timing: bool,
-    pub strict_tensors: bool,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub shutdown_delay: Duration,
-    #[serde(deserialize_with = "convert::seconds")]
-    pub shutdown_grace_period: Duration,
-    pub grpc_port: u16,
-    /// In bytes; `usize::MAX` for no limit.
-    #[serde(deserialize_with = "convert::limit")]
-    pub grpc_max_message_length: usize,
-    pub cors_settings: Option<CorsSettings>,
-    /// `None` if metrics are disabled.
-    #[serde(deserialize_with = "convert::non_empty")]
-    pub metrics_endpoint: Option<String>,
-    pub metrics_port: u16,
-    pub metrics_rest_server_prefix: String,
-    pub metrics_dir: PathBuf,
-    pub use_structured_logging: bool,
-    pub logging_settings: Option<LoggingSettings>,
-    pub kafka_enabled: bool,
-    /// Addresses of some brokers, separated by commas.
-    pub kafka_servers: String,
-    /// Topics, and regular expressions that begin with `^`. At least one.
-    pub kafka_topic_input: Vec<String>,
-    pub kafka_topic_output: String,
-    /// The models of records that name none, by topic.
-    pub kafka_topic_models: BTreeMap<String, String>,
-    /// `None` for the record's topic with `-dead-letters` behind it.
-    pub kafka_topic_dead_letters: Option<String>,
-    pub kafka_group_id: String,
-    pub kafka_auto_offset_reset: KafkaOffsetReset,
-    pub kafka_delivery: KafkaDelivery,
-    /// `None` for a random one.
-    pub kafka_transactional_id: Option<String>,
-    pub kafka_ordering: KafkaOrdering,
-    pub kafka_max_in_flight: NonZeroUsize,
-    pub kafka_max_attempts: NonZeroU32,
-    /// Whether the server is ready only once its consumer has joined the group.
-    pub kafka_readiness: bool,
-    /// As librdkafka's property `security.protocol` has it.
-    pub kafka_security_protocol: String,
-    pub kafka_sasl_mechanism: Option<String>,
-    pub kafka_sasl_username: Option<String>,
-    pub kafka_sasl_password: Option<Secret>,
-    pub kafka_ssl_ca: Option<String>,
-    pub kafka_ssl_certificate: Option<String>,
-    pub kafka_ssl_key: Option<String>,
-    pub kafka_ssl_key_password: Option<Secret>,
-    /// Further properties of librdkafka.
-    pub kafka_config: Properties,
-    pub tracing_server: Option<String>,
-    pub cache_enabled: bool,
-    #[serde(deserialize_with = "convert::count")]
-    pub cache_size: usize,
-    pub cache_max_bytes: NonZeroUsize,
-    /// `None` if the memory of models is not limited.
-    pub models_max_bytes: Option<u64>,
-    #[serde(deserialize_with = "convert::optional_seconds")]
-    pub cache_ttl: Option<Duration>,
-    pub gzip_enabled: bool,
-    /// Scopes by the names of client certificates.
-    pub tls_client_scopes: Map<String, Value>,
-    pub api_keys_file: Option<PathBuf>,
-    /// The default of keys without a limit of their own.
-    pub key_rate_limit: Option<Map<String, Value>>,
-    /// The issuer of tokens, as their claim `iss` names it.
-    pub jwt_issuer: Option<String>,
-    pub jwt_audience: Option<String>,
-    pub jwt_scope_claim: String,
-    pub jwks_url: Option<String>,
-    pub jwks_file: Option<PathBuf>,
-    /// Headers with credentials that models see.
-    pub forward_headers: Vec<String>,
-    pub tls_certificate: Option<PathBuf>,
-    pub tls_key: Option<PathBuf>,
-    pub tls_client_ca: Option<PathBuf>,
-    pub tls_min_version: TlsVersion,
-    /// Whether the metrics server uses TLS, too.
-    pub tls_metrics: bool,
-    pub non_finite_json: NonFinite,
+settings! {
+    /// The effective settings of the server.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Settings {
+        /// Log at debug level, including an access log
+        debug: bool = [Bool, Bool(false), in_original("the default is true")],
+        /// Lowest severity of log lines to write; null means DEBUG with `debug`, otherwise INFO
+        log_level: Option<LogLevel> = [Choice(&["DEBUG", "INFO", "WARNING", "ERROR"]), Null, new_here],
+        /// Workers of models in Python
+        workers: WorkerSettings = group,
+        /// Import path of a custom repository class
+        model_repository_implementation: Option<String> = [Text, Null],
+        /// Folder of the models; always the started folder
+        model_repository_root: PathBuf = [Text, Text(".")],
+        /// Additional arguments for the custom repository class
+        model_repository_implementation_args: Map<String, Value> = [Object, EmptyObject],
+        /// Load all models of the repository at startup
+        load_models_at_startup: bool = [Bool, Bool(true)],
+        /// Exit with code 1 if a model fails to load at startup
+        exit_on_load_failure: bool = [Bool, Bool(true), new_here],
+        /// Server name in the metadata
+        server_name: String = [Text, Text("mlserver")],
+        /// Server version in the metadata
+        server_version: String =
+            [Text, Text(env!("CARGO_PKG_VERSION")), in_original("the default is the version of the Python package")],
+        /// Extensions in the server metadata
+        extensions: Vec<String> = [TextList, TextList(&[]), in_original("supported extensions are not added")],
+        /// Address to listen on, for all servers
+        host: String = [Text, Text("0.0.0.0")],
+        /// Port of the REST server
+        http_port: u16 = [PORT, Int(8080)],
+        /// Path prefix under which a proxy exposes the REST server
+        root_path: String = [Text, Text("")],
+        /// Limits of requests and connections
+        limits: LimitSettings = group,
+        /// Reject requests with 429 instead of 503 under overload
+        overload_as_429: bool = [Bool, Bool(false), new_here],
+        /// Serve the model repository API (index, load, unload)
+        repository_api: bool = [Bool, Bool(true), new_here],
+        /// Separate port for the model repository API; null serves it on the REST and gRPC ports
+        admin_port: Option<u16> = [PORT, Null, new_here],
+        /// Add a Server-Timing header with queue and prediction times to responses
+        server_timing: bool = [Bool, Bool(false), new_here],
+        /// Reject data that does not match its datatype and shape for models in Python, too
+        strict_tensors: bool = [Bool, Bool(false), new_here],
+        /// Seconds to keep answering requests after a signal, while the server reports not ready
+        #[serde(deserialize_with = "convert::seconds")]
+        shutdown_delay: Duration = [SECONDS, Float(0.0), new_here],
+        /// Seconds for requests in flight to finish at shutdown
+        #[serde(deserialize_with = "convert::seconds")]
+        shutdown_grace_period: Duration = [SECONDS, Float(30.0), new_here],
+        /// TLS of the server
+        tls: TlsSettings = group,
+        /// Access control
+        access: AccessSettings = group,
+        /// Port of the gRPC server
+        grpc_port: u16 = [PORT, Int(8081)],
+        /// Maximum size of a gRPC message in bytes, in both directions; -1 means no limit
+        ///
+        /// `usize::MAX` for no limit.
+        #[serde(deserialize_with = "convert::limit")]
+        grpc_max_message_length: usize =
+            [int(-1, i64::MAX), Int(64 << 20), in_original("the default is null, which means 4 MiB"), null_is_preset],
+        /// Allowed cross-origin requests; none by default
+        cors_settings: Option<CorsSettings> = [Group(&CORS), Null],
+        /// Path of the metrics; null or an empty string disables them
+        #[serde(deserialize_with = "convert::non_empty")]
+        metrics_endpoint: Option<String> = [Route, Text("/metrics"), nullable],
+        /// Port of the metrics server
+        metrics_port: u16 = [PORT, Int(8082)],
+        /// Prefix of the names of the REST metrics
+        metrics_rest_server_prefix: String = [Text, Text("rest_server")],
+        /// Folder for metrics files that processes share
+        metrics_dir: PathBuf = [
+            Text, InWorkingDirectory(".metrics"), in_original("folder of the metrics files that workers share"),
+            no_effect("the server keeps all metrics in its own process")
+        ],
+        /// Write log lines as JSON
+        use_structured_logging: bool = [Bool, Bool(false)],
+        /// Configuration of Python logging for models: a file, or an object for `dictConfig`
+        logging_settings: Option<LoggingSettings> = [ObjectOrText, Null],
+        /// Requests from Kafka
+        kafka: KafkaSettings = group,
+        /// OTLP collector (gRPC) to send traces to, for example `localhost:4317`
+        tracing_server: Option<String> = [Text, Null, no_effect_without_otel],
+        /// Cache responses of models that set `cache_enabled`
+        cache_enabled: bool = [Bool, Bool(false)],
+        /// Maximum number of cached responses; 0 disables the cache
+        cache_size: usize = [COUNT, Int(100)],
+        /// Maximum size of all cached responses in bytes
+        cache_max_bytes: NonZeroUsize = [POSITIVE, Int(64 << 20), new_here],
+        /// Seconds to keep cached responses; null keeps them until the model is reloaded
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        cache_ttl: Option<Duration> = [TIMEOUT, Null, new_here],
+        /// Memory budget for models in bytes; models that do not fit are loaded on demand
+        models_max_bytes: Option<u64> = [POSITIVE, Null, new_here],
+        /// Compress REST responses
+        gzip_enabled: bool = [Bool, Bool(true)],
+        /// Representation of NaN and infinities in JSON responses
+        non_finite_json: NonFinite = [Choice(&["null", "string", "error"]), Text("null"), new_here],
+    }
+}
+
+settings! {
+    /// How workers of models in Python run.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct WorkerSettings {
+        /// Worker processes per pool; 0 means one worker that runs plain functions inline
+        parallel_workers: usize = [COUNT, Int(1), in_original("0 runs models in the server's process")],
+        /// Seconds for workers to finish their calls at shutdown
+        #[serde(deserialize_with = "convert::seconds")]
+        parallel_workers_timeout: Duration = [WHOLE_SECONDS, Int(5), in_original("applies to each worker in turn")],
+        /// Seconds without a response after which a busy worker is replaced; 0 means no limit
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        worker_hang_timeout: Option<Duration> = [SECONDS, Float(300.0), new_here],
+        /// Maximum seconds for a model to load; then its worker is replaced; 0 means no limit
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        worker_load_timeout: Option<Duration> = [SECONDS, Float(1800.0), new_here],
+        /// Memory of a worker in bytes: it is replaced at 80 % and killed at 100 %
+        ///
+        /// Resident memory.
+        worker_memory_limit: Option<u64> = [POSITIVE, Null, new_here],
+        /// Number of predictions after which a worker is replaced
+        max_requests_per_worker: Option<u64> = [POSITIVE, Null, new_here],
+        /// Python interpreter for models without their own environment
+        python_executable: Option<PathBuf> = [Text, Null, new_here],
+        /// Folder to unpack environment tarballs in
+        environments_dir: PathBuf = [Text, InWorkingDirectory(".envs")],
+    }
+}
+
+settings! {
+    /// What requests and connections may take.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct LimitSettings {
+        /// Maximum size of a REST request body in bytes, before and after decompression
+        http_max_body_bytes: NonZeroUsize = [POSITIVE, Int(64 << 20), new_here],
+        /// Seconds for a client to send its request headers
+        #[serde(deserialize_with = "convert::seconds")]
+        http_header_timeout: Duration = [TIMEOUT, Float(30.0), new_here],
+        /// Seconds without a byte after which an incomplete request body is rejected
+        #[serde(deserialize_with = "convert::seconds")]
+        http_body_timeout: Duration = [TIMEOUT, Float(30.0), new_here],
+        /// Seconds after which a response that its client does not read is dropped
+        #[serde(deserialize_with = "convert::seconds")]
+        http_write_timeout: Duration = [TIMEOUT, Float(60.0), new_here],
+        /// Seconds to keep idle connections open
+        #[serde(deserialize_with = "convert::seconds")]
+        http_keep_alive_timeout: Duration = [TIMEOUT, Float(75.0), new_here],
+        /// Maximum number of connections; null derives it from the limit on open files
+        max_connections: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
+        /// Maximum number of requests in flight; more are rejected with 503
+        max_in_flight: NonZeroUsize = [POSITIVE_COUNT, Int(1024), new_here],
+        /// Memory for requests in flight and their responses in bytes; null means a quarter of the available memory
+        ///
+        /// See [`Settings::byte_budget`].
+        max_request_bytes_in_flight: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
+        /// Maximum number of open streams of responses; more are rejected with 503
+        max_streams: NonZeroUsize = [POSITIVE_COUNT, Int(256), new_here],
+        /// Seconds without a message in either direction after which a stream is ended
+        #[serde(deserialize_with = "convert::seconds")]
+        stream_idle_timeout: Duration = [TIMEOUT, Float(300.0), new_here],
+    }
+}
+
+settings! {
+    /// TLS of the server.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct TlsSettings with prefix "tls_" {
+        /// PEM file with the server's certificate and its intermediate certificates; null means no TLS
+        certificate: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// PEM file with the private key of `tls_certificate`
+        key: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// PEM file with the authorities of client certificates; if set, all clients need a certificate
+        client_ca: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// Oldest version of TLS that clients may use
+        min_version: TlsVersion = [Choice(&["1.2", "1.3"]), Text("1.2"), new_here],
+        /// Use TLS for the metrics server, too
+        metrics: bool = [Bool, Bool(false), new_here],
+        /// Lists of scopes by the common or DNS names of client certificates
+        client_scopes: Map<String, Value> = [Object, EmptyObject, new_here],
+    }
+}
+
+settings! {
+    /// Who may send requests.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct AccessSettings {
+        /// JSON file with the hashes and scopes of API keys; if set, requests need credentials
+        api_keys_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// Rate limit of keys without `rate_limit`, such as `{"requests_per_second": 10, "burst": 20}`
+        key_rate_limit: Option<Map<String, Value>> = [Object, Null, new_here],
+        /// Issuer of OpenID Connect tokens (claim `iss`); null means no tokens
+        jwt_issuer: Option<String> = [NonEmptyText, Null, new_here],
+        /// Required audience of tokens (claim `aud`)
+        jwt_audience: Option<String> = [NonEmptyText, Null, new_here],
+        /// URL of the issuer's keys (JSON Web Key Set)
+        jwks_url: Option<String> = [NonEmptyText, Null, new_here],
+        /// File with the issuer's keys, instead of `jwks_url`
+        jwks_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        /// Claim with the scopes: a string with spaces, or a list
+        jwt_scope_claim: String = [NonEmptyText, Text("scope"), new_here],
+        /// Headers with credentials to pass to models: `authorization`, `cookie`
+        forward_headers: Vec<String> = [TextList, TextList(&[]), in_original("models see all headers")],
+    }
 }
 
 /// The least severe log lines that are written.
@@ -179,52 +253,27 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// Where a consumer group without committed offsets begins to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KafkaOffsetReset {
-    /// At the first record that the topic holds.
-    Earliest,
-    /// At the records that are written from now on.
-    Latest,
-    /// Nowhere: the server fails.
-    Error,
-}
-
-/// How often a record is answered if a server or a broker fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KafkaDelivery {
-    /// Once, or several times.
-    AtLeastOnce,
-    /// Once, for consumers that read committed records only.
-    ExactlyOnce,
-}
-
-/// Which records are answered in the order in which they were written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KafkaOrdering {
-    /// None of them.
-    None,
-    /// Those with the same key.
-    Key,
-    /// Those of the same partition.
-    Partition,
-}
-
-/// The cross-origin requests that browsers may send.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CorsSettings {
-    pub allow_origins: Vec<String>,
-    pub allow_origin_regex: Option<String>,
-    pub allow_credentials: bool,
-    pub allow_methods: Vec<String>,
-    pub allow_headers: Vec<String>,
-    pub expose_headers: Vec<String>,
-    #[serde(deserialize_with = "convert::whole_seconds")]
-    pub max_age: Duration,
+settings! {
+    /// The cross-origin requests that browsers may send.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct CorsSettings {
+        /// Origins that may send requests; `*` allows any
+        allow_origins: Vec<String> = [TextList, TextList(&[])],
+        /// Regular expression for origins that may send requests
+        allow_origin_regex: Option<String> = [Text, Null],
+        /// Allow cookies in cross-origin requests
+        allow_credentials: bool = [Bool, Bool(false)],
+        /// HTTP methods that cross-origin requests may use
+        allow_methods: Vec<String> = [TextList, TextList(&["GET", "POST"]), in_original("the default is `[\"GET\"]`")],
+        /// Headers that cross-origin requests may carry
+        allow_headers: Vec<String> = [TextList, TextList(&[])],
+        /// Response headers that scripts may read
+        expose_headers: Vec<String> = [TextList, TextList(&[]), in_original("has no effect")],
+        /// Seconds for browsers to cache the answer to a preflight request; 0 and -1 mean not at all
+        #[serde(deserialize_with = "convert::seconds")]
+        max_age: Duration = [whole_seconds(-1), Int(600)],
+    }
 }
 
 /// A configuration of Python's `logging`.
@@ -253,7 +302,7 @@ impl Settings {
             let quarter = machine::memory_limit().map_or(u64::MAX, |limit| limit / 4);
             usize::try_from(quarter.max(LEAST_BYTE_BUDGET)).unwrap_or(usize::MAX)
         };
-        self.max_request_bytes_in_flight.map_or_else(of_machine, NonZeroUsize::get)
+        self.limits.max_request_bytes_in_flight.map_or_else(of_machine, NonZeroUsize::get)
     }
 
     /// Reads the settings of a server for `folder`, which may be missing.
@@ -291,3 +340,15 @@ impl Default for Settings {
             .settings
     }
 }
+
+macro_rules! defaults {
+    ($($member:ident: $group:ty),*) => {
+        $(impl Default for $group {
+            fn default() -> Self {
+                Settings::default().$member
+            }
+        })*
+    };
+}
+
+defaults!(workers: WorkerSettings, limits: LimitSettings, tls: TlsSettings, access: AccessSettings, kafka: KafkaSettings);

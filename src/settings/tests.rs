@@ -1,20 +1,16 @@
 //! The precedence of sources, and the problems and warnings that are reported.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
-use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use super::env::MapEnvironment;
-use super::resolve::EXTRAS;
 use super::*;
-use crate::types::{Parameters, TensorMetadata};
+use crate::types::Parameters;
 
 /// A folder to start, which is also the working directory of the environment.
 struct Case {
@@ -105,14 +101,14 @@ fn settings_without_sources_are_defaults() {
     let settings = Settings::default();
     assert!(!settings.debug);
     assert_eq!(settings.http_port, 8080);
-    assert_eq!(settings.http_max_body_bytes.get(), 64 << 20);
+    assert_eq!(settings.limits.http_max_body_bytes.get(), 64 << 20);
     assert_eq!(settings.grpc_max_message_length, 64 << 20);
     assert_eq!(settings.shutdown_grace_period, Duration::from_secs(30));
-    assert_eq!(settings.max_in_flight.get(), 1024);
+    assert_eq!(settings.limits.max_in_flight.get(), 1024);
     assert_eq!(settings.metrics_endpoint.as_deref(), Some("/metrics"));
     assert_eq!(settings.server_version, env!("CARGO_PKG_VERSION"));
     assert_eq!(settings.cors_settings, None);
-    assert_eq!(settings.environments_dir, Path::new(".envs"));
+    assert_eq!(settings.workers.environments_dir, Path::new(".envs"));
 }
 
 #[test]
@@ -236,7 +232,7 @@ fn unknown_keys_warn_and_are_rejected_in_strict_mode() {
 
 #[test]
 fn kafka_topics_are_text_or_a_list_in_every_source() {
-    let topics = |case: &Case| case.server().settings.kafka_topic_input;
+    let topics = |case: &Case| case.server().settings.kafka.topic_input;
     let file = |value: Value| Case::new().file("settings.json", json!({"kafka_topic_input": value}));
     assert_eq!(topics(&Case::new()), ["mlserver-input"]);
     assert_eq!(topics(&file(json!("a, b"))), ["a", "b"]);
@@ -250,7 +246,7 @@ fn kafka_topics_are_text_or_a_list_in_every_source() {
         let argument =
             SettingArgument { argument: "--set", key: "kafka_topic_input".to_owned(), value: text.to_owned() };
         let sources = SettingsSources::read(&case.environment).unwrap().with_arguments(vec![argument]);
-        Settings::load(Path::new("."), &sources, true).map(|loaded| loaded.settings.kafka_topic_input)
+        Settings::load(Path::new("."), &sources, true).map(|loaded| loaded.settings.kafka.topic_input)
     };
     assert_eq!(argument("a,b").unwrap(), ["a", "b"]);
     assert_eq!(argument(r#"["^a", "b"]"#).unwrap(), ["^a", "b"]);
@@ -305,20 +301,20 @@ fn kafka_settings_are_read() {
         .env("MLSERVER_KAFKA_ORDERING", "key")
         .env("MLSERVER_KAFKA_TOPIC_DEAD_LETTERS", "lost");
     let settings = case.server_with(true).unwrap().settings;
-    assert_eq!(settings.kafka_topic_models["orders"], "iris");
-    assert_eq!(settings.kafka_delivery, KafkaDelivery::ExactlyOnce);
-    assert_eq!(settings.kafka_auto_offset_reset, KafkaOffsetReset::Error);
-    assert_eq!(settings.kafka_ordering, KafkaOrdering::Key);
-    assert_eq!(settings.kafka_max_attempts.get(), 5);
-    assert_eq!(settings.kafka_topic_dead_letters.as_deref(), Some("lost"));
-    let config: Vec<_> = settings.kafka_config.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(settings.kafka.topic_models["orders"], "iris");
+    assert_eq!(settings.kafka.delivery, KafkaDelivery::ExactlyOnce);
+    assert_eq!(settings.kafka.auto_offset_reset, KafkaOffsetReset::Error);
+    assert_eq!(settings.kafka.ordering, KafkaOrdering::Key);
+    assert_eq!(settings.kafka.max_attempts.get(), 5);
+    assert_eq!(settings.kafka.topic_dead_letters.as_deref(), Some("lost"));
+    let config: Vec<_> = settings.kafka.config.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(config, [("client.id", "mine"), ("enable.sparse.connections", "true"), ("linger.ms", "5")]);
     let defaults = Settings::default();
-    assert_eq!(defaults.kafka_delivery, KafkaDelivery::AtLeastOnce);
-    assert_eq!(defaults.kafka_auto_offset_reset, KafkaOffsetReset::Earliest);
-    assert_eq!(defaults.kafka_ordering, KafkaOrdering::None);
-    assert_eq!((defaults.kafka_max_in_flight.get(), defaults.kafka_max_attempts.get()), (4096, 3));
-    assert!(defaults.kafka_readiness && defaults.kafka_config.is_empty());
+    assert_eq!(defaults.kafka.delivery, KafkaDelivery::AtLeastOnce);
+    assert_eq!(defaults.kafka.auto_offset_reset, KafkaOffsetReset::Earliest);
+    assert_eq!(defaults.kafka.ordering, KafkaOrdering::None);
+    assert_eq!((defaults.kafka.max_in_flight.get(), defaults.kafka.max_attempts.get()), (4096, 3));
+    assert!(defaults.kafka.readiness && defaults.kafka.config.is_empty());
 }
 
 #[test]
@@ -328,9 +324,9 @@ fn secrets_are_hidden_in_values_and_debug_output() {
         .file("settings.json", json!({"kafka_sasl_password": "hush", "kafka_config": config}))
         .env("MLSERVER_KAFKA_SSL_KEY_PASSWORD", "hush");
     let loaded = case.server();
-    assert_eq!(loaded.settings.kafka_sasl_password.as_deref(), Some("hush"));
-    assert_eq!(loaded.settings.kafka_ssl_key_password.as_deref(), Some("hush"));
-    assert_eq!(loaded.settings.kafka_config["sasl.oauthbearer.client.secret"], "hush");
+    assert_eq!(loaded.settings.kafka.sasl_password.as_deref(), Some("hush"));
+    assert_eq!(loaded.settings.kafka.ssl_key_password.as_deref(), Some("hush"));
+    assert_eq!(loaded.settings.kafka.config["sasl.oauthbearer.client.secret"], "hush");
     assert_eq!(entry(&loaded, "kafka_sasl_password").value, "<hidden>");
     assert_eq!(entry(&loaded, "kafka_ssl_key_password").value, "<hidden>");
     let shown = json!({"sasl.oauthbearer.client.secret": "<hidden>", "linger.ms": "5"});
@@ -541,52 +537,6 @@ fn the_environment_describes_a_model_only_by_its_implementation() {
     assert_eq!(settings.source, None);
 }
 
-/// Collects the fields that a derived struct reads.
-struct Probe<'a>(&'a mut BTreeSet<&'static str>);
-
-impl<'de> Deserializer<'de> for Probe<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("not a struct"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        _visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        self.0.extend(fields);
-        Err(serde::de::Error::custom("seen"))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-fn fields_of<T: for<'de> Deserialize<'de>>() -> BTreeSet<&'static str> {
-    let mut fields = BTreeSet::new();
-    assert!(T::deserialize(Probe(&mut fields)).is_err());
-    fields
-}
-
-fn fields_in(group: &SettingGroup) -> BTreeSet<&'static str> {
-    let extras = (group.unknown == UnknownKeys::Keep).then_some(EXTRAS);
-    group.fields.iter().map(|field| field.name).chain(extras).collect()
-}
-
-#[test]
-fn the_tables_and_the_structs_agree() {
-    assert_eq!(fields_in(&SERVER), fields_of::<Settings>());
-    assert_eq!(fields_in(&CORS), fields_of::<CorsSettings>());
-    assert_eq!(fields_in(&MODEL), fields_of::<ModelSettings>());
-    assert_eq!(fields_in(&PARAMETERS), fields_of::<ModelParameters>());
-    assert_eq!(fields_in(&TENSOR), fields_of::<TensorMetadata>());
-}
-
 /// Returns the extreme values that a kind accepts.
 fn extremes(kind: &FieldKind) -> Vec<Value> {
     match *kind {
@@ -601,9 +551,11 @@ fn extremes(kind: &FieldKind) -> Vec<Value> {
         FieldKind::Object => vec![json!({}), json!({"x": null})],
         FieldKind::ObjectList => vec![json!([]), json!([{}, {"x": 1}])],
         FieldKind::ObjectOrText => vec![json!({}), json!("x")],
-        FieldKind::NonEmptyText | FieldKind::Topic => vec![json!("x")],
-        FieldKind::Topics => vec![json!("x,y"), json!("^x"), json!(["x", "^y"])],
-        FieldKind::TopicModels => vec![json!({}), json!({"x": "y"})],
+        FieldKind::NonEmptyText => vec![json!("x")],
+        FieldKind::Custom(kind) => {
+            let all = [json!("x"), json!("x,y"), json!("^x"), json!(["x", "^y"]), json!({}), json!({"x": "y"})];
+            all.into_iter().filter(|value| (kind.read)(value).is_ok()).collect()
+        }
         FieldKind::Properties => vec![json!({}), json!({"x": 1, "y": true, "z": ""})],
         FieldKind::Group(group) => examples(group, &Map::new()),
         FieldKind::GroupList(group) => vec![json!([]), Value::from(examples(group, &tensor()))],
@@ -618,7 +570,7 @@ fn tensor() -> Map<String, Value> {
 /// Returns objects that set one field each to one of its extreme values.
 fn examples(group: &SettingGroup, base: &Map<String, Value>) -> Vec<Value> {
     let mut examples = Vec::new();
-    for field in group.fields {
+    for field in group.fields() {
         let null = (field.null != NullHandling::Refused).then_some(Value::Null);
         for value in extremes(&field.kind).into_iter().chain(null) {
             let mut object = base.clone();
@@ -645,7 +597,7 @@ fn structs_hold_every_value_that_the_table_accepts() {
 #[test]
 fn help_is_one_line_without_a_stop() {
     for group in [&SERVER, &CORS, &MODEL, &PARAMETERS, &TENSOR] {
-        for field in group.fields {
+        for field in group.fields() {
             let help = field.help;
             assert!(!help.is_empty() && !help.ends_with('.') && !help.contains('\n'), "{}: {help}", field.name);
         }

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::certificate::CertificateInfo;
 use crate::reload::{self, SettingFile, SettingFileError};
-use crate::settings::{Settings, TlsVersion};
+use crate::settings::{TlsSettings, TlsVersion};
 
 /// The most bytes of a PEM file: a bundle of all public authorities has a quarter of it.
 const MAX_PEM: u64 = 1 << 20;
@@ -53,22 +53,22 @@ impl TlsFiles {
     /// # Errors
     ///
     /// Fails if a setting needs another one that is missing.
-    pub fn new(settings: &Settings, folder: &Path) -> Result<Option<Self>, TlsError> {
+    pub fn new(settings: &TlsSettings, folder: &Path) -> Result<Option<Self>, TlsError> {
         let file = |setting, path: &Path| SettingFile::new(setting, folder, path, MAX_PEM);
         let missing = |missing, setting| Err(TlsError::Missing { missing, setting });
-        let (certificate, key) = match (&settings.tls_certificate, &settings.tls_key) {
+        let (certificate, key) = match (&settings.certificate, &settings.key) {
             (Some(certificate), Some(key)) => (certificate, key),
             (Some(_), None) => return missing("tls_key", "tls_certificate"),
             (None, Some(_)) => return missing("tls_certificate", "tls_key"),
-            (None, None) if settings.tls_client_ca.is_some() => return missing("tls_certificate", "tls_client_ca"),
-            (None, None) if settings.tls_metrics => return missing("tls_certificate", "tls_metrics"),
+            (None, None) if settings.client_ca.is_some() => return missing("tls_certificate", "tls_client_ca"),
+            (None, None) if settings.metrics => return missing("tls_certificate", "tls_metrics"),
             (None, None) => return Ok(None),
         };
         Ok(Some(Self {
             certificate: file("tls_certificate", certificate),
             key: file("tls_key", key),
-            client_ca: settings.tls_client_ca.as_deref().map(|path| file("tls_client_ca", path)),
-            min_version: settings.tls_min_version,
+            client_ca: settings.client_ca.as_deref().map(|path| file("tls_client_ca", path)),
+            min_version: settings.min_version,
         }))
     }
 
@@ -227,29 +227,26 @@ mod tests {
 
     #[test]
     fn tls_settings_that_need_others_are_rejected() {
-        let refused = |settings: Settings, expected: &str| {
+        let refused = |settings: TlsSettings, expected: &str| {
             assert_eq!(TlsFiles::new(&settings, Path::new("/")).unwrap_err().to_string(), expected);
         };
-        let (preset, pem) = (Settings::default, || Some("a.pem".into()));
+        let (preset, pem) = (TlsSettings::default, || Some("a.pem".into()));
         assert!(TlsFiles::new(&preset(), Path::new("/")).unwrap().is_none());
-        refused(Settings { tls_certificate: pem(), ..preset() }, "`tls_key` is not set: `tls_certificate` needs it");
-        refused(Settings { tls_key: pem(), ..preset() }, "`tls_certificate` is not set: `tls_key` needs it");
-        refused(
-            Settings { tls_client_ca: pem(), ..preset() },
-            "`tls_certificate` is not set: `tls_client_ca` needs it",
-        );
-        refused(Settings { tls_metrics: true, ..preset() }, "`tls_certificate` is not set: `tls_metrics` needs it");
+        refused(TlsSettings { certificate: pem(), ..preset() }, "`tls_key` is not set: `tls_certificate` needs it");
+        refused(TlsSettings { key: pem(), ..preset() }, "`tls_certificate` is not set: `tls_key` needs it");
+        refused(TlsSettings { client_ca: pem(), ..preset() }, "`tls_certificate` is not set: `tls_client_ca` needs it");
+        refused(TlsSettings { metrics: true, ..preset() }, "`tls_certificate` is not set: `tls_metrics` needs it");
     }
 
     #[test]
     fn tls_files_are_rejected_with_setting_path_and_reason() {
         let folder = folder();
         let check = |certificate: &str, key: &str, ca: Option<&str>| {
-            let settings = Settings {
-                tls_certificate: Some(certificate.into()),
-                tls_key: Some(key.into()),
-                tls_client_ca: ca.map(Into::into),
-                ..Settings::default()
+            let settings = TlsSettings {
+                certificate: Some(certificate.into()),
+                key: Some(key.into()),
+                client_ca: ca.map(Into::into),
+                ..TlsSettings::default()
             };
             let files = TlsFiles::new(&settings, folder.path()).unwrap().unwrap();
             files.check().map_err(|error| error.to_string().replace(folder.path().to_str().unwrap(), "DIR"))

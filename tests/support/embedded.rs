@@ -46,12 +46,13 @@ impl EmbeddedServer {
         let mut model = ModelSettings::new("m", "tests.Model");
         change(&mut model);
         registry.load(model).await.unwrap();
-        let inference = Inference::new(registry, settings.max_in_flight);
+        let inference = Inference::new(registry, settings.limits.max_in_flight);
         let metadata = ServerMetadata { name: "test".to_owned(), version: "0".to_owned(), extensions: Vec::new() };
         let environment = MapEnvironment::new(Path::new("/"));
         let repository = Repository::new(Path::new("nowhere"), SettingsSources::read(&environment).unwrap(), false);
         let admin = Admin::new(inference.registry().clone(), repository);
-        let connections = ConnectionTable::start(ConnectionLimits::new(&settings, 1024), ConnectionMetrics::default());
+        let connections =
+            ConnectionTable::start(ConnectionLimits::new(&settings.limits, 1024), ConnectionMetrics::default());
 
         let options = grpc::GrpcOptions {
             metadata: metadata.clone(),
@@ -68,7 +69,7 @@ impl EmbeddedServer {
         let options = rest::RestOptions {
             metadata,
             root_path: String::new(),
-            max_body_bytes: settings.http_max_body_bytes.get(),
+            max_body_bytes: settings.limits.http_max_body_bytes.get(),
             gzip: true,
             cors: None,
             host: "127.0.0.1".to_owned(),

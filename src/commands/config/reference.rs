@@ -66,7 +66,7 @@ impl SettingReference {
 }
 
 fn add(file: &'static str, prefix: &str, group: &'static SettingGroup, settings: &mut Vec<SettingReference>) {
-    for field in group.fields {
+    for field in group.fields() {
         let key = format!("{prefix}{}", field.name);
         settings.push(SettingReference { file, key: key.clone(), environment: group.env_name(field), field });
         match field.kind {

@@ -109,7 +109,8 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
                  a model file{file}"
             ));
         }
-        let hidden = ForwardedHeaders::new(&settings.forward_headers).map(ForwardedHeaders::hidden).unwrap_or_default();
+        let hidden =
+            ForwardedHeaders::new(&settings.access.forward_headers).map(ForwardedHeaders::hidden).unwrap_or_default();
         let mut examined = Vec::new();
         let last: HashMap<_, _> =
             discovery.models.iter().enumerate().map(|(index, model)| (key(model), index)).collect();

@@ -158,7 +158,7 @@ pub(super) fn memory(
     settings: &Settings,
     findings: &mut Findings,
 ) {
-    let workers = settings.parallel_workers.max(1);
+    let workers = settings.workers.parallel_workers.max(1);
     let mut total = 0_u64;
     for (place, model) in models {
         let Ok(Artifact::Path(path)) = Artifact::resolve(model, working_directory) else { continue };

@@ -21,7 +21,7 @@ const MAX_NAMED: usize = 5;
 /// Examines the settings of TLS and access control. Files are relative to a folder.
 pub(super) fn examine(settings: &Settings, folder: &Path, findings: &mut Findings) {
     let problem = |findings: &mut Findings, error: &dyn Display| findings.problem(format_args!("settings: {error}"));
-    match TlsFiles::new(settings, folder) {
+    match TlsFiles::new(&settings.tls, folder) {
         Err(error) => problem(findings, &error),
         Ok(None) => {}
         Ok(Some(files)) => {
@@ -33,12 +33,12 @@ pub(super) fn examine(settings: &Settings, folder: &Path, findings: &mut Finding
             }
         }
     }
-    match AccessFiles::new(settings, folder) {
+    match AccessFiles::new(&settings.access, &settings.tls, folder) {
         Err(error) => problem(findings, &error),
         Ok(None) => {}
         Ok(Some(files)) => keys(&files, findings),
     }
-    if let Err(error) = ForwardedHeaders::new(&settings.forward_headers) {
+    if let Err(error) = ForwardedHeaders::new(&settings.access.forward_headers) {
         problem(findings, &error);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::cli::compare::CompareArgs;
-use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport};
+use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport, defaults};
 use crate::client::{
     Concurrency, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, Tolerance, TopicAddress,
     TopicOptions, output_files,
@@ -27,18 +27,6 @@ use crate::commands::{CommandError, USAGE};
 use crate::remote::{Endpoint, RetryPolicy, TransportOptions, Verbosity};
 use crate::settings::Environment;
 use crate::types::Datatype;
-
-const KAFKA_GROUP: &str = "mlserver-infer";
-const URL: &str = "localhost:8080";
-const GRPC_URL: &str = "localhost:8081";
-const WORKERS: NonZeroUsize = NonZeroUsize::new(10).expect("it is not zero");
-const MAX_WORKERS: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
-const RETRIES: NonZeroU32 = NonZeroU32::new(3).expect("it is not zero");
-/// For tables, where requests with a single row would be inefficient.
-const TABLE_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not zero");
-/// For a model in this process, which can take more rows at once.
-const EMBEDDED_BATCH_SIZE: NonZeroUsize = NonZeroUsize::new(1000).expect("it is not zero");
-const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The resolved arguments.
 #[derive(Debug)]
@@ -106,7 +94,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     }
     let workers = reader.value(args.workers, &InferVariable::WORKERS, parse);
     let max_workers = reader.value(args.max_workers, &InferVariable::MAX_WORKERS, parse);
-    let attempts = reader.value(args.retries, &InferVariable::RETRIES, parse).unwrap_or(RETRIES);
+    let attempts = reader.value(args.retries, &InferVariable::RETRIES, parse).unwrap_or(defaults::RETRIES);
     let format =
         reader.value(args.input_format, &InferVariable::INPUT_FORMAT, |text| InputFormat::from_str(text, true));
     let format = match (format, &input) {
@@ -121,8 +109,8 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let batch_size = reader.value(args.batch_size, &InferVariable::BATCH_SIZE, parse);
     let batch_size = batch_size.unwrap_or(match (format.is_table(), &target) {
         (false, _) => NonZeroUsize::MIN,
-        (true, Some(RunTarget::Embedded { .. })) => EMBEDDED_BATCH_SIZE,
-        (true, _) => TABLE_BATCH_SIZE,
+        (true, Some(RunTarget::Embedded { .. })) => defaults::EMBEDDED_BATCH_SIZE,
+        (true, _) => defaults::TABLE_BATCH_SIZE,
     });
     let spacing = RequestSpacing {
         interval: reader
@@ -150,7 +138,9 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
     let (start, most) = match target {
-        RunTarget::Server(..) | RunTarget::OnlyModel(..) | RunTarget::Servers(..) => (WORKERS, MAX_WORKERS),
+        RunTarget::Server(..) | RunTarget::OnlyModel(..) | RunTarget::Servers(..) => {
+            (defaults::WORKERS, defaults::MAX_WORKERS)
+        }
         RunTarget::Embedded { .. } => {
             // The next batch is prepared while all cores compute.
             let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).saturating_add(1);
@@ -283,8 +273,8 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     let insecure = reader.flag(args.insecure, args.no_insecure, &InferVariable::INSECURE);
     let url: Option<String> = reader.value(args.url.clone(), &InferVariable::URL, parse);
     let url = url.unwrap_or_else(|| match transport {
-        Transport::Rest => URL.to_owned(),
-        Transport::Grpc => GRPC_URL.to_owned(),
+        Transport::Rest => defaults::URL.to_owned(),
+        Transport::Grpc => defaults::GRPC_URL.to_owned(),
     });
     let endpoint = reader.checked(Endpoint::parse(&url, use_ssl).map_err(|error| format!("--url: {error}")));
     let (mut headers, warnings) = reader.headers(&args.request_headers);
@@ -296,7 +286,7 @@ fn target(args: &InferArgs, reader: &mut ArgumentReader) -> (Option<RunTarget>, 
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         reader.problems.push("--timeout: invalid duration `0`: expected more than 0 seconds".to_owned());
     }
-    let timeout = timeout.unwrap_or(TIMEOUT);
+    let timeout = timeout.unwrap_or(defaults::TIMEOUT);
     let binary = reader.flag(args.binary_data, args.no_binary_data, &InferVariable::BINARY_DATA);
     let http2 = reader.flag(args.http2, args.no_http2, &InferVariable::HTTP2);
     let ca = reader.value(args.ca.clone(), &InferVariable::CA, parse);
@@ -476,8 +466,9 @@ impl ArgumentReader {
             }
         }
         // A wrong time has been reported with the target, if that is a server.
-        let timeout = args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
-        TopicOptions { group: group.unwrap_or_else(|| KAFKA_GROUP.to_owned()), properties, timeout }
+        let timeout =
+            args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(defaults::TIMEOUT);
+        TopicOptions { group: group.unwrap_or_else(|| defaults::KAFKA_GROUP.to_owned()), properties, timeout }
     }
 
     fn column_types(&mut self, given: &[String], format: SourceFormat) -> Vec<(String, Datatype)> {
@@ -713,18 +704,6 @@ mod tests {
             let help = argument.get_help().unwrap().to_string();
             assert!(help.contains(variable.name) && help.contains("[env: MLSERVER_INFER_"), "{help}");
             assert!(!argument.is_hide_set(), "{name}");
-        }
-        for (id, default) in [
-            ("kafka_group", format!("{KAFKA_GROUP}]")),
-            ("url", format!("{URL}, or {GRPC_URL} with")),
-            ("timeout", format!("{}]", TIMEOUT.as_secs())),
-            ("workers", format!("{WORKERS};")),
-            ("retries", format!("{RETRIES}]")),
-            ("batch_size", format!("1; for rows and tables {TABLE_BATCH_SIZE}, or {EMBEDDED_BATCH_SIZE} with")),
-        ] {
-            let argument = command.get_arguments().find(|arg| arg.get_id() == id).unwrap();
-            let help = argument.get_help().unwrap().to_string();
-            assert!(help.contains(&format!("[default: {default}")), "{help}");
         }
         for argument in command.get_arguments() {
             let text = argument.get_help().map(ToString::to_string).unwrap_or_default();

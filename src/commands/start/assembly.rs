@@ -80,8 +80,9 @@ pub(super) async fn start(
     let admin = Admin::new(registry.clone(), repository);
     let budget = ByteBudget::new(settings.byte_budget());
     memory::register_byte_budget(&mut metrics, budget.clone());
-    let streams = StreamLimits { max_streams: settings.max_streams, idle_timeout: settings.stream_idle_timeout };
-    let mut inference = Inference::new(registry, settings.max_in_flight)
+    let streams =
+        StreamLimits { max_streams: settings.limits.max_streams, idle_timeout: settings.limits.stream_idle_timeout };
+    let mut inference = Inference::new(registry, settings.limits.max_in_flight)
         .with_byte_budget(budget)
         .with_stream_limits(streams)
         .with_server_timing(settings.server_timing)
@@ -89,7 +90,7 @@ pub(super) async fn start(
         .with_compute(compute.clone())
         .with_traces(traces);
     let joined = Arc::new(AtomicBool::new(false));
-    if settings.kafka_enabled && settings.kafka_readiness {
+    if settings.kafka.enabled && settings.kafka.readiness {
         inference = inference.with_readiness_flag(Arc::clone(&joined));
     }
     if let Some(options) = cache_options(settings) {
@@ -99,7 +100,7 @@ pub(super) async fn start(
     let parts =
         ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events, tls, access };
     let access_of_metrics = parts.access.clone();
-    let tls_of_metrics = parts.tls.clone().filter(|_| settings.tls_metrics);
+    let tls_of_metrics = parts.tls.clone().filter(|_| settings.tls.metrics);
     let reserved = parts.connections.reserved.clone();
     let rest_metrics = settings.metrics_endpoint.is_some();
     let rest_metrics = rest_metrics.then(|| RestMetrics::register(&mut metrics, &settings.metrics_rest_server_prefix));
@@ -154,7 +155,7 @@ fn registry(
 /// Raises the limit on open files, and creates the tables of connections that fit into it.
 fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> ConnectionTables {
     let files = descriptors::raise_limit();
-    let limits = ConnectionLimits::new(settings, descriptors::default_connections(files));
+    let limits = ConnectionLimits::new(&settings.limits, descriptors::default_connections(files));
     descriptors::check(limits.max_connections, files);
     let metrics = ConnectionMetrics::register(metrics);
     ConnectionTables {
@@ -165,12 +166,12 @@ fn connection_tables(settings: &Settings, metrics: &mut MetricsRegistry) -> Conn
 
 /// Reads the files of TLS, if the settings name some.
 fn server_tls(settings: &Settings, folder: &Path) -> Result<Option<ServerTls>, CommandError> {
-    Ok(TlsFiles::new(settings, folder)?.map(ServerTls::start).transpose()?)
+    Ok(TlsFiles::new(&settings.tls, folder)?.map(ServerTls::start).transpose()?)
 }
 
 /// Sets up access control, if the settings ask for it.
 fn access(settings: &Settings, folder: &Path, metrics: &mut MetricsRegistry) -> Result<Option<Access>, CommandError> {
-    let Some(files) = AccessFiles::new(settings, folder)? else {
+    let Some(files) = AccessFiles::new(&settings.access, &settings.tls, folder)? else {
         warn_if_exposed(settings);
         return Ok(None);
     };
@@ -182,7 +183,7 @@ fn warn_if_exposed(settings: &Settings) {
     let host = settings.host.trim_start_matches('[').trim_end_matches(']');
     let is_loopback = host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     // Client certificates keep others out.
-    if settings.repository_api && !is_loopback && settings.tls_client_ca.is_none() {
+    if settings.repository_api && !is_loopback && settings.tls.client_ca.is_none() {
         warn!(
             "Anyone who can reach {host} can load and unload models: set `api_keys_file` (`mlserver keys create` creates a key), \
              `repository_api` to false, or `host` to 127.0.0.1."
@@ -290,7 +291,7 @@ fn rest_options(
     Ok(rest::RestOptions {
         metadata: metadata(settings),
         root_path: settings.root_path.clone(),
-        max_body_bytes: settings.http_max_body_bytes.get(),
+        max_body_bytes: settings.limits.http_max_body_bytes.get(),
         gzip: settings.gzip_enabled,
         cors: settings.cors_settings.as_ref().map(rest::Cors::new).transpose()?,
         host: settings.host.clone(),
@@ -299,7 +300,7 @@ fn rest_options(
         overload_as_429: settings.overload_as_429,
         events,
         access,
-        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
+        forward_headers: ForwardedHeaders::new(&settings.access.forward_headers)?,
     })
 }
 
@@ -314,7 +315,7 @@ async fn grpc_listener(
         max_message_length: settings.grpc_max_message_length,
         repository: repository_access(settings),
         access: parts.access,
-        forward_headers: ForwardedHeaders::new(&settings.forward_headers)?,
+        forward_headers: ForwardedHeaders::new(&settings.access.forward_headers)?,
     };
     let app = GrpcService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let port = HttpPort {
@@ -366,15 +367,8 @@ pub(in crate::commands) fn python_options(
     let variables: BTreeMap<String, String> = environment.variables().into_iter().collect();
     let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
     python::PythonOptions {
-        workers: settings.parallel_workers,
-        stop_timeout: settings.parallel_workers_timeout,
-        hang_timeout: settings.worker_hang_timeout,
-        load_timeout: settings.worker_load_timeout,
-        memory_limit: settings.worker_memory_limit,
-        max_requests: settings.max_requests_per_worker,
-        interpreter: settings.python_executable.clone(),
+        workers: settings.workers.clone(),
         environment_tarball: tarball.map(PathBuf::from),
-        environments_dir: settings.environments_dir.clone(),
         paths: vec![folder, working_directory.clone()],
         debug: settings.effective_log_level() == LogLevel::Debug,
         logging: settings.logging_settings.clone().map(|logging| match logging {

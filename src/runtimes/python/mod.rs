@@ -40,7 +40,7 @@ use tokio::sync::Semaphore;
 
 use super::Runtime;
 use crate::compute::ComputePool;
-use crate::settings::ModelSettings;
+use crate::settings::{ModelSettings, WorkerSettings};
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::workers::WorkerMetrics;
 pub use check::{StaticFinding, StaticFindingLevel};
@@ -57,26 +57,11 @@ use sdk::SdkError;
 const SCRAPE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How Python models run, from the server's settings.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct PythonOptions {
-    /// Worker processes per pool. 0 means one process in which plain functions run on the event loop's thread.
-    pub workers: usize,
-    /// How long a worker that is being stopped has to finish its calls.
-    pub stop_timeout: Duration,
-    /// How long a worker may be unresponsive before it is killed; `None` means no limit.
-    pub hang_timeout: Option<Duration>,
-    /// How long a model may take to load before its worker is killed; `None` means no limit.
-    pub load_timeout: Option<Duration>,
-    /// The resident memory in bytes at which a worker is killed; `None` means no limit.
-    pub memory_limit: Option<u64>,
-    /// The number of predictions after which a worker is replaced; `None` means no limit.
-    pub max_requests: Option<u64>,
-    /// The interpreter of models without an environment of their own.
-    pub interpreter: Option<PathBuf>,
-    /// The archive with the environment of those models. Used only if `interpreter` is `None`.
+    pub workers: WorkerSettings,
+    /// The archive with the environment of models without one of their own. Used only if `python_executable` is `None`.
     pub environment_tarball: Option<PathBuf>,
-    /// The folder in which environment archives are unpacked.
-    pub environments_dir: PathBuf,
     pub working_directory: PathBuf,
     /// Folders that models may import from, in addition to their own.
     pub paths: Vec<PathBuf>,
@@ -213,7 +198,8 @@ impl Python {
         let key = PoolKey {
             environment: environment.key.clone(),
             group: model::pool_group(settings),
-            inline: options.workers == 0 || settings.parallel_workers.is_some_and(|workers| workers <= 0),
+            inline: options.workers.parallel_workers == 0
+                || settings.parallel_workers.is_some_and(|workers| workers <= 0),
             variables: settings.variables.clone(),
         };
         let sdk = self.0.sdk.get_or_try_init(|| sdk::install(&options.variables)).await?;
@@ -233,12 +219,12 @@ impl Python {
         pools.retain(|_, pool| !pool.is_closed());
         let number = pools.len();
         let make = || {
-            let size = if key.inline { 1 } else { options.workers.max(1) };
+            let size = if key.inline { 1 } else { options.workers.parallel_workers.max(1) };
             let name = match (&key.group, &key.environment) {
                 (Some(group), _) => group.clone(),
                 (None, _) if !key.variables.is_empty() => model.to_owned(),
                 (None, Some(_)) => environment.name.clone(),
-                (None, None) if key.inline && options.workers > 0 => "inline".to_owned(),
+                (None, None) if key.inline && options.workers.parallel_workers > 0 => "inline".to_owned(),
                 (None, None) => "default".to_owned(),
             };
             let set = environment.variables(sdk, options, size);
@@ -258,11 +244,7 @@ impl Python {
                 debug: options.debug,
                 logging: options.logging.clone(),
                 paths: options.paths.clone(),
-                hang_timeout: options.hang_timeout,
-                load_timeout: options.load_timeout,
-                memory_limit: options.memory_limit,
-                max_requests: options.max_requests,
-                stop_timeout: options.stop_timeout,
+                workers: options.workers.clone(),
                 loads: Arc::clone(loads),
                 metrics: options.metrics.clone(),
             })
@@ -283,7 +265,7 @@ impl Python {
         self.0.options.metrics.expositions()
     }
 
-    /// Stops all workers once their open calls have finished or `stop_timeout` is over. Nothing can be loaded afterwards.
+    /// Stops all workers once their open calls have finished or `parallel_workers_timeout` is over. Nothing can be loaded afterwards.
     pub async fn stop(&self) {
         self.0.loads.close();
         let pools: Vec<_> = self.0.pools.lock().drain().collect();

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use super::verdict::{CLOSE_TIMEOUT, History, Snapshot, Verdict};
 use super::{Connection, command};
-use crate::settings::Settings;
+use crate::settings::LimitSettings;
 use crate::shutdown::spawn_supervised;
 use crate::telemetry::metrics::Registry;
 
@@ -53,7 +53,7 @@ pub struct ConnectionLimits {
 
 impl ConnectionLimits {
     /// Takes the limits from the settings. `max_connections` is used if the settings do not limit connections.
-    pub fn new(settings: &Settings, max_connections: usize) -> Self {
+    pub fn new(settings: &LimitSettings, max_connections: usize) -> Self {
         let slots = u32::try_from(settings.max_in_flight.get()).unwrap_or(u32::MAX);
         Self {
             max_connections: settings.max_connections.map_or(max_connections, std::num::NonZeroUsize::get),
@@ -81,7 +81,7 @@ impl ConnectionLimits {
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self::new(&Settings::default(), 1024)
+        Self::new(&LimitSettings::default(), 1024)
     }
 }
 
@@ -457,7 +457,7 @@ mod tests {
     fn streams_of_a_connection_stay_below_half_of_the_slots() {
         let streams = |max_in_flight: usize| {
             let max_in_flight = std::num::NonZeroUsize::new(max_in_flight).unwrap();
-            ConnectionLimits::new(&Settings { max_in_flight, ..Settings::default() }, 1).max_streams
+            ConnectionLimits::new(&LimitSettings { max_in_flight, ..LimitSettings::default() }, 1).max_streams
         };
         assert_eq!([1, 2, 10, 1024, usize::MAX].map(streams), [1, 1, 5, 128, 128]);
     }

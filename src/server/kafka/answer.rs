@@ -122,7 +122,7 @@ fn target(
     own: Option<(&str, Option<&str>)>,
 ) -> Result<ModelTarget, RecordError> {
     let version = record.text("mlserver-version").filter(|version| !version.is_empty());
-    let default = || shared.options.topic_models.get(record.topic()).map(String::as_str);
+    let default = || shared.options.settings.topic_models.get(record.topic()).map(String::as_str);
     let (name, version) = match (record.text("mlserver-model").filter(|name| !name.is_empty()), own) {
         (Some(name), _) => (name, version),
         (None, Some((name, own_version))) if !name.is_empty() => (name, version.or(own_version)),
@@ -188,7 +188,7 @@ fn write(response: &InferenceResponse, form: &ValueForm, non_finite: NonFinite) 
 
 /// Returns the topic for the dead letters of a record.
 pub(super) fn dead_letter_topic(shared: &Shared, topic: &str) -> Arc<str> {
-    match &shared.options.topic_dead_letters {
+    match &shared.options.settings.topic_dead_letters {
         Some(name) => name.as_str().into(),
         None => format!("{topic}{}", super::DEAD_LETTERS).into(),
     }

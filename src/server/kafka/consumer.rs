@@ -157,7 +157,7 @@ pub(super) fn run(
     runtime: &Handle,
     stop: &CancellationToken,
 ) -> Result<(), SessionFailure> {
-    let topics: Vec<&str> = session.shared.options.topics.iter().map(String::as_str).collect();
+    let topics: Vec<&str> = session.shared.options.settings.topic_input.iter().map(String::as_str).collect();
     let mut reader = Reader { session, consumer, last: None, paused: false, missing_since: None };
     reader.look_for_topics(stop);
     consumer.client().subscribe(&topics).map_err(|error| SessionFailure::new("cannot subscribe", &error))?;
@@ -247,7 +247,7 @@ impl Reader<'_> {
 
     /// Asks the brokers for a topic that does not exist. Asking for one creates it, if they and the configuration allow that.
     fn missing_topic(&self) -> KafkaResult<Option<&str>> {
-        for topic in self.session.shared.options.topics.iter().filter(|topic| !topic.starts_with('^')) {
+        for topic in self.session.shared.options.settings.topic_input.iter().filter(|topic| !topic.starts_with('^')) {
             let metadata = self.consumer.client().fetch_metadata(Some(topic), METADATA_TIMEOUT)?;
             if metadata.topics().iter().all(|topic| topic.partitions().is_empty()) {
                 return Ok(Some(topic));

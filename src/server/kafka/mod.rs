@@ -23,8 +23,7 @@ mod record;
 mod session;
 mod transactions;
 
-use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,7 +43,7 @@ use super::model_headers::ForwardedHeaders;
 use crate::compute::ComputePool;
 use crate::inference::Inference;
 use crate::kafka::{ConnectionError, KafkaConnection, pause};
-use crate::settings::{KafkaDelivery, KafkaOffsetReset, KafkaOrdering};
+use crate::settings::{DEAD_LETTERS, KafkaDelivery, KafkaOffsetReset, KafkaSettings};
 use crate::telemetry::limit::LogLimiter;
 use crate::types::Backoff;
 use crate::types::json::NonFinite;
@@ -53,9 +52,6 @@ use session::Clients;
 
 /// The target of the log lines: the original's logger.
 const TARGET: &str = "mlserver.kafka";
-
-/// What the default topic of dead letters adds to the topic of the record.
-pub const DEAD_LETTERS: &str = "-dead-letters";
 
 /// The producer's queue is full.
 const QUEUE_FULL: RDKafkaErrorCode = RDKafkaErrorCode::QueueFull;
@@ -98,22 +94,7 @@ const TRANSACTION_TIMEOUT: &str = "15000";
 /// The configuration of the Kafka server.
 #[derive(Debug)]
 pub struct KafkaOptions {
-    pub connection: KafkaConnection,
-    /// The topics to read; those that begin with `^` are regular expressions.
-    pub topics: Vec<String>,
-    pub topic_output: String,
-    /// `None` for one per topic, with [`DEAD_LETTERS`].
-    pub topic_dead_letters: Option<String>,
-    /// The models of records that name none, by topic.
-    pub topic_models: BTreeMap<String, String>,
-    pub group_id: String,
-    pub offset_reset: KafkaOffsetReset,
-    pub delivery: KafkaDelivery,
-    /// `None` for a random one.
-    pub transactional_id: Option<String>,
-    pub ordering: KafkaOrdering,
-    pub max_in_flight: NonZeroUsize,
-    pub max_attempts: NonZeroU32,
+    pub settings: KafkaSettings,
     /// The most requests in flight in the server, on all transports. Records take at most half of them.
     pub max_requests: NonZeroUsize,
     /// The name in the headers of answers.
@@ -179,16 +160,16 @@ impl KafkaServer {
         joined: Arc<AtomicBool>,
         options: KafkaOptions,
     ) -> Result<Self, KafkaServerError> {
-        let (consumer, producer) = (consumer_config(&options)?, producer_config(&options)?);
+        let (consumer, producer) = (consumer_config(&options.settings)?, producer_config(&options.settings)?);
         let slots = options.max_requests.get().div_ceil(2).min(Semaphore::MAX_PERMITS);
         let shared = Shared {
-            connection: ConnectionLog::new(&options.connection.servers),
+            connection: ConnectionLog::new(&options.settings.servers),
             slots: Arc::new(Semaphore::new(slots)),
             suspects: Arc::default(),
             inference,
             compute,
             cloud_events: Arc::new(CloudEvents::new(&options.server_name).with_forwarded(options.forward_headers)),
-            topic_output: options.topic_output.as_str().into(),
+            topic_output: options.settings.topic_output.as_str().into(),
             options: Arc::new(options),
             metrics,
             log: LogLimiter::default(),
@@ -245,21 +226,21 @@ impl KafkaServer {
     }
 }
 
-fn consumer_config(options: &KafkaOptions) -> Result<ClientConfig, KafkaServerError> {
-    let mut config = client_config(options, &CONSUMER)?;
-    let reset = match options.offset_reset {
+fn consumer_config(settings: &KafkaSettings) -> Result<ClientConfig, KafkaServerError> {
+    let mut config = client_config(settings, &CONSUMER)?;
+    let reset = match settings.auto_offset_reset {
         KafkaOffsetReset::Earliest => "earliest",
         KafkaOffsetReset::Latest => "latest",
         KafkaOffsetReset::Error => "error",
     };
-    config.set("group.id", &options.group_id);
+    config.set("group.id", &settings.group_id);
     config.set("enable.auto.commit", "false");
     config.set("enable.auto.offset.store", "false");
     config.set("auto.offset.reset", reset);
-    if options.topics.iter().any(|topic| topic.starts_with('^')) {
+    if settings.topic_input.iter().any(|topic| topic.starts_with('^')) {
         // Answers and dead letters never become requests, whatever the expression matches.
-        let dead_letters = options.topic_dead_letters.as_deref().map_or(format!("^.*{DEAD_LETTERS}$"), exactly);
-        config.set("topic.blacklist", format!("{},{dead_letters}", exactly(&options.topic_output)));
+        let dead_letters = settings.topic_dead_letters.as_deref().map_or(format!("^.*{DEAD_LETTERS}$"), exactly);
+        config.set("topic.blacklist", format!("{},{dead_letters}", exactly(&settings.topic_output)));
     }
     Ok(config)
 }
@@ -269,13 +250,13 @@ fn exactly(topic: &str) -> String {
     format!("^{}$", topic.replace('.', "\\."))
 }
 
-fn producer_config(options: &KafkaOptions) -> Result<ClientConfig, KafkaServerError> {
-    let mut config = client_config(options, &PRODUCER)?;
-    if options.delivery == KafkaDelivery::ExactlyOnce {
-        let random = || format!("mlserver-{}-{}", options.group_id, Uuid::new_v4());
-        config.set("transactional.id", options.transactional_id.clone().unwrap_or_else(random));
+fn producer_config(settings: &KafkaSettings) -> Result<ClientConfig, KafkaServerError> {
+    let mut config = client_config(settings, &PRODUCER)?;
+    if settings.delivery == KafkaDelivery::ExactlyOnce {
+        let random = || format!("mlserver-{}-{}", settings.group_id, Uuid::new_v4());
+        config.set("transactional.id", settings.transactional_id.clone().unwrap_or_else(random));
         config.set("enable.idempotence", "true");
-        if !options.connection.properties.contains_key("transaction.timeout.ms") {
+        if config.get("transaction.timeout.ms").is_none() {
             config.set("transaction.timeout.ms", TRANSACTION_TIMEOUT);
         }
         // No record may outlive its transaction.
@@ -284,11 +265,17 @@ fn producer_config(options: &KafkaOptions) -> Result<ClientConfig, KafkaServerEr
     Ok(config)
 }
 
+/// Returns how clients connect with these settings.
+pub fn connection(settings: &KafkaSettings) -> KafkaConnection {
+    KafkaConnection { servers: settings.servers.clone(), properties: settings.properties() }
+}
+
 /// Returns the configuration of a client: the connection's, and defaults that it does not override.
-fn client_config(options: &KafkaOptions, defaults: &[(&str, &str)]) -> Result<ClientConfig, KafkaServerError> {
-    let mut config = options.connection.client_config()?;
+fn client_config(settings: &KafkaSettings, defaults: &[(&str, &str)]) -> Result<ClientConfig, KafkaServerError> {
+    let connection = connection(settings);
+    let mut config = connection.client_config()?;
     for (name, value) in defaults {
-        if !options.connection.properties.contains_key(*name) {
+        if !connection.properties.contains_key(*name) {
             config.set(*name, *value);
         }
     }

@@ -50,7 +50,7 @@ pub(super) type Lane = (Arc<str>, i32, Option<Bytes>);
 /// Processes records, each until it first has to wait; those that have to wait go on as tasks of their own.
 pub(super) async fn run(session: Arc<Session>, records: Vec<Record>) {
     for record in records {
-        let lane = match session.shared.options.ordering {
+        let lane = match session.shared.options.settings.ordering {
             KafkaOrdering::None => None,
             KafkaOrdering::Partition => Some((Arc::clone(&record.source.topic), record.partition(), None)),
             // Records without a key have no order.
@@ -138,7 +138,7 @@ async fn outgoing(shared: &Shared, record: Record) -> Option<Outgoing> {
                 times_busy += 1;
                 with_jitter(wait::BUSY.after(times_busy - 1))
             }
-            Verdict::Retry if attempts < shared.options.max_attempts.get() => {
+            Verdict::Retry if attempts < shared.options.settings.max_attempts.get() => {
                 with_jitter(wait::RETRY.after(attempts - 1))
             }
             Verdict::Retry | Verdict::DeadLetter => {

@@ -94,10 +94,10 @@ impl Clients {
         producer: &ClientConfig,
     ) -> Result<Self, KafkaServerError> {
         let invalid = |error: KafkaError| KafkaServerError::Invalid {
-            reason: reason(&error, &shared.options.connection.properties),
+            reason: reason(&error, &shared.options.settings.properties()),
         };
         let connection = shared.connection.clone();
-        let in_flight = InFlight::new(shared.options.max_in_flight.get());
+        let in_flight = InFlight::new(shared.options.settings.max_in_flight.get());
         let stop = CancellationToken::new();
         let assignment = Assignment::new(in_flight.clone(), stop.clone(), shared.metrics.clone());
         let (joined, flag) = (assignment.clone(), shared.clone());
@@ -112,7 +112,7 @@ impl Clients {
             assignment,
             lanes: Mutex::default(),
             producer,
-            is_transactional: shared.options.delivery == super::KafkaDelivery::ExactlyOnce,
+            is_transactional: shared.options.settings.delivery == super::KafkaDelivery::ExactlyOnce,
             ended: OnceLock::new(),
         });
         session.producer.attach(&session);

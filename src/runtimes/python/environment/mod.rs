@@ -134,7 +134,7 @@ impl Environments {
 
     /// Unpacks an archive, unless it is already unpacked, and opens the environment in it.
     async fn packed(&self, path: &Path, options: &PythonOptions) -> Result<Environment, EnvironmentError> {
-        let dir = options.working_directory.join(&options.environments_dir);
+        let dir = options.working_directory.join(&options.workers.environments_dir);
         let unpacked = self.archives.unpack(path, &dir, &interpreter_folders(options)).await;
         let failed = |source| EnvironmentError::Archive { path: path.to_owned(), source: Arc::new(source) };
         let unpacked = unpacked.map_err(failed)?;
@@ -178,7 +178,7 @@ impl Environments {
     /// Returns the environment of models without one of their own.
     async fn default(&self, options: &PythonOptions) -> Result<&(Environment, PythonVersion), EnvironmentError> {
         let find = || async {
-            if options.interpreter.is_none()
+            if options.workers.python_executable.is_none()
                 && let Some(tarball) = &options.environment_tarball
             {
                 let path = options.working_directory.join(tarball);
@@ -281,7 +281,7 @@ impl Environment {
 
 /// Returns the interpreter of models without an environment of their own.
 fn default_interpreter(options: &PythonOptions) -> Option<PathBuf> {
-    if let Some(interpreter) = &options.interpreter {
+    if let Some(interpreter) = &options.workers.python_executable {
         return Some(options.working_directory.join(interpreter));
     }
     let folders = interpreter_folders(options);
@@ -293,8 +293,11 @@ fn default_interpreter(options: &PythonOptions) -> Option<PathBuf> {
 /// Returns the folders that may contain interpreters: those of the setting, of the executable and of an active virtual
 /// environment, and those in PATH.
 fn interpreter_folders(options: &PythonOptions) -> Vec<PathBuf> {
-    let configured =
-        options.interpreter.iter().filter_map(|path| options.working_directory.join(path).parent().map(Path::to_owned));
+    let configured = options
+        .workers
+        .python_executable
+        .iter()
+        .filter_map(|path| options.working_directory.join(path).parent().map(Path::to_owned));
     let next_to_executable =
         std::env::current_exe().ok().and_then(|executable| executable.parent().map(Path::to_owned));
     let active = options.variables.get("VIRTUAL_ENV").map(|folder| Path::new(folder).join("bin"));

@@ -166,7 +166,7 @@ impl Pool {
                 }
                 let call = state.dispatch.finish(worker, frame.id, now);
                 state.send_queued(worker, now);
-                state.check_drained(worker, self.options.max_requests);
+                state.check_drained(worker, self.options.workers.max_requests_per_worker);
                 drop(state);
                 if let Some(call) = call {
                     call.reply.send(Ok(frame));

@@ -31,12 +31,13 @@ use super::message::{self, LoadHead, LoadedHead, ReadyHead};
 use super::process::WorkerProgram;
 use super::supervision::{Action, Supervision};
 use super::{CallError, PythonLoadError};
+use crate::settings::WorkerSettings;
 use crate::shutdown::supervised;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
 use calls::PoolCall;
 
-/// How much longer than `stop_timeout` the memory of a removed model counts, if its worker does not unload it.
+/// How much longer than `parallel_workers_timeout` the memory of a removed model counts, if its worker does not unload it.
 const UNLOAD_MARGIN: Duration = Duration::from_secs(2);
 
 /// The configuration of a pool.
@@ -52,16 +53,7 @@ pub(super) struct PoolOptions {
     pub(super) logging: Option<Value>,
     /// Folders to import from, after the SDK.
     pub(super) paths: Vec<std::path::PathBuf>,
-    /// How long a worker may be unresponsive before it is killed; `None` means no limit.
-    pub(super) hang_timeout: Option<Duration>,
-    /// How long a model may take to load before its worker is killed; `None` means no limit.
-    pub(super) load_timeout: Option<Duration>,
-    /// The resident memory in bytes at which a worker is killed; `None` means no limit.
-    pub(super) memory_limit: Option<u64>,
-    /// The number of predictions after which a worker is replaced; `None` means no limit.
-    pub(super) max_requests: Option<u64>,
-    /// How long a worker that is being stopped has to finish its calls.
-    pub(super) stop_timeout: Duration,
+    pub(super) workers: WorkerSettings,
     /// Limits the number of concurrent loads, over all pools.
     pub(super) loads: Arc<Semaphore>,
     pub(super) metrics: WorkerMetrics,
@@ -333,7 +325,7 @@ impl Pool {
                 futures_util::future::join_all(answers).await;
             }
         };
-        let limit = self.options.stop_timeout + UNLOAD_MARGIN;
+        let limit = self.options.workers.parallel_workers_timeout + UNLOAD_MARGIN;
         if tokio::time::timeout(limit, unloaded).await.is_err() {
             warn!(pool = self.options.name, "A model was not unloaded within {} s.", limit.as_secs_f64());
         }
@@ -344,7 +336,7 @@ impl Pool {
         self.state.lock().unavailable_reason(number)
     }
 
-    /// Stops all workers once their open calls have finished or `stop_timeout` is over.
+    /// Stops all workers once their open calls have finished or `parallel_workers_timeout` is over.
     pub(super) async fn stop(&self) {
         self.state.lock().closed = true;
         self.stop.cancel();

@@ -37,7 +37,7 @@ enum RunEnd {
     Exited,
     /// The supervisor kills the worker for this reason. If a call of a certain model is the reason, it is named.
     Kill(ExitReason, Option<ModelNumber>),
-    /// The pool is being stopped, and `stop_timeout` is over.
+    /// The pool is being stopped, and `parallel_workers_timeout` is over.
     StopTimeout,
 }
 
@@ -106,7 +106,7 @@ impl Pool {
         let started = OutgoingFrame::new(FrameKind::Hello, message::encode_head(&hello))
             .map_err(PythonLoadError::from)
             .and_then(|hello| {
-                WorkerProcess::start(program, name, hello, self.options.memory_limit).map_err(|source| {
+                WorkerProcess::start(program, name, hello, self.options.workers.worker_memory_limit).map_err(|source| {
                     PythonLoadError::Start { interpreter: program.interpreter.clone(), source: Arc::new(source) }
                 })
             });
@@ -197,7 +197,7 @@ impl Pool {
         };
         let mut beats = ticks(HEARTBEAT);
         let mut memory_ticks = ticks(MEMORY_INTERVAL);
-        let limits_memory = self.options.memory_limit.is_some();
+        let limits_memory = self.options.workers.worker_memory_limit.is_some();
         let mut ping: Option<Ping> = None;
         // Calls of other models are watched while a model loads.
         let mut load = pin!(OptionFuture::from(None));
@@ -246,7 +246,7 @@ impl Pool {
                             Err(oneshot::error::TryRecvError::Empty) => {}
                         }
                     }
-                    match (&ping, self.options.hang_timeout) {
+                    match (&ping, self.options.workers.worker_hang_timeout) {
                         (Some(sent), Some(limit)) if sent.at.elapsed() > limit && !is_loading => {
                             return RunEnd::Kill(ExitReason::Hung(limit), None);
                         }
@@ -268,7 +268,7 @@ impl Pool {
             let _ = mailbox.send((0, OutgoingFrame::empty(FrameKind::Stop)));
         }
         // If the process has not exited by itself by then, it is killed.
-        tokio::time::sleep(self.options.stop_timeout).await;
+        tokio::time::sleep(self.options.workers.parallel_workers_timeout).await;
         RunEnd::StopTimeout
     }
 
@@ -295,7 +295,11 @@ impl Pool {
     /// Starts a successor of a worker that has answered as many predictions as it may.
     fn replace_worn_worker(self: &Arc<Self>, worker: usize) {
         let mut state = self.state.lock();
-        let is_worn = self.options.max_requests.is_some_and(|limit| state.dispatch.ended_predictions(worker) >= limit);
+        let is_worn = self
+            .options
+            .workers
+            .max_requests_per_worker
+            .is_some_and(|limit| state.dispatch.ended_predictions(worker) >= limit);
         if is_worn {
             self.replace(&mut state, worker, "requests");
         }
@@ -310,7 +314,7 @@ impl Pool {
     /// Compares the resident memory of a worker with its limits, in bytes: starts a successor of a worker that is near it,
     /// and returns how to end one that has exceeded it.
     fn exceeded_memory(self: &Arc<Self>, worker: usize, resident: u64) -> Option<RunEnd> {
-        let limit = self.options.memory_limit?;
+        let limit = self.options.workers.worker_memory_limit?;
         if resident > limit {
             return Some(RunEnd::Kill(ExitReason::OverMemoryLimit(limit), None));
         }
@@ -333,7 +337,7 @@ impl Pool {
             let predict_timeout =
                 state.models.get(&running.model)?.predict_timeout.filter(|_| kind == FrameKind::Predict);
             let elapsed = now.saturating_duration_since(running.since);
-            let reason = match (predict_timeout, self.options.hang_timeout) {
+            let reason = match (predict_timeout, self.options.workers.worker_hang_timeout) {
                 (Some(limit), _) => (elapsed > limit + CANCEL_GRACE).then_some(ExitReason::TimedOut(limit)),
                 (None, Some(limit)) => {
                     let is_hung = running.occupies_thread && kind != FrameKind::Stream && elapsed > limit;
@@ -380,7 +384,7 @@ impl Pool {
         };
         let number = pending.number;
         let load = self.load_and_warm_up(worker, pending);
-        let outcome = match self.options.load_timeout {
+        let outcome = match self.options.workers.worker_load_timeout {
             Some(limit) => match tokio::time::timeout(limit, load).await {
                 Ok(outcome) => outcome,
                 Err(_) => return Some(ExitReason::LoadTimedOut(limit)),
