@@ -6,192 +6,51 @@
 mod admission;
 mod batch;
 mod cache;
+mod error;
+mod in_flight;
+mod lifecycle;
 mod queued;
 mod readiness;
 mod steps;
 mod stream;
+mod target;
 mod validation;
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use admission::Admission;
 pub use batch::{BatchOptions, Batched, BatchingLoader};
 pub use cache::{CacheOptions, ResponseCache};
+pub use error::InferenceError;
+pub use target::ModelTarget;
 pub use validation::InvalidInput;
 
 use futures_core::Stream;
-use http::{HeaderName, HeaderValue};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-use tracing::{Level, debug, enabled, error};
 
 use self::readiness::ReadinessQueries;
-use crate::compute::{ComputeError, ComputePool};
-use crate::registry::{ModelState, NotFound, QueueFull, RegisteredModel, Registry, chain};
-use crate::runtimes::{RequestStream, ResponseStream, Runtime, RuntimeError};
-use crate::telemetry::inference::ModelMetrics;
+use crate::compute::ComputePool;
+use crate::registry::{ModelState, RegisteredModel, Registry};
+use crate::runtimes::{RequestStream, ResponseStream, Runtime};
 use crate::telemetry::traces::Traces;
 use crate::types::{
-    ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, OverBudget, Priority, RequestErrorKind,
-    TensorRule, TraceContext,
+    ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TensorRule, TraceContext,
 };
 use admission::AdmissionSlots;
+use error::log_failure;
+use in_flight::{InFlightRequest, add_server_timing};
+use lifecycle::phase;
 use queued::{QueueEntry, RequestTiming};
 use steps::{StepScope, StreamProgress};
 pub use stream::StreamLimits;
 use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
-/// The reason of requests that were dropped because of the byte budget.
-const MAX_REQUEST_BYTES: &str = "max_request_bytes_in_flight";
-
-/// The header with the server's timing, which browsers and proxies understand.
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// The errors that end a request.
-#[derive(Debug, thiserror::Error)]
-pub enum InferenceError {
-    #[error(transparent)]
-    NotFound(#[from] NotFound),
-    #[error("Model {name}{} is not ready yet.", version.as_deref().map(|v| format!(" with version {v}")).unwrap_or_default())]
-    NotReady { name: String, version: Option<String> },
-    /// As many requests as the server admits are in flight.
-    #[error("the server already has {limit} requests in flight (`max_in_flight`); try again later")]
-    Overloaded { limit: usize },
-    /// The requests in flight and their responses take too many bytes.
-    #[error(transparent)]
-    OverBudget(#[from] OverBudget),
-    #[error("the server already has {limit} streams open (`max_streams`); try again later")]
-    TooManyStreams { limit: usize },
-    #[error("`stream_idle_timeout` ({} s) exceeded: no message in either direction", limit.as_secs_f64())]
-    StreamIdle { limit: Duration },
-    #[error(transparent)]
-    QueueFull(#[from] QueueFull),
-    /// The model was busy for too long.
-    #[error("`queue_timeout` ({} s) exceeded: the model is busy; try again later", limit.as_secs_f64())]
-    QueueTimeout { limit: Duration },
-    #[error("`predict_timeout` ({} s) exceeded", limit.as_secs_f64())]
-    PredictTimeout { limit: Duration },
-    #[error("`request_timeout` ({} s) exceeded", limit.as_secs_f64())]
-    RequestTimeout { limit: Duration },
-    #[error("the client's deadline has passed")]
-    Deadline,
-    #[error("the server is shutting down; try another one")]
-    Stopping,
-    /// The inputs differ from those that the model declares.
-    #[error(transparent)]
-    InvalidInput(#[from] InvalidInput),
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Compute(#[from] ComputeError),
-    /// The error of an identical request that this one was coalesced with.
-    #[error(transparent)]
-    Shared(Arc<Self>),
-}
-
-impl InferenceError {
-    /// Returns the kind, which decides the status.
-    pub fn kind(&self) -> RequestErrorKind {
-        match self {
-            Self::NotFound(_) => RequestErrorKind::NotFound,
-            Self::Shared(error) => error.kind(),
-            Self::Compute(error) if error.is_overload() => RequestErrorKind::Overloaded,
-            Self::Compute(_) => RequestErrorKind::Internal,
-            Self::NotReady { .. } => RequestErrorKind::NotReady,
-            Self::InvalidInput(_) => RequestErrorKind::BadRequest,
-            Self::OverBudget(OverBudget::TooLarge { .. }) => RequestErrorKind::TooLarge,
-            Self::Overloaded { .. }
-            | Self::OverBudget(OverBudget::InUse { .. })
-            | Self::TooManyStreams { .. }
-            | Self::QueueFull(_)
-            | Self::QueueTimeout { .. } => RequestErrorKind::Overloaded,
-            Self::PredictTimeout { .. } | Self::RequestTimeout { .. } | Self::StreamIdle { .. } | Self::Deadline => {
-                RequestErrorKind::Timeout
-            }
-            Self::Stopping => RequestErrorKind::Stopping,
-            Self::Runtime(error) => error.kind(),
-        }
-    }
-}
-
-impl InferenceError {
-    /// Reports whether the model cannot run now, but may later, whatever the request is.
-    pub fn is_unavailable(&self) -> bool {
-        self.kind() == RequestErrorKind::Unavailable
-    }
-
-    /// Reports whether the client's own deadline has passed.
-    pub fn is_deadline(&self) -> bool {
-        match self {
-            Self::Deadline => true,
-            Self::Shared(error) => error.is_deadline(),
-            _ => false,
-        }
-    }
-
-    /// Names what the server or the model has failed at. `None` if the client, or the number of requests, is the reason.
-    fn server_fault(&self) -> Option<&'static str> {
-        match self.kind() {
-            RequestErrorKind::NotFound
-            | RequestErrorKind::NotReady
-            | RequestErrorKind::BadRequest
-            | RequestErrorKind::NothingRan
-            | RequestErrorKind::TooLarge
-            | RequestErrorKind::OverBudget
-            | RequestErrorKind::Overloaded
-            | RequestErrorKind::Stopping
-            | RequestErrorKind::Rejected { status: ..500 } => None,
-            RequestErrorKind::Timeout => {
-                self.dropped().filter(|reason| !matches!(*reason, "deadline" | "stream_idle_timeout"))
-            }
-            RequestErrorKind::BadRepository | RequestErrorKind::LoadFailed => Some("load"),
-            RequestErrorKind::Rejected { .. } | RequestErrorKind::ModelFailed => Some("model"),
-            RequestErrorKind::WorkerLost | RequestErrorKind::Unavailable => Some("worker"),
-            RequestErrorKind::Internal => Some("internal"),
-        }
-    }
-
-    /// Returns whether the runtime has logged the error, with the traceback of the model's code.
-    fn is_logged(&self) -> bool {
-        match self {
-            Self::Runtime(error) => error.is_logged(),
-            Self::Shared(error) => error.is_logged(),
-            _ => false,
-        }
-    }
-
-    /// Returns the reason for metrics if the request was dropped because of overload or a timeout.
-    fn dropped(&self) -> Option<&'static str> {
-        match self {
-            Self::Overloaded { .. } => Some("max_in_flight"),
-            Self::OverBudget(_) => Some(MAX_REQUEST_BYTES),
-            Self::Runtime(error) if error.kind() == RequestErrorKind::OverBudget => Some(MAX_REQUEST_BYTES),
-            Self::TooManyStreams { .. } => Some("max_streams"),
-            Self::StreamIdle { .. } => Some("stream_idle_timeout"),
-            Self::QueueFull(full) => Some(full.reason()),
-            Self::QueueTimeout { .. } => Some("queue_timeout"),
-            Self::PredictTimeout { .. } => Some("predict_timeout"),
-            Self::RequestTimeout { .. } => Some("request_timeout"),
-            Self::Deadline => Some("deadline"),
-            Self::Shared(error) => error.dropped(),
-            _ => None,
-        }
-    }
-}
-
 /// The responses of one stream. The first error ends it, and dropping it cancels the work.
 pub type InferenceStream = ResponseStream<InferenceError>;
-
-/// The phases of the server, in order.
-mod phase {
-    pub(super) const SERVING: u8 = 0;
-    /// Requests are still answered, but the server is not ready.
-    pub(super) const SHUTTING_DOWN: u8 = 1;
-    pub(super) const STOPPING: u8 = 2;
-}
 
 /// The path of requests. Clones share its state.
 #[derive(Debug, Clone)]
@@ -209,19 +68,6 @@ pub struct Inference {
     /// The server is ready only while this is true.
     joined: Option<Arc<AtomicBool>>,
     readiness: ReadinessQueries,
-}
-
-/// The model that a request has found, with the request's own constraints.
-#[derive(Debug, Clone)]
-pub struct ModelTarget {
-    pub model: Arc<RegisteredModel>,
-    /// Whether the request named the version instead of taking the default.
-    with_version: bool,
-    /// When the client stops waiting. `None` if it sets no deadline.
-    deadline: Option<Instant>,
-    traces: Traces,
-    /// How many requests this one is a step of.
-    depth: usize,
 }
 
 impl Inference {
@@ -309,57 +155,6 @@ impl Inference {
         &self.registry
     }
 
-    /// Announces the shutdown: from now on the server is not ready, but still answers requests.
-    pub fn announce_shutdown(&self) {
-        self.enter(phase::SHUTTING_DOWN);
-    }
-
-    /// Rejects new requests from now on; those in flight continue.
-    pub fn stop(&self) {
-        self.enter(phase::STOPPING);
-    }
-
-    fn enter(&self, phase: u8) {
-        self.phase.fetch_max(phase, Ordering::AcqRel);
-        self.registry.announce_change();
-    }
-
-    /// Reports whether [`Inference::announce_shutdown`] or [`Inference::stop`] has been called, after which the server is not
-    /// ready.
-    pub fn is_shutting_down(&self) -> bool {
-        self.phase.load(Ordering::Acquire) >= phase::SHUTTING_DOWN
-    }
-
-    /// Reports whether the server can answer: every model that it was started with is ready, and it is not shutting down.
-    pub fn is_ready(&self) -> bool {
-        !self.is_shutting_down() && self.has_joined() && self.registry.is_ready()
-    }
-
-    /// Reports whether the flag of [`Inference::with_readiness_flag`] is set, or there is none.
-    pub fn has_joined(&self) -> bool {
-        self.joined.as_ref().is_none_or(|joined| joined.load(Ordering::Acquire))
-    }
-
-    /// Reports whether a model can answer, and the server is not shutting down.
-    pub fn is_model_ready(&self, model: &RegisteredModel) -> bool {
-        !self.is_shutting_down() && model.state.is_ready()
-    }
-
-    /// Reports whether a model can answer, as [`Inference::is_model_ready`] does, and its own code agrees.
-    pub async fn is_model_ready_now(&self, model: &Arc<RegisteredModel>) -> bool {
-        self.is_model_ready(model) && self.own_obstacle(model).await.is_none()
-    }
-
-    /// Reports whether the server can answer, as [`Inference::is_ready`] does, and the code of its models agrees.
-    pub async fn is_ready_now(&self) -> bool {
-        self.is_ready() && self.own_obstacles().await.is_empty()
-    }
-
-    /// Reports whether [`Inference::stop`] has been called.
-    pub fn is_stopping(&self) -> bool {
-        self.phase.load(Ordering::Acquire) >= phase::STOPPING
-    }
-
     /// Returns the number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.slots.in_use()
@@ -429,11 +224,11 @@ impl Inference {
         let id = request.id.clone();
         let in_flight = InFlightRequest::start(model.metrics(target.with_version));
         let result = match target.deadline(in_flight.started) {
-            None => self.predict_within_budget(target, request, admission).await,
+            None => self.predict(target, request, admission).await,
             Some((deadline, timeout)) => {
-                let result =
-                    tokio::time::timeout_at(deadline, self.predict_within_budget(target, request, admission)).await;
-                result.unwrap_or(Err(timeout))
+                // Boxed, so that the futures of requests without a deadline stay small.
+                let predicted = Box::pin(self.predict(target, request, admission));
+                tokio::time::timeout_at(deadline, predicted).await.unwrap_or(Err(timeout))
             }
         };
         let total = in_flight.end(&result);
@@ -576,57 +371,61 @@ impl Inference {
     }
 
     /// Predicts, and reserves the bytes of the response in addition to those of the request.
-    async fn predict_within_budget(
-        &self,
-        target: &ModelTarget,
-        request: InferenceRequest,
-        admission: &mut Admission,
-    ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
-        let request_bytes = admission.reservation.bytes();
-        let (response, timing) = self.predict(target, request, admission).await?;
-        admission.reservation.resize(request_bytes.saturating_add(response.memory_bytes()))?;
-        Ok((response, timing))
-    }
-
     async fn predict(
         &self,
         target: &ModelTarget,
         request: InferenceRequest,
         admission: &mut Admission,
     ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
+        let request_bytes = admission.reservation.bytes();
         let runtime = target.runtime()?;
         if target.model.validated {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
         }
         self.slots.admit(admission)?;
-        let of_request = (request.priority, request.trace);
-        match &self.cache {
+        let (entry, of_request) = (QueueEntry::of(&request), (request.priority, request.trace));
+        let (response, timing) = match &self.cache {
             Some(cache) if target.model.cached => {
-                let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
-                // The computation may outlive this caller, and so holds the bytes of its response itself.
-                let mut own = admission.nested();
-                let steps = self.steps(target, runtime.as_ref(), &mut own, of_request, None);
-                let timing = Arc::new(OnceLock::new());
-                let predicted = Arc::clone(&timing);
-                let work = |request| async move {
-                    let (response, timing) =
-                        queued::predict(&owned_target, runtime.as_ref(), request, &mut own, steps).await?;
-                    // The prediction runs once.
-                    let _ = predicted.set(timing);
-                    Ok(response)
-                };
                 // Boxed, so that the futures of requests without the cache stay small.
-                let (result, hit) = Box::pin(cache.get_or_predict(&target.model, request, work)).await;
-                target.model.metrics(target.with_version).record_cache(hit);
-                // A response from the cache has not waited for a prediction of its own.
-                Ok((result?, timing.get().copied().unwrap_or_default()))
+                Box::pin(self.find_or_predict(cache, target, runtime, request, admission)).await?
             }
             _ => {
                 let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
                 let steps = self.steps(target, runtime.as_ref(), admission, of_request, deadline);
-                queued::predict(target, runtime.as_ref(), request, admission, steps).await
+                queued::run(target, entry, admission, steps, |progress| runtime.predict(request, progress)).await?
             }
-        }
+        };
+        admission.reservation.resize(request_bytes.saturating_add(response.memory_bytes()))?;
+        Ok((response, timing))
+    }
+
+    /// Takes the response from the cache, or predicts it for all callers with the same request.
+    async fn find_or_predict(
+        &self,
+        cache: &ResponseCache,
+        target: &ModelTarget,
+        runtime: &Arc<dyn Runtime>,
+        request: InferenceRequest,
+        admission: &mut Admission,
+    ) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
+        let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
+        // The computation may outlive this caller, and so holds the bytes of its response itself.
+        let mut own = admission.nested();
+        let steps = self.steps(target, runtime.as_ref(), &mut own, (request.priority, request.trace), None);
+        let timing = Arc::new(OnceLock::new());
+        let predicted = Arc::clone(&timing);
+        let work = |request: InferenceRequest| async move {
+            let entry = QueueEntry::of(&request);
+            let work = |progress| runtime.predict(request, progress);
+            let (response, timing) = queued::run(&owned_target, entry, &mut own, steps, work).await?;
+            // The prediction runs once.
+            let _ = predicted.set(timing);
+            Ok(response)
+        };
+        let (result, hit) = cache.get_or_predict(&target.model, request, work).await;
+        target.model.metrics(target.with_version).record_cache(hit);
+        // A response from the cache has not waited for a prediction of its own.
+        Ok((result?, timing.get().copied().unwrap_or_default()))
     }
 
     /// Returns what answers the steps of a request. `None` for models without steps.
@@ -641,113 +440,5 @@ impl Inference {
         let description = runtime.description();
         let has_steps = description.has_remote_steps || !description.steps.is_empty();
         has_steps.then(|| StepScope::new(self, target, admission, of_request, deadline))
-    }
-}
-
-impl ModelTarget {
-    /// Sets the time when the client stops waiting.
-    #[must_use]
-    pub fn with_deadline(self, deadline: Option<Instant>) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// Returns the deadline for the response, and the error if it passes.
-    fn deadline(&self, started: Instant) -> Option<(Instant, InferenceError)> {
-        let limit = self.model.timeouts.request;
-        let by_setting = limit.map(|limit| (started + limit, InferenceError::RequestTimeout { limit }));
-        let by_client = self.deadline.map(|deadline| (deadline, InferenceError::Deadline));
-        by_setting.into_iter().chain(by_client).min_by_key(|(deadline, _)| *deadline)
-    }
-
-    fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {
-        let Self { model, with_version, .. } = self;
-        match &model.state {
-            ModelState::Ready(runtime) => Ok(runtime),
-            ModelState::Loading | ModelState::Failed { .. } => {
-                let version = model.version.clone().filter(|_| *with_version);
-                Err(InferenceError::NotReady { name: model.name.clone(), version })
-            }
-        }
-    }
-
-    /// Sets the fields of a response that the runtime leaves to the server.
-    fn complete(&self, id: String, response: &mut InferenceResponse) {
-        if response.model_name.is_empty() {
-            response.model_name.clone_from(&self.model.name);
-        }
-        if self.model.version.is_some() || response.model_version.is_none() {
-            response.model_version.clone_from(&self.model.version);
-        }
-        response.id = id;
-    }
-}
-
-/// Counts a request in flight. If it is dropped before its end, the client has disconnected.
-struct InFlightRequest<'a> {
-    metrics: &'a ModelMetrics,
-    started: Instant,
-    ended: bool,
-}
-
-impl<'a> InFlightRequest<'a> {
-    fn start(metrics: &'a ModelMetrics) -> Self {
-        metrics.begin();
-        Self { metrics, started: Instant::now(), ended: false }
-    }
-
-    /// Records the result, and returns how long the request took.
-    fn end<T>(mut self, result: &Result<T, InferenceError>) -> Duration {
-        let elapsed = self.started.elapsed();
-        self.ended = true;
-        self.metrics.record(elapsed, result.is_ok());
-        if let Some(reason) = result.as_ref().err().and_then(InferenceError::dropped) {
-            self.metrics.count_dropped(reason);
-        }
-        elapsed
-    }
-}
-
-impl Drop for InFlightRequest<'_> {
-    fn drop(&mut self) {
-        self.metrics.end();
-        if !self.ended && std::thread::panicking() {
-            self.metrics.record(self.started.elapsed(), false);
-        } else if !self.ended {
-            self.metrics.count_dropped("client_disconnected");
-        }
-    }
-}
-
-/// Adds the header that reports how long the request took, in milliseconds.
-fn add_server_timing(response: &mut InferenceResponse, timing: RequestTiming, total: Duration) {
-    let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let (queue, predict, total) = (milliseconds(timing.queue), milliseconds(timing.predict), milliseconds(total));
-    let text = format!("queue;dur={queue:.3}, predict;dur={predict:.3}, total;dur={total:.3}");
-    if let Ok(value) = HeaderValue::try_from(text) {
-        response.headers.append(SERVER_TIMING, value);
-    }
-}
-
-/// Logs the error of a request. Errors that clients cause, or that only say that there are too many of them, are DEBUG lines;
-/// metrics count them. The others are ERROR lines, of which a model has a limited number. Failures of a model's code have been
-/// logged by its runtime.
-fn log_failure(model: &RegisteredModel, id: &str, failure: &InferenceError) {
-    let (name, version) = (model.name.as_str(), model.version.as_deref());
-    let Some(kind) = failure.server_fault() else {
-        if enabled!(Level::DEBUG) {
-            debug!(model = name, version, request_id = id, reason = chain(failure), "Rejected a request.");
-        }
-        return;
-    };
-    if failure.is_logged() {
-        return;
-    }
-    let label = (name.to_owned(), version.map(str::to_owned));
-    let summarize = move |suppressed| {
-        let (model, version) = label;
-        error!(model, version, kind, "Failed to answer {suppressed} more requests.");
-    };
-    if model.failure_log.allows(kind, summarize) {
-        error!(model = name, version, request_id = id, reason = chain(failure), "Failed to answer a request.");
     }
 }

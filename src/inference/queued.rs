@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::steps::StepScope;
 use super::{Admission, InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
-use crate::runtimes::{BoxFuture, Progress, Runtime, RuntimeError, Steps};
+use crate::runtimes::{BoxFuture, Progress, RuntimeError, Steps};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
-use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext};
+use crate::types::{ByteReservation, InferenceRequest, Priority, Tensor, TraceContext};
 
 /// A request in the queue of its model or at its runtime, which reports the request's progress to it.
 #[derive(Debug)]
@@ -188,24 +188,6 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Queues a request for its model and predicts it, within the timeouts of the model's settings.
-///
-/// The bytes of the response are added to those that `admission` holds.
-///
-/// # Errors
-///
-/// Fails if the model's queue is full, if a timeout passes, or if the prediction fails.
-pub(super) async fn predict(
-    target: &ModelTarget,
-    runtime: &dyn Runtime,
-    request: InferenceRequest,
-    admission: &mut Admission,
-    steps: Option<Arc<StepScope>>,
-) -> Result<(InferenceResponse, RequestTiming), InferenceError> {
-    let entry = QueueEntry::of(&request);
-    run(target, entry, admission, steps, |progress| runtime.predict(request, progress)).await
-}
-
 /// Queues work for a model and does it, within the timeouts of the model's settings.
 ///
 /// # Errors
@@ -284,10 +266,11 @@ mod tests {
     use super::*;
     use crate::inference::{Admission, Inference};
     use crate::registry::{FnLoader, Registry};
-    use crate::runtimes::FnRuntime;
+    use crate::runtimes::{FnRuntime, Runtime};
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::InferenceResponse;
     use std::num::NonZeroUsize;
 
     const fn ms(milliseconds: u64) -> Duration {
