@@ -231,7 +231,7 @@ where
 fn builder(limits: &ConnectionLimits, keep_alive: bool, connection: Arc<Connection>) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(StreamExecutor(connection));
     // The table of connections limits the time for the head.
-    builder.http1().header_read_timeout(None).keep_alive(keep_alive).max_headers(head::READ_HEADERS);
+    builder.http1().header_read_timeout(None).keep_alive(keep_alive);
     builder
         .http2()
         .timer(TokioTimer::new())
