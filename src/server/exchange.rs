@@ -116,3 +116,81 @@ impl<'a> Exchange<'a> {
 pub(super) fn new_id() -> String {
     Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()).to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::LONG_WORK;
+    use crate::inference::Admission;
+    use crate::registry::{FnLoader, Registry};
+    use crate::runtimes::FnRuntime;
+    use crate::settings::ModelSettings;
+    use crate::telemetry::inference::InferenceMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use http::HeaderValue;
+    use serde_json::{Map, Value};
+    use std::num::NonZeroUsize;
+    use std::thread;
+    use std::time::Duration;
+
+    /// Returns the path to one model, `m`, which never answers.
+    async fn inference() -> Inference {
+        let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
+        let registry = Registry::new(FnLoader::fixed(FnRuntime::new(|_| std::future::pending())), metrics);
+        registry.load(ModelSettings::new("m", "tests.Model")).await.unwrap();
+        Inference::new(registry, NonZeroUsize::MIN)
+    }
+
+    fn priority(number: Option<&'static str>) -> HeaderMap {
+        number.map(|text| ("request-priority".parse().unwrap(), HeaderValue::from_static(text))).into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn exchange_takes_the_priority_of_headers_before_that_of_parameters() {
+        let (inference, compute) = (inference().await, ComputePool::for_this_machine());
+        let given = |header: Option<&'static str>, parameter: Option<u64>| {
+            let parameters: Map<String, Value> =
+                parameter.map(|number| ("priority".to_owned(), number.into())).into_iter().collect();
+            let mut request = InferenceRequest { parameters: parameters.into(), ..InferenceRequest::default() };
+            Exchange::new(&inference, &compute, &priority(header), None, None).unwrap().prepare(&mut request);
+            request.priority
+        };
+        assert_eq!(given(None, None), Priority::default());
+        assert_eq!(given(None, Some(2)), Priority::new(2));
+        assert_eq!(given(Some("1"), Some(2)), Priority::new(1));
+        let refused = Exchange::new(&inference, &compute, &priority(Some("high")), None, None).unwrap_err();
+        assert_eq!(refused.found, "high");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exchange_ends_at_the_deadline_of_its_client() {
+        let (inference, compute) = (inference().await, ComputePool::for_this_machine());
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let exchange = Exchange::new(&inference, &compute, &priority(None), Some(deadline), None).unwrap();
+        assert_eq!(exchange.receive(|| std::future::ready(1)).await.unwrap(), 1);
+        let error = exchange.receive(std::future::pending::<()>).await.unwrap_err();
+        assert!(error.is_deadline() && Instant::now() >= deadline, "{error}");
+
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let exchange = Exchange::new(&inference, &compute, &priority(None), Some(deadline), None).unwrap();
+        let target = exchange.target("m", None).unwrap();
+        let error = inference.infer(&target, InferenceRequest::default(), &mut Admission::new()).await.unwrap_err();
+        assert!(error.is_deadline() && Instant::now() >= deadline, "{error}");
+        assert_eq!(exchange.target("other", None).unwrap_err().kind(), crate::types::RequestErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn exchange_does_long_work_on_the_pool() {
+        let (inference, compute) = (inference().await, ComputePool::for_this_machine());
+        let mut exchange = Exchange::new(&inference, &compute, &priority(None), None, None).unwrap();
+        let here = thread::current().id();
+        let is_here = move || thread::current().id() == here;
+        assert!(exchange.read(LONG_WORK - 1, is_here).await.unwrap());
+        assert!(!exchange.read(LONG_WORK, is_here).await.unwrap());
+        assert!(exchange.write(LONG_WORK - 1, is_here).await.unwrap());
+        assert!(!exchange.write(LONG_WORK, is_here).await.unwrap());
+        let panics = || -> u8 { unreachable!("it panics") };
+        let error = exchange.read(LONG_WORK, panics).await.unwrap_err();
+        assert!(!error.is_overload(), "{error}");
+    }
+}

@@ -218,7 +218,7 @@ impl HttpPort {
         self,
         settings: &Settings,
         path: Option<&str>,
-        app: impl HttpService<IncomingBody> + Sync,
+        app: impl HttpService<IncomingBody>,
     ) -> Result<BoundListener, CommandError> {
         let Self { name, purpose, title, port, tls, connections, stage } = self;
         let socket = bind_port(purpose, name, &settings.host, port, tls).await?;
