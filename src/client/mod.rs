@@ -4,7 +4,8 @@
 //! as [`Concurrency`] finds useful, and writes the answers to a [`RunOutput`] in the order of the file. Between them, [`exchange`]
 //! turns a batch into requests, sends them to the [`InferenceTarget`](crate::remote::InferenceTarget), retries where that may help, and splits a rejected request
 //! until it has found the rows that cause the failure. Memory is bounded: rows that have been read and not yet written hold a part
-//! of [`MEMORY`].
+//! of [`MEMORY`]. Requests are merged and responses split by `types::merge`, as in the server. Tables (`table`) become columns on the
+//! threads that send them; the reader only splits rows. The output's columns (`convert`) are created from its lines at the end.
 
 mod comparison;
 mod concurrency;

@@ -1,4 +1,8 @@
 //! Builds images of model folders: what a folder needs, its Dockerfile, and the build by a Docker engine.
+//!
+//! `base` has the Dockerfiles of the images without models. Of `docker`, `endpoint` finds the engine, `progress` follows the steps, so
+//! that the output of a failed one is printed last, and `check` always removes its container: it is asked to stop instead of
+//! being cancelled.
 
 mod base;
 #[cfg(feature = "image")]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{LoadError, Loader, ModelSettings, Runtime, RuntimeFuture};
+use super::{FnRuntime, LoadError, Loader, ModelSettings, Runtime, RuntimeFuture};
 
 /// Loads runtimes with a closure.
 pub(crate) struct FnLoader(Box<dyn Fn(ModelSettings) -> RuntimeFuture<'static> + Send + Sync>);
@@ -23,6 +23,11 @@ impl FnLoader {
     pub(crate) fn fixed(runtime: impl Runtime) -> Self {
         let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         Self(Box::new(move |_| Box::pin(std::future::ready(Ok(Arc::clone(&runtime))))))
+    }
+
+    /// Loads models that never answer.
+    pub(crate) fn silent() -> Self {
+        Self::fixed(FnRuntime::new(|_| std::future::pending()))
     }
 
     /// Loads no model to its end.

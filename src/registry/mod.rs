@@ -30,6 +30,8 @@ use tracing::warn;
 use crate::compute::ComputeError;
 use crate::families::{ModelFamily, NativeEvaluator};
 use crate::repository::ArtifactError;
+#[cfg(test)]
+use crate::runtimes::FnRuntime;
 use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
@@ -540,7 +542,6 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtimes::FnRuntime;
     use crate::telemetry::metrics::{self, Registry as MetricsRegistry};
     use crate::types::InferenceResponse;
     use std::time::Instant;

@@ -123,7 +123,6 @@ mod tests {
     use crate::compute::LONG_WORK;
     use crate::inference::Admission;
     use crate::registry::{FnLoader, Registry};
-    use crate::runtimes::FnRuntime;
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
@@ -136,7 +135,7 @@ mod tests {
     /// Returns the path to one model, `m`, which never answers.
     async fn inference() -> Inference {
         let metrics = InferenceMetrics::register(&mut MetricsRegistry::default());
-        let registry = Registry::new(FnLoader::fixed(FnRuntime::new(|_| std::future::pending())), metrics);
+        let registry = Registry::new(FnLoader::silent(), metrics);
         registry.load(ModelSettings::new("m", "tests.Model")).await.unwrap();
         Inference::new(registry, NonZeroUsize::MIN)
     }

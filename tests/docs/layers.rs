@@ -79,6 +79,67 @@ fn layers_table_has_no_cycles() {
     }
 }
 
+/// The circles of files that import each other: the first file of each, and how many files it has.
+const CIRCLES: [(&str, usize); 13] = [
+    ("evaluators::pickle::calls", 2),
+    ("evaluators::pickle::dtype", 2),
+    ("registry::routes", 2),
+    ("runtimes::python::environment::archive", 2),
+    ("runtimes::python::model", 2),
+    ("runtimes::python::output", 2),
+    ("server::connection::table", 2),
+    ("server::kafka::assignment", 3),
+    ("server::kafka::committer", 6),
+    ("settings::arguments", 11),
+    ("telemetry::exposition", 2),
+    ("types::json::decimal", 2),
+    ("types::json::v1", 2),
+];
+
+#[test]
+fn circles_of_files_are_those_of_the_list() {
+    let sources = sources();
+    let modules: BTreeSet<&str> = sources.iter().map(|(_, module)| module.as_str()).collect();
+    // A front page, such as `mod.rs`, may use its files, which may use it: only other paths count.
+    let is_inside = |one: &str, other: &str| one.is_empty() || other.starts_with(&format!("{one}::"));
+    let mut uses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (file, module) in &sources {
+        let source = fs::read_to_string(file).unwrap();
+        let code = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for path in paths_into_the_crate(code, module) {
+            let mut above = path.as_str();
+            while !modules.contains(above) && !above.is_empty() {
+                above = above.rsplit_once("::").map_or("", |(above, _)| above);
+            }
+            let target = modules.get(above).copied().unwrap_or_default();
+            if !target.is_empty() && target != module && !is_inside(target, module) && !is_inside(module, target) {
+                uses.entry(module).or_default().insert(target);
+            }
+        }
+    }
+    let reach = |from: &str| -> BTreeSet<&str> {
+        let mut found = BTreeSet::new();
+        let mut next: Vec<&str> = uses.get(from).into_iter().flatten().copied().collect();
+        while let Some(module) = next.pop() {
+            if found.insert(module) {
+                next.extend(uses.get(module).into_iter().flatten());
+            }
+        }
+        found
+    };
+    let reached: BTreeMap<&str, BTreeSet<&str>> = modules.iter().map(|module| (*module, reach(module))).collect();
+    let mut circles: Vec<Vec<&str>> = Vec::new();
+    for module in &modules {
+        let circle = reached[module].iter().filter(|other| reached[*other].contains(module));
+        let circle: Vec<&str> = circle.copied().collect();
+        if !circle.is_empty() && !circles.contains(&circle) {
+            circles.push(circle);
+        }
+    }
+    let found: Vec<(&str, usize)> = circles.iter().map(|circle| (circle[0], circle.len())).collect();
+    assert_eq!(found, CIRCLES, "{circles:#?}");
+}
+
 /// Returns the layer of a path: the longest that matches.
 fn part<'a>(layers: &'a LayerTable, path: &str) -> Option<&'a str> {
     let holds = |part: &&String| path == **part || path.starts_with(&format!("{part}::"));

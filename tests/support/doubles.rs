@@ -1,7 +1,7 @@
 //! The double of a loader of the unit tests: the library contains it only when it is compiled for its own tests.
 
 use mlserver::registry::{LoadError, Loader, RuntimeFuture};
-use mlserver::runtimes::Runtime;
+use mlserver::runtimes::{FnRuntime, Runtime};
 use mlserver::settings::ModelSettings;
 
 #[expect(dead_code, reason = "unit tests use the rest")]

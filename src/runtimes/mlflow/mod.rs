@@ -4,6 +4,8 @@
 //! protocol or in MLflow's own (`scoring`), is converted to the values that Python would pass to the model (`values`),
 //! checked against the signature (`enforce`), and answered by one of the evaluators (`evaluator`). If the server cannot do
 //! one of these steps exactly as MLflow does, it refuses: the model at load, so that Python serves it, or else the request.
+//! JSON, numbers and messages of `/invocations` are formatted as by Python (`python`). `protocol` is the same protocol in front of
+//! graphs, which take tensors.
 
 mod csv;
 mod description;

@@ -3,25 +3,17 @@
 //! A call is passed to the model with any method and any body within the limit, decompressed. The response has the status,
 //! the headers and the body that the model chose. Paths of the protocol take precedence.
 
-use bytes::Bytes;
 use http::request;
 use percent_encoding::percent_decode_str;
 
 use super::errors::RequestError;
 use super::instrument::Observation;
-use super::respond::{self, BodyChunks, Response};
-use super::route;
-use super::{App, Call, DynBody, body};
+use super::respond::{self, Response};
+use super::{App, Call, DynBody, body, forward};
 use crate::access::Grant;
 use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
-use crate::server::{deadline, model_headers, panic_boundary};
-use crate::types::{CustomCall, CustomReply, PathTemplate};
-
-/// Reports whether the server itself serves every path of a template, so that a model's route would be unreachable.
-pub fn is_reserved(template: &PathTemplate) -> bool {
-    route::is_taken(template.sample())
-}
+use crate::server::{deadline, panic_boundary};
 
 /// Handles a request whose path is not one of the protocol's.
 pub(super) async fn answer(
@@ -76,22 +68,6 @@ async fn pass_on(mut call: Call<'_>, path: &str, target: CustomTarget) -> Result
     let deadline = deadline::of(&call.parts.headers).ok().flatten();
     let inference = &call.app.inference;
     let target = inference.custom_target(model).with_deadline(deadline);
-    let request = request(&call, path, parameters, body);
-    Ok(response(inference.call(&target, index, request, call.admission).await?))
-}
-
-/// Returns a call as a handler of a model sees it.
-pub(super) fn request(call: &Call<'_>, path: &str, parameters: Vec<(String, String)>, body: Bytes) -> CustomCall {
-    let parts = call.parts;
-    let mut headers = parts.headers.clone();
-    call.app.forwarded.hide_others(&mut headers);
-    let query = parts.uri.query().unwrap_or_default().to_owned();
-    CustomCall { method: parts.method.clone(), path: path.to_owned(), parameters, query, headers, body }
-}
-
-/// Returns the response that a handler of a model has chosen.
-pub(super) fn response(reply: CustomReply) -> Response {
-    let CustomReply { status, mut headers, body } = reply;
-    model_headers::filter_custom(&mut headers);
-    respond::response(status, headers, BodyChunks::from(body))
+    let request = forward::request(&call, path, parameters, body);
+    Ok(forward::response(inference.call(&target, index, request, call.admission).await?))
 }

@@ -14,7 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use tracing::debug;
 
 use super::App;
-use super::route::{self, Route};
+use super::router::{self, Route};
 use crate::access::{Grant, Principal, Scope};
 use crate::telemetry::metrics::{REQUEST_BUCKETS, Registry};
 use crate::telemetry::traces::Span;
@@ -63,7 +63,7 @@ impl RestMetrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             in_progress: Family::default(),
-            common: route::table().map(|_| OnceLock::new()).collect(),
+            common: router::table().map(|_| OnceLock::new()).collect(),
         };
         registry.register(format!("{prefix}_requests"), "Total HTTP requests", metrics.requests.clone());
         registry.register(

@@ -12,6 +12,7 @@ mod cors;
 mod custom;
 mod errors;
 mod events;
+mod forward;
 mod health;
 mod infer;
 mod instrument;
@@ -19,6 +20,7 @@ mod metadata;
 mod openapi;
 mod repository;
 mod route;
+mod router;
 mod stream;
 mod v1;
 
@@ -39,8 +41,8 @@ use tower_http::cors::CorsLayer;
 
 pub use super::respond::ResponseBody;
 pub use cors::Cors;
-pub use custom::is_reserved;
 pub use instrument::RestMetrics;
+pub use router::is_reserved;
 
 use super::cloud_events::CloudEvents;
 use super::exchange::Exchange;
@@ -60,7 +62,8 @@ use caller::CallerCheck;
 use errors::RequestError;
 use instrument::Observation;
 use respond::Response;
-use route::{Route, RouteSubject};
+use route::RouteSubject;
+use router::Route;
 use stream::EventStream;
 
 /// How long a response waits for the rest of a body that nothing reads, so that its connection can be reused.
@@ -115,7 +118,7 @@ struct App {
 
 /// Returns the method, the path and the scope of every route.
 pub fn routes() -> impl Iterator<Item = (Method, &'static str, Scope)> {
-    route::table().map(|spec| {
+    router::table().map(|spec| {
         let method = match spec.methods {
             route::RouteMethods::Get => Method::GET,
             route::RouteMethods::Post => Method::POST,
@@ -231,12 +234,12 @@ impl<B: PacedRequestBody + 'static> HttpService<B> for RestService {
 
     fn call(&self, request: Request<B>) -> impl Future<Output = http::Response<ResponseBody>> + Send + use<B> {
         let app = Arc::clone(&self.app);
-        let Some(layer) = &self.cors else { return Either::Left(app.answer(request)) };
+        // Boxed, because hyper moves the future of a request four times.
+        let Some(layer) = &self.cors else { return Either::Left(Box::pin(app.answer(request))) };
         let routes = service_fn(move |request| {
             let app = Arc::clone(&app);
             async move { Ok::<_, Infallible>(app.answer(request).await) }
         });
-        // Boxed, so that the futures of servers without the layer stay small.
         let answered = Box::pin(layer.layer(routes).oneshot(request));
         Either::Right(answered.map(|response| response.unwrap_or_else(|never| match never {})))
     }

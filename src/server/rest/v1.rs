@@ -15,7 +15,7 @@ use super::errors::RequestError;
 use super::events::{self, Event};
 use super::respond::{self, Response};
 use super::route::RouteSpec;
-use super::{Answer, Call, Handled, body, custom};
+use super::{Answer, Call, Handled, body, forward};
 use crate::access::Scope::{Infer, Open, Read};
 use crate::inference::ModelTarget;
 use crate::registry::{RegisteredModel, V1Explainer};
@@ -120,11 +120,11 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Response, Reque
     let response = match handlers {
         Some(handlers) => {
             let handler = if verb == V1Verb::Predict { handlers.predict } else { handlers.explain };
-            let mut request = custom::request(call, call.parts.uri.path(), Vec::new(), body);
+            let mut request = forward::request(call, call.parts.uri.path(), Vec::new(), body);
             if let Some(event) = &event {
                 event.add_headers(&mut request.headers);
             }
-            custom::response(call.app.inference.call_as_request(&target, handler, request, call.admission).await?)
+            forward::response(call.app.inference.call_as_request(&target, handler, request, call.admission).await?)
         }
         None => answer_tensors(call, verb, exchange, &target, event.as_deref(), body).await?,
     };

@@ -4,7 +4,12 @@
 //! nothing about files, tensors and requests. Each loader converts its format to the same compiled form, see `forest`;
 //! what cannot be evaluated exactly as by the library that wrote the file is rejected by name. Files are untrusted:
 //! loading any file returns a model or a [`LoadError`], with memory in proportion to the size of the file, and a loaded
-//! model can be evaluated on any matrix.
+//! model can be evaluated on any matrix. Links between nodes are checked to form trees, so that the walk needs no check.
+//!
+//! The loaders know formats and versions. The evaluators know objectives, and the results of `predict` of the library's
+//! Python wrapper. One row walks six trees in lockstep, so that their memory accesses overlap. Many rows are evaluated in
+//! blocks of 64: each value becomes a byte, its rank among the thresholds of its feature, and each split is tested for all
+//! rows of a block at once (`planes`). Sums keep the order and the precision of the library version that wrote the file.
 
 mod compile;
 mod data;

@@ -111,7 +111,7 @@ fn tag(item: &Value) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::route::{self, Route};
+    use super::super::super::router::{self, Route};
     use super::*;
     use crate::types::{Parameters, TensorMetadata};
     use http::{Method, Uri};
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn openapi_document_describes_exactly_the_served_routes() {
         let document = Document::everything();
-        let served: BTreeSet<&str> = route::table().map(|spec| spec.template).collect();
+        let served: BTreeSet<&str> = router::table().map(|spec| spec.template).collect();
         assert_eq!(paths(&document), served);
         for (path, item) in document.0["paths"].as_object().unwrap() {
             let uri: Uri = path.replace(['{', '}'], "").parse().unwrap();
