@@ -28,7 +28,7 @@ main() {
     aarch64 | arm64) target=aarch64-unknown-linux-musl ;;
     *) fail "no executable for $(uname -m); build it with cargo" ;;
   esac
-  for tool in tar gzip sha256sum; do
+  for tool in tar gzip sha256sum install; do
     command -v "$tool" >/dev/null || fail "\`$tool\` is missing; install it first"
   done
 
@@ -48,19 +48,25 @@ main() {
   name=mlserver-$version-$target
   download "$base/$name.tar.gz" "$work/$name.tar.gz"
   download "$base/$name.tar.gz.sha256" "$work/$name.tar.gz.sha256"
-  (cd "$work" && sha256sum -c "$name.tar.gz.sha256" >/dev/null 2>&1) ||
+  # The file may name another one, so only its checksum counts.
+  read -r expected _ <"$work/$name.tar.gz.sha256" || true
+  found=$(sha256sum <"$work/$name.tar.gz")
+  [ "$expected" = "${found%% *}" ] ||
     fail "the checksum of $base/$name.tar.gz is wrong: the download is damaged, or it was replaced"
   tar -xzf "$work/$name.tar.gz" -C "$work" --no-same-owner
   "$work/$name/mlserver" --version >/dev/null || fail "the executable does not run on this machine"
 
-  mkdir -p "$to/bin" "$to/share/man/man1" "$to/share/bash-completion/completions" "$to/share/zsh/site-functions" \
-    "$to/share/fish/vendor_completions.d"
-  cp "$work/$name"/man/*.1 "$to/share/man/man1/"
-  cp "$work/$name/completions/mlserver.bash" "$to/share/bash-completion/completions/mlserver"
-  cp "$work/$name/completions/_mlserver" "$to/share/zsh/site-functions/"
-  cp "$work/$name/completions/mlserver.fish" "$to/share/fish/vendor_completions.d/"
+  # All users run what root installs.
+  [ "$(id -u)" != 0 ] || umask 022
+  share=$to/share
+  mkdir -p "$to/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/site-functions" \
+    "$share/fish/vendor_completions.d"
+  install -m 644 "$work/$name"/man/*.1 "$share/man/man1/"
+  install -m 644 "$work/$name/completions/mlserver.bash" "$share/bash-completion/completions/mlserver"
+  install -m 644 "$work/$name/completions/_mlserver" "$share/zsh/site-functions/"
+  install -m 644 "$work/$name/completions/mlserver.fish" "$share/fish/vendor_completions.d/"
   # Renamed, because the file of a running server cannot be overwritten.
-  cp "$work/$name/mlserver" "$to/bin/.mlserver.new"
+  install -m 755 "$work/$name/mlserver" "$to/bin/.mlserver.new"
   mv -f "$to/bin/.mlserver.new" "$to/bin/mlserver"
   echo "installed $("$to/bin/mlserver" --version) as $to/bin/mlserver"
   case :$PATH: in
@@ -78,13 +84,19 @@ fail() {
   exit 1
 }
 
-# Downloads a file of at most 512 MiB within ten minutes.
+# Downloads a file of at most 512 MiB within ten minutes. Redirects stay encrypted if the address is.
 download() {
+  case $1 in [Hh][Tt][Tt][Pp]://*) redirects='=https,http' ;; *) redirects='=https' ;; esac
   if command -v curl >/dev/null; then
-    curl --fail --silent --show-error --location --proto '=https,http' --max-time 600 --max-filesize 536870912 --output "$2" "$1" ||
-      fail "cannot download $1"
+    curl --fail --silent --show-error --location --proto '=https,http' --proto-redir "$redirects" --max-time 600 \
+      --max-filesize 536870912 --output "$2" "$1" || fail "cannot download $1"
   elif command -v wget >/dev/null; then
-    wget --quiet --timeout=60 --output-document="$2" "$1" || fail "cannot download $1"
+    headers=$(wget --quiet --server-response --timeout=60 --output-document="$2" "$1" 2>&1) || fail "cannot download $1"
+    # Wget has no option for that, so the redirects that it has followed are checked.
+    if [ "$redirects" = '=https' ] && echo "$headers" | grep -i '^[[:space:]]*location:[[:space:]]*[a-z][a-z0-9+.-]*:' |
+      grep -qiv '^[[:space:]]*location:[[:space:]]*https:'; then
+      fail "cannot download $1: it is redirected to an address without https"
+    fi
   else
     fail "curl or wget is needed to download $1"
   fi

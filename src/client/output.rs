@@ -5,9 +5,9 @@
 //! file is renamed back if the input has more rows.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ use crate::remote::Observer;
 const PARTIAL_SUFFIX: &str = ".partial";
 /// The suffix of the file with columns until all of them are written.
 const COLUMNS_SUFFIX: &str = ".columns";
+/// The mode of a file that is not complete has at least these bits, so that its owner can resume the run.
+const OWNER_ACCESS: u32 = 0o600;
 
 /// Where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +59,8 @@ struct PartialFile {
     partial: PathBuf,
     target: PathBuf,
     form: OutputFormat,
+    /// The complete file that this one replaces.
+    replaced: Option<Metadata>,
     /// The file has answers of an earlier run, which the first answer replaces.
     stale: bool,
     finished: bool,
@@ -351,23 +355,31 @@ impl RunOutput {
         }
         self.sync()?;
         let OutputHandle::Regular(output) = &mut self.to else { return Ok(()) };
-        let PartialFile { partial, target, form, finished, .. } = output;
-        let rename = |from: &Path| {
-            fs::rename(from, &*target).map_err(|source| {
+        let PartialFile { file, partial, target, form, replaced, finished, .. } = output;
+        let replaced = replaced.as_ref();
+        let rename = |from: &Path, file: &File| {
+            let kept = replaced.map_or(Ok(()), |replaced| keep_access(file, replaced));
+            let renamed = kept.and_then(|()| fs::rename(from, &*target));
+            renamed.map_err(|source| {
                 let (from, to) = (from.to_owned(), target.clone());
                 OutputError::Rename { from, to, source }
             })
         };
         if *form == OutputFormat::Lines {
-            rename(partial)?;
+            rename(partial, file)?;
         } else {
             let columns = with_suffix(target, COLUMNS_SUFFIX);
-            convert::convert(partial, *form, &columns).map_err(|source| {
+            let converted = File::create(&columns).and_then(|file| {
+                replaced.map_or(Ok(()), |replaced| keep_mode(&file, replaced, OWNER_ACCESS))?;
+                convert::convert(partial, *form, &columns)?;
+                Ok(file)
+            });
+            let converted = converted.map_err(|source| {
                 // A partial file is useless.
                 let _ = fs::remove_file(&columns);
                 OutputError::Columns { from: partial.clone(), to: target.clone(), source }
             })?;
-            rename(&columns)?;
+            rename(&columns, &converted)?;
             // The output is complete; a leftover file is not a failure.
             let _ = fs::remove_file(&*partial);
         }
@@ -411,7 +423,11 @@ impl PartialFile {
         if is_locked || found != Some(opened) {
             return Err(OutputError::Busy { path: partial });
         }
-        Ok(Self { file, partial, target: path.to_owned(), form, stale: false, finished: false })
+        let replaced = fs::symlink_metadata(path).ok();
+        if let Some(replaced) = &replaced {
+            keep_mode(&file, replaced, OWNER_ACCESS).map_err(failed)?;
+        }
+        Ok(Self { file, partial, target: path.to_owned(), form, replaced, stale: false, finished: false })
     }
 
     /// Drops the answers of an earlier run.
@@ -589,6 +605,22 @@ fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, Output
     Ok(offsets)
 }
 
+/// Gives a file the mode of the one that it replaces, with `added`.
+fn keep_mode(file: &File, replaced: &Metadata, added: u32) -> io::Result<()> {
+    let mode = (replaced.mode() & 0o777) | added;
+    let found = file.metadata()?.mode() & 0o777;
+    if found == mode { Ok(()) } else { file.set_permissions(Permissions::from_mode(mode)) }
+}
+
+/// Gives a complete file the mode of the one that it replaces, and its group and owner where that is permitted.
+fn keep_access(file: &File, replaced: &Metadata) -> io::Result<()> {
+    keep_mode(file, replaced, 0)?;
+    // Only root may give a file away, but its owner may choose one of their groups.
+    let _ = fchown(file, None, Some(replaced.gid()));
+    let _ = fchown(file, Some(replaced.uid()), None);
+    Ok(())
+}
+
 fn cut(file: &mut File, end: u64) -> io::Result<()> {
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end)).map(drop)
@@ -642,6 +674,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::geteuid;
+
     use super::*;
 
     fn line(index: u64, failed: bool) -> String {
@@ -782,6 +816,31 @@ mod tests {
             matches!(&error, OutputError::Foreign { reason, .. } if reason == "its line 2 is not an answer"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn output_keeps_the_access_of_the_file_that_it_replaces() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode_of = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        let owner_of = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).unwrap();
+        // Only root may give files away.
+        let owner = if geteuid().is_root() { (12_345, 23_456) } else { owner_of(folder.path()) };
+        let answer = b"{\"model_name\":\"m\",\"id\":\"i0\",\"parameters\":{\"batch_index\":0},\"outputs\":[]}\n";
+        for name in ["out.jsonl", "out.csv"] {
+            let path = folder.path().join(name);
+            for mode in [0o600, 0o440, 0o666] {
+                fs::write(&path, "").unwrap();
+                std::os::unix::fs::chown(&path, Some(owner.0), Some(owner.1)).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+                let (mut output, _) = RunOutput::create(&path).unwrap();
+                output.write(answer, &[]).unwrap();
+                assert_eq!(mode_of(&partial_of(&path)), mode | 0o600, "{name} before it is complete");
+                output.finish().unwrap();
+                assert!(fs::read_to_string(&path).unwrap().contains("i0"));
+                assert_eq!((mode_of(&path), owner_of(&path)), (mode, owner), "{name}");
+                fs::remove_file(&path).unwrap();
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! The limits on the head of a request, which are the same for HTTP/1.1, HTTP/2 and gRPC.
+//! The checks of the head of a request, which are the same for HTTP/1.1, HTTP/2 and gRPC.
 //!
 //! The libraries' own limits are higher, because they reject a request without a body that says why.
 
+use http::header::HOST;
 use http::{HeaderMap, StatusCode, Uri};
 
 /// The most bytes of all headers: names and values.
@@ -23,6 +24,8 @@ pub(super) enum HeadError {
     Headers { found: usize },
     #[error("the path has {found} bytes, more than the limit of {PATH_BYTES}")]
     Path { found: usize },
+    #[error("the request has {found} `Host` headers; only one is allowed")]
+    Hosts { found: usize },
 }
 
 impl HeadError {
@@ -30,6 +33,7 @@ impl HeadError {
         match self {
             Self::HeaderBytes { .. } | Self::Headers { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Path { .. } => StatusCode::URI_TOO_LONG,
+            Self::Hosts { .. } => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -42,6 +46,10 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> Result<(), HeadError> {
     }
     if headers.len() > HEADERS {
         return Err(HeadError::Headers { found: headers.len() });
+    }
+    let hosts = headers.get_all(HOST).iter().count();
+    if hosts > 1 {
+        return Err(HeadError::Hosts { found: hosts });
     }
     let found = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if found > HEADER_BYTES { Err(HeadError::HeaderBytes { found }) } else { Ok(()) }
@@ -69,5 +77,15 @@ mod tests {
         assert_eq!((many, many.status().as_u16()), (HeadError::Headers { found: HEADERS + 1 }, 431));
         let path = check(&uri(PATH_BYTES + 1), &HeaderMap::new()).unwrap_err();
         assert_eq!((path, path.status().as_u16()), (HeadError::Path { found: PATH_BYTES + 1 }, 414));
+    }
+
+    #[test]
+    fn head_has_at_most_one_host() {
+        let headers = |hosts: &[&'static str]| {
+            hosts.iter().map(|host| (HOST, HeaderValue::from_static(host))).collect::<HeaderMap>()
+        };
+        let uri = Uri::from_static("/v2");
+        assert_eq!((check(&uri, &headers(&[])), check(&uri, &headers(&["a"]))), (Ok(()), Ok(())));
+        assert_eq!(check(&uri, &headers(&["a", "a"])).map_err(|error| error.status().as_u16()), Err(400));
     }
 }

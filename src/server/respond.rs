@@ -9,6 +9,7 @@ use futures_core::Stream;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body::{Frame, SizeHint};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
 
@@ -175,8 +176,7 @@ pub(super) fn not_found(path: &str, uri: &Uri, root_path: &str) -> Response {
 
 /// Creates a redirect to another path, with the same query. `None` if the path is not a valid location.
 pub(super) fn redirect(path: &str, uri: &Uri, root_path: &str) -> Option<Response> {
-    // A path that begins with two slashes would name another host.
-    if !path.starts_with('/') || path.starts_with("//") {
+    if !path.starts_with('/') || names_host(path) {
         return None;
     }
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -184,6 +184,14 @@ pub(super) fn redirect(path: &str, uri: &Uri, root_path: &str) -> Option<Respons
     let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
     response.headers_mut().insert(LOCATION, location);
     Some(response)
+}
+
+/// Reports whether a browser may read a path as `//HOST`: `\` is a slash to it, and it drops tabs and line breaks. A proxy may have decoded
+/// the path by then.
+fn names_host(path: &str) -> bool {
+    let mut bytes = percent_decode_str(path).filter(|byte| !matches!(byte, b'\t' | b'\r' | b'\n'));
+    let is_slash = |byte| matches!(byte, Some(b'/' | b'\\'));
+    is_slash(bytes.next()) && is_slash(bytes.next())
 }
 
 /// Creates the response for a path that is only served for other methods, which `allow` lists.
@@ -194,4 +202,22 @@ pub(super) fn method_not_allowed(method: &Method, uri: &Uri, allow: &str) -> Res
         response.headers_mut().insert(ALLOW, allow);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn not_found_redirects_only_to_this_host() {
+        let location = |path: &str, root_path: &str| {
+            let response = not_found(path, &"/any?q=1".parse().unwrap(), root_path);
+            response.headers().get(LOCATION).map(|location| location.to_str().unwrap().to_owned())
+        };
+        assert_eq!(location("/v2/", ""), Some("/v2?q=1".to_owned()));
+        assert_eq!(location("/a%2Fb\\c/", "/root"), Some("/root/a%2Fb\\c?q=1".to_owned()));
+        for slash in ["/", "\\", "%2F", "%2f", "%5C", "%5c", "\t/", "%09/", "%0A%0D\\", "\n%5c"] {
+            assert_eq!(location(&format!("/{slash}evil.com/"), ""), None, "{slash}");
+        }
+    }
 }

@@ -5,6 +5,8 @@ import http.server
 import os
 import platform
 import re
+import shutil
+import ssl
 import subprocess
 import tarfile
 import threading
@@ -48,17 +50,21 @@ def version_of(archive):
 
 @pytest.fixture
 def files():
-    """Serves a folder, and returns its address."""
+    """Serves a folder, or redirects to another address, and returns the address."""
     servers = []
 
-    def serve(folder):
+    def serve(folder=None, redirect=None, certificate=None):
         def handler(*arguments):
-            return QuietHandler(*arguments, directory=folder)
+            return QuietHandler(*arguments, directory=folder, redirect=redirect)
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_address[1]}"
+        return f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_address[1]}"
 
     yield serve
     for server in servers:
@@ -67,8 +73,30 @@ def files():
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def __init__(self, *arguments, redirect, **options):
+        self.redirect = redirect
+        super().__init__(*arguments, **options)
+
+    def do_GET(self):
+        if self.redirect is None:
+            super().do_GET()
+        else:
+            self.send_response(302)
+            self.send_header("location", self.redirect + self.path)
+            self.end_headers()
+
     def log_message(self, *_):
         pass
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate of 127.0.0.1 with its key."""
+    path = tmp_path_factory.mktemp("certificate") / "server.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names, "-keyout", path, "-out", path)
+    assert made.returncode == 0, made.stderr
+    return path
 
 
 def test_archive_has_everything_and_is_reproducible(release, executable, tmp_path):
@@ -111,7 +139,53 @@ def test_install_of_a_version(release, files, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("damage", ["archive", "checksum", "version"])
+@pytest.mark.parametrize("client", ["curl", "wget"])
+def test_install_follows_redirects_from_https_only_to_https(release, files, certificate, tmp_path, client):
+    if shutil.which(client) is None:
+        pytest.skip(f"there is no {client}")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    needed = "cat cut grep gzip head id install mkdir mktemp mv rm sh sha256sum tar tr uname".split()
+    for tool in [client, *needed]:
+        (tools / tool).symlink_to(shutil.which(tool))
+    (tmp_path / "wgetrc").write_text(f"ca_certificate = {certificate}\n")
+    trust = {"PATH": str(tools), "CURL_CA_BUNDLE": str(certificate), "WGETRC": str(tmp_path / "wgetrc")}
+
+    def install(address, to):
+        return run("sh", INSTALL, "--to", tmp_path / to, MLSERVER_DOWNLOAD_URL=address, **trust)
+
+    plain, encrypted = files(release), files(release, certificate=certificate)
+    for name, address in [
+        ("https", files(redirect=encrypted, certificate=certificate)),
+        ("plain", files(redirect=plain)),
+        ("upgraded", files(redirect=encrypted)),
+    ]:
+        installed = install(address, name)
+        assert installed.returncode == 0, installed.stderr
+    downgraded = files(redirect=plain, certificate=certificate)
+    for name, address in [("no", downgraded), ("nor", files(redirect=downgraded, certificate=certificate))]:
+        refused = install(address, name)
+        assert refused.returncode == 1
+        assert f"install.sh: cannot download {address}/VERSION" in refused.stderr
+        assert not (tmp_path / name).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs for other users")
+def test_install_of_root_is_for_all_users(release, files, tmp_path):
+    to = tmp_path / "to"
+    page = to / "share/man/man1/mlserver.1"
+    address = files(release)
+    for _ in range(2):
+        command = 'umask 077 && sh "$0" --to "$1"'
+        installed = run("sh", "-c", command, INSTALL, to, MLSERVER_DOWNLOAD_URL=address)
+        assert installed.returncode == 0, installed.stderr
+        for path in [to, *to.rglob("*")]:
+            expected = 0o755 if path.is_dir() or path.parent.name == "bin" else 0o644
+            assert path.stat().st_mode & 0o7777 == expected, path
+        page.chmod(0o600)  # As an earlier version of the script has left it.
+
+
+@pytest.mark.parametrize("damage", ["archive", "checksum", "other file", "version"])
 def test_install_of_damaged_downloads_changes_nothing(release, files, tmp_path, damage):
     folder = tmp_path / "release"
     folder.mkdir()
@@ -122,6 +196,9 @@ def test_install_of_damaged_downloads_changes_nothing(release, files, tmp_path, 
         archive.write_bytes(archive.read_bytes()[:-100])
     elif damage == "checksum":
         archive.with_name(archive.name + ".sha256").write_text(f"{'0' * 64}  {archive.name}\n")
+    elif damage == "other file":
+        checksum = hashlib.sha256((folder / "VERSION").read_bytes()).hexdigest()
+        archive.with_name(archive.name + ".sha256").write_text(f"{checksum}  VERSION\n")
     else:
         (folder / "VERSION").write_text("../../etc; true\n")
     installed = run("sh", INSTALL, "--to", tmp_path / "to", MLSERVER_DOWNLOAD_URL=files(folder))

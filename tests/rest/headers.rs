@@ -177,6 +177,18 @@ async fn head_limits_are_the_same_for_every_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_with_two_hosts_is_rejected() {
+    let server = TestServer::start(Folder::new().with_identity("m"));
+    // It is the second one over HTTP/1.1, and the only one over gRPC.
+    let (http1, _, grpc) = heads(&server, "", &[("host", "test")]).await;
+    assert_eq!(http1, (400, "the request has 2 `Host` headers; only one is allowed".to_owned()));
+    assert_eq!(grpc, (0, String::new()));
+    let hosts = [("host", "test"), ("host", "test")];
+    let code = Http2::connect(server.grpc).await.head("/inference.GRPCInferenceService/ModelInfer", &hosts, b"").await;
+    assert_eq!(code, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn head_beyond_what_the_libraries_read_is_rejected_by_every_protocol() {
     let server = TestServer::start(Folder::new().with_identity("m"));
     let names: Vec<&'static str> = (0..300).map(|index| &*format!("x-{index}").leak()).collect();

@@ -1,6 +1,6 @@
 //! The file that `--port-file` names: the server's addresses, for the process that started it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,9 @@ impl PortFile {
             Err(error) => return Err(error).with_context(cannot).map_err(CommandError::from),
         }
         let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary).with_context(cannot)?;
+        // An earlier server with the same process id may have left it. A link must not lead to another file.
+        let _ = fs::remove_file(&temporary);
+        let file = File::create_new(&temporary).with_context(cannot)?;
         Ok(Self { path: path.to_owned(), temporary, file })
     }
 
@@ -111,6 +113,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(PortFile::create(&folder.path().join("ports.json")).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn port_file_overwrites_no_other_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("ports.json"), folder.path().join("other"));
+        let temporary = folder.path().join(format!(".ports.json.{}.tmp", std::process::id()));
+        fs::write(&other, "kept").unwrap();
+        for link in [|from, to| std::os::unix::fs::symlink(from, to), |from, to| fs::hard_link(from, to)] {
+            link(&other, &temporary).unwrap();
+            PortFile::create(&path).unwrap().publish(&addresses()).unwrap();
+            assert_eq!(fs::read_to_string(&other).unwrap(), "kept");
+            assert!(fs::symlink_metadata(&path).unwrap().is_file() && !temporary.exists());
+        }
     }
 
     #[test]

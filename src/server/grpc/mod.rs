@@ -152,7 +152,11 @@ impl App {
             return rejection.map(|chunks| GrpcBody::Buffered(BufferedBody { chunks, trailers: None }));
         }
         if let Err(error) = head::check(request.uri(), request.headers()) {
-            return Status::new(Code::ResourceExhausted, error.to_string()).response();
+            let code = match error {
+                head::HeadError::Hosts { .. } => Code::InvalidArgument,
+                _ => Code::ResourceExhausted,
+            };
+            return Status::new(code, error.to_string()).response();
         }
         let method = Method::find(request.uri().path());
         let mut grant = match &self.access {
