@@ -63,6 +63,7 @@ mod http2 {
     use std::time::Duration;
 
     /// The largest frame that clients may send, in bytes. A message that fits into one frame is never copied together.
+    /// With this size, the library accepts a head of at most 7 frames: enough for the limits on heads in frames of 16 KiB.
     pub(super) const FRAME: u32 = 1 << 20;
     /// Bytes that a client may send before the server has read any, on one stream and on all streams of a connection.
     pub(super) const STREAM_WINDOW: u32 = 2 << 20;

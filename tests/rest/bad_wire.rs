@@ -357,6 +357,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
@@ -366,12 +367,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The head of an unfinished call, in HPACK without compression.
-fn head(stream: u32) -> Vec<u8> {
-    let field = |name: &str, value: &str| {
-        let sizes = [name.len(), value.len()].map(|size| u8::try_from(size).unwrap());
-        [&[0, sizes[0]], name.as_bytes(), &[sizes[1]], value.as_bytes()].concat()
-    };
+/// A field of a head in HPACK, without compression.
+fn field(name: &str, value: &str) -> Vec<u8> {
+    let sizes = [name.len(), value.len()].map(|size| u8::try_from(size).unwrap());
+    [&[0, sizes[0]], name.as_bytes(), &[sizes[1]], value.as_bytes()].concat()
+}
+
+/// The fields of a call.
+fn fields() -> Vec<u8> {
     let fields = [
         field(":method", "POST"),
         field(":scheme", "http"),
@@ -379,7 +382,12 @@ fn head(stream: u32) -> Vec<u8> {
         field(":authority", "test"),
         field("content-type", "application/grpc"),
     ];
-    frame(HEADERS, 4, stream, &fields.concat())
+    fields.concat()
+}
+
+/// The head of an unfinished call.
+fn head(stream: u32) -> Vec<u8> {
+    frame(HEADERS, 4, stream, &fields())
 }
 
 #[test]
@@ -421,6 +429,42 @@ fn malformed_http2_ends_only_its_connection() {
     }
     let grown = harness.server.peak_memory() - before;
     assert!(grown < LITTLE, "{grown} KiB");
+}
+
+#[test]
+fn http2_head_has_at_most_seven_frames() {
+    let server = TestServer::start(Folder::new().with_identity("m"));
+    // A frame of 16 KiB, which clients may send before they have read the settings.
+    let more = field("x", &"a".repeat(124)).repeat(128);
+    let start = [PREFACE, &frame(SETTINGS, 0, 0, b""), &frame(HEADERS, 1, 1, &fields())].concat();
+    let start = [start, frame(CONTINUATION, 0, 1, &more).repeat(5)].concat();
+    let send = |address: SocketAddr, flags: u8| {
+        let mut connection = Connection::open(address);
+        connection.write([start.as_slice(), &frame(CONTINUATION, flags, 1, &more)].concat());
+        connection
+    };
+    let answer = payload(&mut send(server.http, 4), DATA);
+    assert_eq!(
+        String::from_utf8(answer).unwrap(),
+        r#"{"error":"this message has 769 headers, more than the limit of 96"}"#
+    );
+    // If more was sent, the server might reset the connection before the reason arrives.
+    for address in [server.http, server.grpc] {
+        let reason = payload(&mut send(address, 0), GOAWAY).split_off(4);
+        assert_eq!(reason, b"\0\0\0\x0btoo_many_continuations");
+    }
+}
+
+/// Reads frames up to one of this type, and returns its payload.
+fn payload(connection: &mut Connection, kind: u8) -> Vec<u8> {
+    loop {
+        let head = connection.exactly(9);
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let payload = connection.exactly(length.try_into().unwrap());
+        if head[3] == kind {
+            return payload;
+        }
+    }
 }
 
 /// Sends bytes and reads until the server closes the connection, which it must.

@@ -90,6 +90,17 @@ impl Http2 {
         Self::handshake(address, h2::client::Builder::new().initial_connection_window_size(8 << 20)).await
     }
 
+    /// Connects, and waits for the settings of the server. Before them, a client sends frames of 16 KiB, of which a head
+    /// may have only a few.
+    pub(crate) async fn connect_with_settings(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (sender, mut connection) = h2::client::handshake(stream).await.unwrap();
+        let mut pings = connection.ping_pong().unwrap();
+        tokio::spawn(connection);
+        tokio::time::timeout(PATIENCE, pings.ping(h2::Ping::opaque())).await.unwrap().unwrap();
+        Self(sender)
+    }
+
     /// Connects as a client that receives at most `window` bytes of each response before it reads them.
     pub(crate) async fn connect_with_window(address: SocketAddr, window: u32) -> Self {
         Self::handshake(address, h2::client::Builder::new().initial_window_size(window)).await

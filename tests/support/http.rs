@@ -175,7 +175,7 @@ impl Connection {
         Answer { status, headers, body }
     }
 
-    fn exactly(&mut self, length: usize) -> Vec<u8> {
+    pub(crate) fn exactly(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.0.read_exact(&mut bytes).unwrap();
         bytes
