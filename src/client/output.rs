@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -369,8 +369,8 @@ impl RunOutput {
             rename(partial, file)?;
         } else {
             let columns = with_suffix(target, COLUMNS_SUFFIX);
-            let converted = File::create(&columns).and_then(|file| {
-                replaced.map_or(Ok(()), |replaced| keep_mode(&file, replaced, OWNER_ACCESS))?;
+            let converted = options_for(replaced).truncate(true).open(&columns).and_then(|file| {
+                replaced.map_or(Ok(()), |replaced| keep_access(&file, replaced))?;
                 convert::convert(partial, *form, &columns)?;
                 Ok(file)
             });
@@ -413,8 +413,8 @@ impl PartialFile {
         }
         check_columns(path, form)?;
         let failed = |source| OutputError::Open { path: partial.clone(), source };
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&partial);
-        let file = file.map_err(failed)?;
+        let replaced = fs::symlink_metadata(path).ok().filter(Metadata::is_file);
+        let file = options_for(replaced.as_ref()).truncate(false).open(&partial).map_err(failed)?;
         // On a file system without locks, a second run is not detected.
         let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         // Another run may have renamed or removed the file before it released the lock.
@@ -423,9 +423,8 @@ impl PartialFile {
         if is_locked || found != Some(opened) {
             return Err(OutputError::Busy { path: partial });
         }
-        let replaced = fs::symlink_metadata(path).ok();
         if let Some(replaced) = &replaced {
-            keep_mode(&file, replaced, OWNER_ACCESS).map_err(failed)?;
+            keep_access(&file, replaced).map_err(failed)?;
         }
         Ok(Self { file, partial, target: path.to_owned(), form, replaced, stale: false, finished: false })
     }
@@ -605,18 +604,30 @@ fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, Output
     Ok(offsets)
 }
 
-/// Gives a file the mode of the one that it replaces, with `added`.
-fn keep_mode(file: &File, replaced: &Metadata, added: u32) -> io::Result<()> {
-    let mode = (replaced.mode() & 0o777) | added;
-    let found = file.metadata()?.mode() & 0o777;
-    if found == mode { Ok(()) } else { file.set_permissions(Permissions::from_mode(mode)) }
+/// Returns how to open a file that replaces another: nobody else can open it before it has the other's access.
+fn options_for(replaced: Option<&Metadata>) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(if replaced.is_some() { OWNER_ACCESS } else { 0o666 });
+    options
 }
 
-/// Gives a complete file the mode of the one that it replaces, and its group and owner where that is permitted.
+/// Gives a file the mode of the one that it replaces, and its group and owner where that is permitted. The owner may always write, so
+/// that a run can be resumed.
 fn keep_access(file: &File, replaced: &Metadata) -> io::Result<()> {
-    keep_mode(file, replaced, 0)?;
+    let found = file.metadata()?;
     // Only root may give a file away, but its owner may choose one of their groups.
-    let _ = fchown(file, None, Some(replaced.gid()));
+    let has_group = found.gid() == replaced.gid() || fchown(file, None, Some(replaced.gid())).is_ok();
+    let mode = (replaced.mode() & 0o777) | OWNER_ACCESS;
+    // The rights of another group are not those of this one.
+    let mode = if has_group { mode } else { mode & !0o070 | (mode & 0o007) << 3 };
+    let found_mode = found.mode() & 0o777;
+    if found_mode != mode {
+        let changed = file.set_permissions(Permissions::from_mode(mode));
+        // Not every file system has modes, and a file of another user may be narrower than this.
+        if found_mode & !mode != 0 {
+            changed?;
+        }
+    }
     let _ = fchown(file, Some(replaced.uid()), None);
     Ok(())
 }
@@ -837,7 +848,7 @@ mod tests {
                 assert_eq!(mode_of(&partial_of(&path)), mode | 0o600, "{name} before it is complete");
                 output.finish().unwrap();
                 assert!(fs::read_to_string(&path).unwrap().contains("i0"));
-                assert_eq!((mode_of(&path), owner_of(&path)), (mode, owner), "{name}");
+                assert_eq!((mode_of(&path), owner_of(&path)), (mode | 0o600, owner), "{name}");
                 fs::remove_file(&path).unwrap();
             }
         }

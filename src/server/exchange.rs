@@ -40,9 +40,14 @@ impl<'a> Exchange<'a> {
         Ok(Self { inference, compute, deadline, priority: priority::read(headers)?, trace })
     }
 
-    /// Returns the exchange of a later message of a stream, which has no deadline or priority of its own.
-    pub(super) const fn later(inference: &'a Inference, compute: &'a ComputePool, trace: Option<TraceContext>) -> Self {
-        Self { inference, compute, deadline: None, priority: None, trace }
+    /// Returns the exchange of a later message of a stream, whose deadline is that of the stream.
+    pub(super) const fn later(
+        inference: &'a Inference,
+        compute: &'a ComputePool,
+        priority: Priority,
+        trace: Option<TraceContext>,
+    ) -> Self {
+        Self { inference, compute, deadline: None, priority: Some(priority), trace }
     }
 
     /// Finds the model that the client asks for.

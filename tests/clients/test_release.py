@@ -315,6 +315,7 @@ def test_versions_agree():
         "Chart.yaml": chart["version"],
         "Chart.yaml, appVersion": chart["appVersion"],
         "all.Dockerfile": re.search(r"^ARG SERVER=mlserver:(.*)-slim$", text("packaging/docker/all.Dockerfile"), re.MULTILINE)[1],
+        "Cargo.toml, mlserver-evaluators": re.search(r'^mlserver-evaluators = { version = "=(.*?)"', text("Cargo.toml"), re.MULTILINE)[1],
         "Cargo.lock": re.search(r'name = "mlserver"\nversion = "(.*)"', text("Cargo.lock"))[1],
     }
     assert found == dict.fromkeys(found, version)

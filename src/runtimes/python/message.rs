@@ -329,9 +329,9 @@ pub(super) fn copied_bytes(request: &InferenceRequest) -> usize {
 pub(super) fn parsed_bytes(answer: &Frame) -> usize {
     let has = |key: &[u8]| answer.head.windows(key.len()).any(|part| part == key);
     let is_parsed = || [&br#""count":"#[..], br#""json":"#, br#""sent":"#].into_iter().any(has);
-    // The head need not be searched for short tails.
-    let tail = if answer.tail.len() >= LONG_WORK && is_parsed() { answer.tail.len() } else { 0 };
-    answer.head.len() + tail
+    // Neither a long head nor one with a short tail need be searched.
+    let (head, tail) = (answer.head.len(), answer.tail.len());
+    if head < LONG_WORK && tail >= LONG_WORK && is_parsed() { head + tail } else { head }
 }
 
 /// Creates the frame of a request: for `model`, or as an item of a stream if `model` is `None`.

@@ -21,8 +21,9 @@ use crate::access::Grant;
 use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::exchange::Exchange;
+use crate::server::priority;
 use crate::types::protobuf::ProtobufRequest;
-use crate::types::{InferenceRequest, InferenceResponse, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, Priority, TraceContext};
 
 /// The responses to a stream of requests.
 pub(super) struct StreamInfer<B> {
@@ -100,7 +101,7 @@ async fn write(
     response: InferenceResponse,
     raw: bool,
 ) -> Result<Vec<Bytes>, Status> {
-    let mut exchange = Exchange::later(&app.inference, &app.compute, trace);
+    let mut exchange = Exchange::later(&app.inference, &app.compute, Priority::default(), trace);
     let mut chunks = infer::write(app, &mut exchange, response, raw).await?;
     let mut reservation = app.inference.admission().reservation;
     reservation.grow(chunks.iter().map(Bytes::len).sum())?;
@@ -193,7 +194,8 @@ impl<B: RequestBody + 'static> RequestReader<B> {
 
     async fn next(&mut self) -> Result<Option<InferenceRequest>, Status> {
         let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
-        let exchange = Exchange::later(&self.app.inference, &self.app.compute, None);
+        let priority = priority::of_headers(&self.headers);
+        let exchange = Exchange::later(&self.app.inference, &self.app.compute, priority, None);
         let mut request = infer::read(&exchange, message, &mut held).await?.request;
         infer::check_tensors(&self.app, &request, &self.model)?;
         request.reservation = held;

@@ -87,7 +87,11 @@ fn layer(settings: &CorsSettings, origins: AllowedOrigins) -> Result<CorsLayer, 
     };
     let expose = match &settings.expose_headers {
         headers if any(headers) && !credentials => ExposeHeaders::any(),
-        headers => ExposeHeaders::list(header_names("expose_headers", headers)?),
+        headers => {
+            // With credentials, browsers read `*` as the name of a header, which none has.
+            let names: Vec<String> = headers.iter().filter(|name| *name != "*").cloned().collect();
+            ExposeHeaders::list(header_names("expose_headers", &names)?)
+        }
     };
     Ok(CorsLayer::new()
         .allow_origin(allow_origin(origins, credentials))

@@ -124,6 +124,7 @@ impl RequestError {
     fn is_overload(&self) -> bool {
         match self {
             Self::Inference(error) => error.kind().is_overload(),
+            Self::Admin(error) => error.kind().is_overload(),
             Self::Body(BodyError::OverBudget(OverBudget::InUse { .. })) => true,
             Self::Body(BodyError::Compute(error)) | Self::Compute(error) => error.is_overload(),
             _ => false,
@@ -131,9 +132,8 @@ impl RequestError {
     }
 
     pub(super) fn response(&self, overload_as_429: bool) -> Response {
-        let status = self.status(overload_as_429);
-        let mut response = respond::error(status, &self.to_string());
-        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        let mut response = respond::error(self.status(overload_as_429), &self.to_string());
+        if self.status(false) == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

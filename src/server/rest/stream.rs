@@ -25,8 +25,8 @@ use crate::access::Scope::Infer;
 use crate::inference::{InferenceStream, ModelTarget};
 use crate::server::exchange::Exchange;
 use crate::server::{model_headers, panic_boundary};
-use crate::types::InferenceResponse;
 use crate::types::json::BinaryOutputs;
+use crate::types::{InferenceResponse, Priority};
 
 pub(super) const ROUTES: &[RouteSpec] = &[
     RouteSpec::post("/v2/models/{model_name}/infer_stream", Infer, infer_stream),
@@ -96,7 +96,13 @@ impl LaterEvents {
         let work = async {
             Some(match responses.as_mut()?.next().await? {
                 Ok(response) => {
-                    event(app, &mut Exchange::later(&app.inference, &app.compute, None), target, response).await
+                    event(
+                        app,
+                        &mut Exchange::later(&app.inference, &app.compute, Priority::default(), None),
+                        target,
+                        response,
+                    )
+                    .await
                 }
                 Err(error) => Err(error.into()),
             })

@@ -181,7 +181,9 @@ async fn infer(
     let mut response = app.inference.infer(target, request, call.admission).await?;
     let mut headers = std::mem::take(&mut response.headers).into_inner();
     model_headers::filter(&mut headers);
-    let text = if let Some(explanation) = explanation(&response).filter(|_| verb == V1Verb::Explain) {
+    let text = if verb == V1Verb::Explain
+        && let Some(explanation) = explanation(&response)
+    {
         explanation.to_vec()
     } else {
         let non_finite = app.non_finite;
