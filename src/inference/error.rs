@@ -82,7 +82,7 @@ impl InferenceError {
 }
 
 impl InferenceError {
-    /// Reports whether the model cannot run now, but may later, whatever the request is.
+    /// Reports whether the model can run no request now, but may be able to later.
     pub fn is_unavailable(&self) -> bool {
         self.kind() == RequestErrorKind::Unavailable
     }

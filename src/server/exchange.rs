@@ -1,4 +1,4 @@
-//! What surrounds a prediction, whatever the protocol: the deadline and the priority of the client, long work on the compute pool,
+//! What surrounds a prediction, the same for every protocol: the deadline and the priority of the client, long work on the compute pool,
 //! and the trace.
 //!
 //! A protocol only says how a request is parsed and how a response is encoded.

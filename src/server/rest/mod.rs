@@ -146,7 +146,7 @@ impl From<Response> for Answer {
     }
 }
 
-/// The body of a request, whatever it arrives on.
+/// The body of a request from any kind of connection.
 type DynBody<'a> = &'a mut (dyn Body<Data = Bytes, Error = BodyFailure> + Send + Unpin);
 
 /// A request that a route answers.
