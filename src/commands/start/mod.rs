@@ -19,7 +19,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 
 use super::custom_repository::PythonRepository;
-use super::setting_arguments::setting_arguments;
+use super::setting_arguments::sources;
 use super::{CommandError, FAILURE, USAGE, shell_quoted};
 use crate::cli::is_script;
 use crate::cli::start::StartArgs;
@@ -51,9 +51,7 @@ struct StartOptions {
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
     let target = target(args, environment)?;
-    let sources = SettingsSources::read(environment)?
-        .with_arguments(setting_arguments(&args.settings))
-        .with_model_name(args.model_name.as_deref());
+    let sources = sources(&args.settings, environment)?.with_model_name(args.model_name.as_deref());
     let target = target.with_model_name(&sources);
     let loaded = Settings::load(&target.folder, &sources, args.strict)?;
     kafka::check(&loaded.settings)?;
