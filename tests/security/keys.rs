@@ -463,6 +463,11 @@ fn keys_command_creates_lists_and_revokes() {
     let created =
         run_mlserver(elsewhere.root(), &["keys", "create", "--name", "a", "--scope", "admin", "--file", "k.json"]);
     assert!(created.status.success() && elsewhere.path("k.json").is_file());
+    let is_new = "is new, and only the user of this command can read it";
+    assert!(String::from_utf8_lossy(&created.stderr).contains(is_new), "{created:?}");
+    let again =
+        run_mlserver(elsewhere.root(), &["keys", "create", "--name", "b", "--scope", "admin", "--file", "k.json"]);
+    assert!(again.status.success() && !String::from_utf8_lossy(&again.stderr).contains(is_new), "{again:?}");
 }
 
 #[test]
