@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::http_client::without_credentials;
 use crate::templates::{self, SUFFIX, TemplateError};
+use crate::types::without_credentials;
 pub use download::DownloadError;
 pub use source::{ArchiveError, ProjectFile};
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::source::SettingSource;
-use crate::types::HIDDEN;
 use crate::types::text::TextError;
+use crate::types::{HIDDEN, without_credentials};
 
 /// The error for invalid settings, with all their problems.
 #[derive(Debug, Error)]
@@ -138,9 +138,10 @@ fn shorten(value: &Value) -> String {
     format!("`{}`", shorten_text(&value.to_string()))
 }
 
-/// Truncates text of a user for a message.
+/// Truncates text of a user for a message, and hides credentials of a URL.
 fn shorten_text(text: &str) -> String {
     const LONGEST: usize = 80;
+    let text = if text.contains("://") { &*without_credentials(text) } else { text };
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

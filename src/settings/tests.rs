@@ -755,3 +755,19 @@ fn settings_file_of_the_operator_has_to_exist() {
     let case = Case::new().file("own.json", "[]").env("MLSERVER_SETTINGS_FILE", "own.json");
     assert!(case.plain(case.server_with(false).unwrap_err()).contains("expected a JSON object, found a list"));
 }
+
+#[test]
+fn credentials_in_addresses_are_not_shown() {
+    let address = "https://me:hush@a.blob/c/model.ubj?sv=2024&sig=hush";
+    let case = Case::new()
+        .file("settings.json", json!({"jwks_url": address, "tracing_server": 7, "extensions": address}))
+        .file(
+            "iris/model-settings.json",
+            json!({"implementation": "a.B", "parameters": {"uri": address, "own": [address], "extra": {"a": {"b": address}}}}),
+        );
+    let model = case.model();
+    assert_eq!(model.settings.parameters.uri.as_deref(), Some(address));
+    let shown = format!("{:?} {}", model.entries, case.server_with(false).unwrap_err());
+    assert!(!shown.contains("hush"), "{shown}");
+    assert!(shown.contains("https://<hidden>@a.blob/c/model.ubj?<hidden>"), "{shown}");
+}
