@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::limits::PrincipalLimits;
+use super::principal::TOKEN_PREFIX;
 use super::{
     AccessMetrics, KeyHash, ModelPatterns, Principal, RateLimit, TokenError, TokenKeySet, TokenRules, verify_token,
 };
@@ -131,9 +132,10 @@ impl Issuer {
             let fresh = || Arc::new(PrincipalLimits::new(self.default_rate, None));
             Arc::clone(self.limits.lock().get_or_insert(claims.subject.clone(), fresh))
         };
+        let name = format!("{TOKEN_PREFIX}{}", claims.subject);
         let principal = Arc::new(Principal {
-            requests: self.metrics.requests_of(&claims.subject),
-            name: claims.subject,
+            requests: self.metrics.requests_of(&name),
+            name,
             scopes: claims.scopes,
             models: ModelPatterns::All,
             expires: Some(claims.expires),

@@ -8,9 +8,16 @@ use prometheus_client::metrics::counter::Counter;
 use super::limits::PrincipalLimits;
 use super::{InFlightPermit, ModelPatterns, Refusal, Scope, ScopeSet};
 
+/// What the names of principals begin with that have a token.
+pub(super) const TOKEN_PREFIX: &str = "token:";
+/// What the names of principals begin with that have a client certificate.
+pub(super) const CERTIFICATE_PREFIX: &str = "certificate:";
+
 /// The sender of requests: the owner of a key, a certificate or a token.
 #[derive(Debug)]
 pub struct Principal {
+    /// The name of the key; the prefix and `sub` of a token, or the name in a certificate. Principals of different kinds have
+    /// different names.
     pub(super) name: String,
     pub(super) scopes: ScopeSet,
     pub(super) models: ModelPatterns,

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::issuer::{Issuer, KeySource, MAX_JWKS};
 use super::limits::PrincipalLimits;
+use super::principal::CERTIFICATE_PREFIX;
 use super::{
     Access, AccessMetrics, AccessState, KeyFile, Keyring, MAX_KEY_FILE, ModelPatterns, Principal, RateLimit, Scope,
     ScopeSet, TokenKeySet, TokenRules,
@@ -105,16 +106,17 @@ impl AccessFiles {
         let Self { keys, certificates, tokens, default_rate } = self;
         let issuer = tokens.map(|tokens| issuer(tokens, default_rate, &metrics)).transpose()?;
         let keys = keys.map(|file| watched_keys(file, default_rate, &metrics)).transpose()?;
-        let principal = |(name, scopes): (String, ScopeSet)| {
+        let principal = |(of_certificate, scopes): (String, ScopeSet)| {
+            let name = format!("{CERTIFICATE_PREFIX}{of_certificate}");
             let principal = Principal {
                 requests: metrics.requests_of(&name),
-                name: name.clone(),
+                name,
                 scopes,
                 models: ModelPatterns::All,
                 expires: None,
                 limits: Arc::new(PrincipalLimits::new(default_rate, None)),
             };
-            (name, Arc::new(principal))
+            (of_certificate, Arc::new(principal))
         };
         let certificates = certificates.into_iter().map(principal).collect();
         let log = LogLimiter::default();

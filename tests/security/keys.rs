@@ -409,7 +409,7 @@ fn client_certificates_have_scopes_and_a_key_counts_instead() {
     };
     assert_eq!(get("client", None).0, 200);
     let (status, body) = get("named", None);
-    assert!(status == 403 && body.contains("`ops.example` does not have the scope `read`"), "{body}");
+    assert!(status == 403 && body.contains("`certificate:ops.example` does not have the scope `read`"), "{body}");
     let (status, body) = get("unknown", None);
     assert!(status == 401 && body.contains("no entry in the setting `tls_client_scopes`"), "{body}");
     let (status, body) = get("client", Some("key"));
