@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::python::with_python;
 use crate::support::worker_models::infer;
 use crate::support::{Client, Folder, TestServer, announced_address, worker_models};
 
@@ -101,6 +102,40 @@ fn log_of_failing_requests_is_limited() {
         (10, 10, 11),
         "one record for each failure, and their number"
     );
+}
+
+#[test]
+fn log_has_one_traceback_for_each_failed_request_of_a_batch() {
+    let source = "
+from mlserver import MLModel
+from mlserver.types import InferenceResponse
+
+class Picky(MLModel):
+    async def predict(self, payload):
+        if -1 in payload.inputs[0].data:
+            raise ValueError('a negative number')
+        return InferenceResponse(model_name=self.name, outputs=[])
+";
+    // A batch starts when it is full.
+    let settings = serde_json::json!({
+        "name": "m", "implementation": "models.Picky", "max_batch_size": 2, "max_batch_time": 60,
+    });
+    let folder = Folder::new().file("models.py", source).file("model-settings.json", settings.to_string());
+    let Some(builder) = with_python(folder) else { return };
+    let server = builder.start();
+    let body = |number: i64| {
+        let input = serde_json::json!({"name": "x", "shape": [1, 1], "datatype": "INT64", "data": [number]});
+        serde_json::json!({ "inputs": [input] }).to_string()
+    };
+    let post = |number| server.post("/v2/models/m/infer", body(number)).status;
+    std::thread::scope(|scope| {
+        let bad = scope.spawn(|| post(-1));
+        let good = scope.spawn(|| post(1));
+        assert_eq!((bad.join().unwrap(), good.join().unwrap()), (500, 200));
+    });
+    server.wait_for_log("ERROR - Failed to answer a request.");
+    let log = server.log();
+    assert_eq!(log.matches("ValueError: a negative number").count(), 2, "in `reason` and the traceback:\n{log}");
 }
 
 #[test]
