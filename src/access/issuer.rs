@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, StatusCode};
 use lru::LruCache;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -37,6 +38,8 @@ pub(super) struct Issuer {
     /// The limits of senders, which last longer than their tokens.
     limits: Mutex<LruCache<String, Arc<PrincipalLimits>>>,
     metrics: AccessMetrics,
+    /// Is told when the keys have changed.
+    changes: watch::Sender<()>,
     source: Option<KeySource>,
     /// When the keys were last fetched.
     fetched: tokio::sync::Mutex<Option<Instant>>,
@@ -100,6 +103,7 @@ impl Issuer {
         keys: TokenKeySet,
         source: Option<KeySource>,
         metrics: AccessMetrics,
+        changes: watch::Sender<()>,
     ) -> Self {
         Self {
             rules,
@@ -107,6 +111,7 @@ impl Issuer {
             keys: ArcSwap::from_pointee(IssuerKeys::new(keys)),
             limits: Mutex::new(LruCache::new(REMEMBERED)),
             metrics,
+            changes,
             source,
             fetched: tokio::sync::Mutex::default(),
         }
@@ -116,6 +121,7 @@ impl Issuer {
     pub(super) fn replace(&self, keys: TokenKeySet) {
         if self.keys.load().set != keys {
             self.keys.store(Arc::new(IssuerKeys::new(keys)));
+            self.changes.send_replace(());
         }
     }
 

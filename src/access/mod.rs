@@ -17,6 +17,7 @@ mod principal;
 mod refusal;
 mod scope;
 mod setup;
+mod stream_right;
 mod token;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use tokio::sync::watch;
 use tracing::warn;
 
 pub use editor::KeyEditError;
@@ -38,6 +40,7 @@ pub use principal::{Grant, Principal};
 pub use refusal::{Refusal, RefusalKind};
 pub use scope::{Scope, ScopeSet};
 pub use setup::{AccessFiles, AccessSetupError};
+pub use stream_right::StreamRight;
 pub use token::{TokenClaims, TokenError, TokenKeySet, TokenRules, verify_token};
 
 use crate::telemetry::limit::LogLimiter;
@@ -55,6 +58,8 @@ struct AccessState {
     certificates: HashMap<String, Arc<Principal>>,
     /// `None` if there are no tokens.
     issuer: Option<Arc<Issuer>>,
+    /// Changes with the keys of principals and of the issuer, for streams.
+    changes: watch::Sender<()>,
     metrics: AccessMetrics,
     log: LogLimiter,
     /// What limits measure time from.

@@ -7,7 +7,7 @@ use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
-use crate::access::{Access, Grant, Refusal, RefusalKind, Scope};
+use crate::access::{Access, Grant, Refusal, RefusalKind, Scope, StreamRight};
 use crate::tls::ClientNames;
 
 /// Decides whether a request may do what needs a scope, for a model if it concerns one.
@@ -18,8 +18,33 @@ pub(super) async fn authorize(
     scope: Scope,
     model: &str,
 ) -> Result<Option<Grant>, Refusal> {
-    let client = extensions.get::<Arc<ClientNames>>();
-    access.authorize(headers, client.map_or(&[], |client| client.names()), scope, model).await
+    access.authorize(headers, certificate_names(extensions), scope, model).await
+}
+
+/// Returns the names of the client's certificate.
+pub(super) fn certificate_names(extensions: &Extensions) -> &[String] {
+    extensions.get::<Arc<ClientNames>>().map_or(&[], |client| client.names())
+}
+
+/// Returns the right of a stream of a model, if there is access control.
+pub(super) fn stream_right(
+    access: Option<&Access>,
+    grant: Option<&Grant>,
+    headers: &HeaderMap,
+    certificate: &[String],
+    scope: Scope,
+    model: &str,
+) -> Result<Option<StreamRight>, Refusal> {
+    let granted = access.zip(grant);
+    granted.map(|(access, grant)| access.stream_right(grant, headers, certificate, scope, model)).transpose()
+}
+
+/// Waits until a stream has lost its right, possibly forever.
+pub(super) async fn right_lost(right: Option<&mut StreamRight>) -> Refusal {
+    match right {
+        Some(right) => right.lost().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Attaches what a principal has in flight to a response, until it has been sent.
@@ -31,12 +56,7 @@ pub(super) fn hold_permit<B>(response: &mut http::Response<B>, grant: Option<&mu
 
 /// Creates the response over HTTP to a request that is refused.
 pub(super) fn refuse(refusal: &Refusal) -> Response {
-    let status = match refusal.kind() {
-        RefusalKind::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
-        RefusalKind::Forbidden { .. } => StatusCode::FORBIDDEN,
-        RefusalKind::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
-    };
-    let mut response = respond::error(status, &refusal.to_string());
+    let mut response = respond::error(status(refusal), &refusal.to_string());
     let headers = response.headers_mut();
     if let Some(challenge) = refusal.challenge().and_then(|challenge| HeaderValue::try_from(challenge).ok()) {
         headers.insert(WWW_AUTHENTICATE, challenge);
@@ -45,6 +65,15 @@ pub(super) fn refuse(refusal: &Refusal) -> Response {
         headers.insert(RETRY_AFTER, retry_after(wait));
     }
     response
+}
+
+/// Returns the status of a refusal over HTTP.
+pub(super) const fn status(refusal: &Refusal) -> StatusCode {
+    match refusal.kind() {
+        RefusalKind::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+        RefusalKind::Forbidden { .. } => StatusCode::FORBIDDEN,
+        RefusalKind::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
+    }
 }
 
 /// Returns the header for a wait, in whole seconds of at least one.

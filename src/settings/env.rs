@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,6 +45,9 @@ const SETTINGS_FILE_ARGUMENT: &str = "--settings";
 /// The folder of the server, in the start command of a container.
 pub const PATH: &str = "MLSERVER_PATH";
 
+/// How many threads do I/O, as in every server on tokio.
+const TOKIO_WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
+
 /// What KServe's templates write for a label that an `InferenceService` does not have, such as `{{.Labels.modelClass}}`.
 const NO_VALUE: &str = "<no value>";
 /// The argument that sets the name of the model.
@@ -80,6 +84,30 @@ impl CloudEventVariables {
         };
         let merge = value(CE_MERGE).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Self { source: value(CE_SOURCE), kind: value(CE_TYPE), merge }
+    }
+}
+
+/// The most threads that `TOKIO_WORKER_THREADS` may ask for.
+const MAX_WORKER_THREADS: usize = 1024;
+
+/// Reads `TOKIO_WORKER_THREADS`, the number of threads that do I/O: as many as there are cores if it is absent or empty.
+///
+/// # Errors
+///
+/// Fails if it is not a number from 1 to 1024.
+pub fn worker_threads(environment: &dyn Environment) -> Result<usize, String> {
+    let variables = environment.variables();
+    match variables.iter().find(|(name, value)| name == TOKIO_WORKER_THREADS && !value.is_empty()) {
+        None => Ok(std::thread::available_parallelism().map_or(1, NonZero::get)),
+        Some((_, text)) => {
+            let threads = text.parse().ok().filter(|threads| (1..=MAX_WORKER_THREADS).contains(threads));
+            threads.ok_or_else(|| {
+                format!(
+                    "environment variable `{TOKIO_WORKER_THREADS}`: expected a number from 1 to {MAX_WORKER_THREADS}, found `{}`",
+                    text.chars().take(40).collect::<String>()
+                )
+            })
+        }
     }
 }
 

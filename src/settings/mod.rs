@@ -28,7 +28,7 @@ mod topics;
 
 pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
-pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment};
+pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment, worker_threads};
 pub use field::{
     Availability, CustomKind, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };

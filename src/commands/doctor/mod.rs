@@ -8,11 +8,11 @@ mod security;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 
-use super::CommandError;
 use super::setting_arguments::sources;
 use super::start::{ServeTarget, check_kafka, python_options};
+use super::{CommandError, async_runtime};
 use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
 #[cfg(feature = "image")]
@@ -33,7 +33,7 @@ use port_owner::port_owner;
 ///
 /// Fails if a problem would keep the server from becoming ready.
 pub fn run(args: &DoctorArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let runtime = async_runtime(environment)?;
     let mut findings = Findings::default();
     runtime.block_on(examine(args, environment, &mut findings));
     match args.format {

@@ -47,7 +47,7 @@ use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
 use crate::types::{ServerMetadata, TraceContext};
 use body::BufferedBody;
 use health::{HealthMonitor, Watch};
-use infer_stream::StreamInfer;
+use infer_stream::{StreamInfer, StreamRights};
 use instrument::Observation;
 use message::{MessageLimit, Messages};
 use method::{CallKind, Method, MethodAction};
@@ -196,12 +196,19 @@ impl App {
             let Some(service) = self.reflection.find(path) else {
                 return Status::new(Code::Unimplemented, format!("unknown method {path}")).response();
             };
-            let request = request.map(|body| reflection::body(body, self.inference.clone()));
+            let certificate = access_control::certificate_names(request.extensions());
+            let (access, headers) = (self.access.as_ref(), request.headers());
+            let right = access_control::stream_right(access, grant.as_ref(), headers, certificate, Scope::Read, "");
+            let right = match right {
+                Ok(right) => right,
+                Err(refusal) => return Status::refused(refusal),
+            };
+            let request = request.map(|body| reflection::body(body, self.inference.clone(), right));
             return reflection::answer(service, request).await.map(GrpcBody::Tonic);
         };
         let observation = Observation::start(&self, method, request.headers(), grant.as_ref());
         let trace = observation.trace();
-        let (Parts { headers, .. }, body) = request.into_parts();
+        let (Parts { headers, extensions, .. }, body) = request.into_parts();
         let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
         let opened = deadline::of(&headers).and_then(|deadline| {
             Ok((
@@ -217,7 +224,9 @@ impl App {
             MethodAction::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                stream::open(StreamInfer::new(self, messages, headers, until, trace, grant), None, observation)
+                let certificate = access_control::certificate_names(&extensions).to_vec();
+                let rights = StreamRights { grant, certificate };
+                stream::open(StreamInfer::new(self, messages, headers, until, trace, rights), None, observation)
             }
             MethodAction::HealthWatch => {
                 let service = match service_of(messages).await {

@@ -10,8 +10,9 @@ use tonic_reflection::server::Builder;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use crate::access::StreamRight;
 use crate::inference::Inference;
-use crate::server::RequestBody;
+use crate::server::{RequestBody, access_control};
 use crate::types::protobuf::DESCRIPTORS;
 
 type Reflect = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -46,11 +47,16 @@ impl Reflection {
     }
 }
 
-/// Returns the body of a request that ends when the server stops, so that a stream that a tool keeps open does not delay that.
-pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference) -> Body {
+/// Returns the body of a request that ends when the server stops, so that a stream that a tool keeps open does not delay that, and
+/// when the call has lost its right.
+pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference, mut right: Option<StreamRight>) -> Body {
     let stopped = async move {
         let mut changes = inference.registry().changes();
-        while !inference.is_stopping() && changes.changed().await.is_ok() {}
+        let stopping = async { while !inference.is_stopping() && changes.changed().await.is_ok() {} };
+        tokio::select! {
+            () = stopping => {}
+            _ = access_control::right_lost(right.as_mut()) => {}
+        }
     };
     let frames = StreamExt::take_until(BodyStream::new(body), Box::pin(stopped));
     Body::new(StreamBody::new(frames))
