@@ -84,7 +84,12 @@ async fn load(folder: &Path) -> Result<Inference> {
         loading: ComputePool::for_this_machine(),
         working_directory: folder.to_owned(),
         python: Python::new(PythonOptions { compute: compute.clone(), ..PythonOptions::default() }),
-        graphs: GraphResources::new(Arc::new(directory.clone()), GraphMetrics::register(&mut metrics), compute.clone()),
+        graphs: GraphResources::new(
+            Arc::new(directory.clone()),
+            GraphMetrics::register(&mut metrics),
+            compute.clone(),
+            false,
+        ),
         is_reserved: |_| false,
     };
     let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));

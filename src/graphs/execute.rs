@@ -2,12 +2,16 @@
 //!
 //! All steps of a request run concurrently in one task. If the future is dropped, every running step is cancelled. Tensors move
 //! from step to step as their buffers, and are cloned only if another step still needs them.
+//!
+//! Native models answer at once, so a graph of them would run without a pause. Each node takes from the budget that tokio gives a task
+//! for one poll, and each step takes in proportion to its time, in nested graphs, too. Conditions run elsewhere if their document is long.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -15,16 +19,24 @@ use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, StatusCode};
+use tokio::task::coop;
 
+use super::condition::{Condition, Document, MAX_VISITED, Walk, WalkError, document_size};
 use super::graph::{Choice, Graph, INPUT, Join, Naming, NodeAction, NodeId, Port, Source, Step};
 use super::schedule::{Branch, FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus, SkipReason};
-use crate::types::json::{BinaryOutputs, NonFinite, WriteOptions, write_request, write_response};
 use crate::types::{
-    Datatype, Element, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Seldom, Tensor, short,
+    ByteReservation, Datatype, Element, InferenceRequest, InferenceResponse, OverBudget, Parameters, Priority,
+    RequestedOutput, Seldom, Tensor, short,
 };
 
 /// The maximum number of steps or conditions that an error lists.
 const MAX_LISTED: usize = 10;
+
+/// The time of a step that takes as much of the task's budget as a node does: a task has 128 of these before it pauses.
+const BUDGET_UNIT: Duration = Duration::from_micros(8);
+
+/// The longest document, in bytes, whose conditions are evaluated at once: about a tenth of a millisecond of work.
+const SHORT_DOCUMENT: usize = 16 * 1024;
 
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -48,6 +60,39 @@ pub trait StepRunner: Send + Sync + 'static {
 
     /// Returns a random number from 0 to `below - 1`, with which splitters choose.
     fn random(&self, below: u32) -> u32;
+
+    /// Runs long work on other threads than those that serve. Dropping the future cancels it.
+    fn compute(
+        self: &Arc<Self>,
+        priority: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, Self::Error>>;
+}
+
+/// Finds the index of the first condition that matches. It reserves the memory of its document, and ends soon after the flag is true.
+pub type ConditionWork =
+    Box<dyn FnOnce(ByteReservation, &AtomicBool) -> Result<Option<usize>, ConditionFailure> + Send>;
+
+/// Why conditions could not be evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionFailure {
+    #[error(
+        "the conditions would visit more than {MAX_VISITED} elements and members; use a smaller tensor, or a parameter of the request"
+    )]
+    TooMany,
+    #[error("the request was cancelled")]
+    Cancelled,
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+}
+
+impl From<WalkError> for ConditionFailure {
+    fn from(error: WalkError) -> Self {
+        match error {
+            WalkError::TooMany => Self::TooMany,
+            WalkError::Stopped => Self::Cancelled,
+        }
+    }
 }
 
 /// How a step ended.
@@ -74,6 +119,12 @@ pub enum GraphError<E> {
     /// A `Switch` has no condition that matches.
     #[error("node \"{node}\": no condition matches the request, expected one of: {}", join_first(.conditions, ", "))]
     NoMatch { node: String, conditions: Vec<String> },
+    /// The conditions of a node could not be evaluated.
+    #[error("node \"{node}\": {failure}")]
+    Conditions { node: String, failure: ConditionFailure },
+    /// The conditions of a node could not be computed. The error determines the status.
+    #[error("node \"{node}\": {error}")]
+    Compute { node: String, error: E },
     /// A router did not answer the index of a child.
     #[error("step \"{step}\": expected one integer from -1 to {last}, the index of a child, found {found}", last = .children.saturating_sub(1))]
     RouterIndex { step: String, found: String, children: usize },
@@ -83,11 +134,13 @@ pub enum GraphError<E> {
 }
 
 impl<E> GraphError<E> {
-    /// Returns the HTTP status of the error, or `None` for the error of a step, which has its own.
+    /// Returns the HTTP status of the error, or `None` for the error of a step, or of the memory or the threads, which have their own.
     pub const fn status(&self) -> Option<StatusCode> {
         match self {
-            Self::Step { .. } => None,
-            Self::NoOutput { .. } | Self::NoMatch { .. } | Self::Conflict { .. } => {
+            Self::Step { .. }
+            | Self::Compute { .. }
+            | Self::Conditions { failure: ConditionFailure::OverBudget(_), .. } => None,
+            Self::NoOutput { .. } | Self::NoMatch { .. } | Self::Conditions { .. } | Self::Conflict { .. } => {
                 Some(StatusCode::UNPROCESSABLE_ENTITY)
             }
             Self::RouterIndex { .. } => Some(StatusCode::INTERNAL_SERVER_ERROR),
@@ -174,7 +227,7 @@ pub async fn prepare<R: StepRunner>(
 ) -> Prepared<R::Error> {
     let mut run = GraphRun::new(graph, runner, request, true);
     run.advance().await;
-    let Some(held) = poll_fn(|context| Poll::Ready(run.take_last_step(context))).await else {
+    let Some(held) = run.take_last_step() else {
         return Prepared::Answered(run.finish());
     };
     let graph = Arc::clone(&run.graph);
@@ -209,21 +262,53 @@ impl Bundle {
     }
 }
 
-/// A step that runs.
-struct RunningStep<R: StepRunner> {
-    node: NodeId,
-    /// `None` once the step has ended.
-    timer: Option<StepTimer<R>>,
-    answer: BoxFuture<'static, Result<InferenceResponse, R::Error>>,
+/// A node that runs.
+enum RunningNode<R: StepRunner> {
+    Step {
+        node: NodeId,
+        /// `None` once the step has ended.
+        timer: Option<StepTimer<R>>,
+        answer: BoxFuture<'static, Result<InferenceResponse, R::Error>>,
+    },
+    Choice {
+        node: NodeId,
+        found: BoxFuture<'static, Found<R::Error>>,
+    },
 }
 
-impl<R: StepRunner> Future for RunningStep<R> {
-    type Output = StepEnd<R>;
+/// The index of the first condition that matches.
+type Found<E> = Result<Result<Option<usize>, ConditionFailure>, E>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<StepEnd<R>> {
-        let result = ready!(self.answer.as_mut().poll(context));
-        let timer = self.timer.take().expect("a step ends once");
-        Poll::Ready(StepEnd { node: self.node, duration: timer.start.elapsed(), timer, result })
+impl<R: StepRunner> Future for RunningNode<R> {
+    type Output = RunningEnd<R>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RunningEnd<R>> {
+        match self.get_mut() {
+            Self::Step { node, timer, answer } => {
+                let result = ready!(answer.as_mut().poll(context));
+                let timer = timer.take().expect("a step ends once");
+                Poll::Ready(RunningEnd::Step(StepEnd { node: *node, duration: timer.start.elapsed(), timer, result }))
+            }
+            Self::Choice { node, found } => {
+                let found = ready!(found.as_mut().poll(context));
+                Poll::Ready(RunningEnd::Choice { node: *node, found })
+            }
+        }
+    }
+}
+
+/// The end of a node that has run.
+enum RunningEnd<R: StepRunner> {
+    Step(StepEnd<R>),
+    Choice { node: NodeId, found: Found<R::Error> },
+}
+
+impl<R: StepRunner> RunningEnd<R> {
+    const fn node(&self) -> NodeId {
+        match self {
+            Self::Step(end) => end.node,
+            Self::Choice { node, .. } => *node,
+        }
     }
 }
 
@@ -242,8 +327,8 @@ struct GraphRun<R: StepRunner> {
     schedule: Schedule,
     /// The steps that ended as they started. Their ends have not been reported to the schedule.
     ended: VecDeque<StepEnd<R>>,
-    /// The other running steps, if there have been any.
-    running: Option<FuturesUnordered<Abortable<RunningStep<R>>>>,
+    /// The other running nodes, if there have been any.
+    running: Option<FuturesUnordered<Abortable<RunningNode<R>>>>,
     /// Of the nodes in `running`, without those that have been cancelled.
     abort_handles: BTreeMap<NodeId, AbortHandle>,
     /// The tensors that each node has returned, until the last one has read them.
@@ -292,20 +377,18 @@ impl<R: StepRunner> GraphRun<R> {
     /// Runs steps until the answer is known, or until only a held step is missing.
     async fn advance(&mut self) {
         loop {
-            poll_fn(|context| {
-                self.start_steps(context);
-                Poll::Ready(())
-            })
-            .await;
+            poll_fn(|context| self.start_steps(context)).await;
             if self.schedule.status() != ScheduleStatus::Running || !self.held.is_empty() || !self.wait().await {
                 return;
             }
         }
     }
 
-    /// Follows the schedule until it waits for a step.
-    fn start_steps(&mut self, context: &mut Context<'_>) {
-        while let Some(event) = self.schedule.next() {
+    /// Follows the schedule until it waits for a step. Pauses when the task has no budget left.
+    fn start_steps(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(take_budget(context, 1));
+            let Some(event) = self.schedule.next() else { return Poll::Ready(()) };
             match event {
                 ScheduleEvent::Start(node) => {
                     self.start(node, context);
@@ -324,17 +407,27 @@ impl<R: StepRunner> GraphRun<R> {
         }
     }
 
-    /// Waits for the end of a step. Returns false if none is running.
+    /// Waits for the end of a node. Returns false if none is running.
     async fn wait(&mut self) -> bool {
         if let Some(end) = self.ended.pop_front() {
             self.step_ended(end);
             return true;
         }
         let Some(running) = &mut self.running else { return false };
-        match running.next().await {
+        // Without budget, the nodes would only be polled in order to pause.
+        let next = poll_fn(|context| {
+            let budget = ready!(coop::poll_proceed(context));
+            let next = ready!(running.poll_next_unpin(context));
+            budget.made_progress();
+            Poll::Ready(next)
+        });
+        match next.await {
             Some(Ok(end)) => {
-                self.abort_handles.remove(&end.node);
-                self.step_ended(end);
+                self.abort_handles.remove(&end.node());
+                match end {
+                    RunningEnd::Step(end) => self.step_ended(end),
+                    RunningEnd::Choice { node, found } => self.conditions_ended(node, found),
+                }
                 true
             }
             // A step that has been cancelled.
@@ -408,7 +501,15 @@ impl<R: StepRunner> GraphRun<R> {
                 None => self.end(node, bundle),
             },
             NodeAction::Input | NodeAction::Collect => self.end(node, bundle),
-            NodeAction::Choose(choice) => match self.choose(choice, bundle, &graph.nodes()[node].sources) {
+            NodeAction::Choose(Choice::Switch { .. } | Choice::Match(_)) => {
+                let document = ConditionDocument { graph: Arc::clone(&graph), node, bundle };
+                self.evaluate_conditions(node, document);
+            }
+            NodeAction::Choose(Choice::Split { weights }) => {
+                let branch = self.split(weights);
+                self.schedule.ended(node, NodeEnd::Chosen(branch));
+            }
+            NodeAction::Choose(Choice::Route { step, children }) => match route(step, *children, &bundle) {
                 Ok(branch) => {
                     self.schedule.ended(node, NodeEnd::Chosen(branch));
                 }
@@ -438,20 +539,31 @@ impl<R: StepRunner> GraphRun<R> {
         }
     }
 
-    /// Starts a step. Most native models answer at once, and need no task of their own.
-    fn run_step(&mut self, node: NodeId, step: usize, request: InferenceRequest, context: &mut Context<'_>) {
+    fn running_step(&self, node: NodeId, step: usize, request: InferenceRequest) -> RunningNode<R> {
         let (graph, runner) = (Arc::clone(&self.graph), Arc::clone(&self.runner));
         let timer = Some(StepTimer { graph, runner, step, start: Instant::now(), is_over: false });
-        let answer = self.runner.run(&self.graph.steps()[step], request);
-        let mut running = RunningStep { node, timer, answer };
+        RunningNode::Step { node, timer, answer: self.runner.run(&self.graph.steps()[step], request) }
+    }
+
+    /// Starts a step. Most native models answer at once, and need no task of their own.
+    fn run_step(&mut self, node: NodeId, step: usize, request: InferenceRequest, context: &mut Context<'_>) {
+        let mut running = self.running_step(node, step, request);
         match Pin::new(&mut running).poll(context) {
-            Poll::Ready(end) => self.ended.push_back(end),
-            Poll::Pending => {
-                let (running, handle) = futures_util::future::abortable(running);
-                self.abort_handles.insert(node, handle);
-                self.running.get_or_insert_default().push(running);
+            Poll::Ready(RunningEnd::Step(end)) => {
+                let units = end.duration.as_micros() / BUDGET_UNIT.as_micros();
+                // If there is less left, the next node pauses.
+                let _ = take_budget(context, units);
+                self.ended.push_back(end);
             }
+            Poll::Ready(RunningEnd::Choice { node, found }) => self.conditions_ended(node, found),
+            Poll::Pending => self.run_node(node, running),
         }
+    }
+
+    fn run_node(&mut self, node: NodeId, running: RunningNode<R>) {
+        let (running, handle) = futures_util::future::abortable(running);
+        self.abort_handles.insert(node, handle);
+        self.running.get_or_insert_default().push(running);
     }
 
     /// Collects the tensors of a node's sources.
@@ -501,45 +613,59 @@ impl<R: StepRunner> GraphRun<R> {
         scopes.find_map(|scope| self.scope_errors[scope].take())
     }
 
-    fn choose(&self, choice: &Choice, bundle: Bundle, sources: &[Source]) -> Result<Branch, GraphError<R::Error>> {
-        match choice {
-            Choice::Switch { node, conditions } => {
-                let document = request_json(bundle);
-                let found = conditions.iter().position(|condition| condition.matches(&document));
-                found.map(Branch::One).ok_or_else(|| {
-                    let conditions = conditions.iter().map(ToString::to_string).collect();
-                    GraphError::NoMatch { node: node.clone(), conditions }
-                })
+    fn split(&self, weights: &[u32]) -> Branch {
+        let mut random = self.runner.random(weights.iter().sum());
+        let chosen = weights.iter().position(|&weight| match random.checked_sub(weight) {
+            Some(left) => {
+                random = left;
+                false
             }
-            Choice::Match(condition) => {
-                let name = sources.first().map(|source| source.label.as_str()).unwrap_or_default();
-                Ok(if condition.matches(&response_json(bundle, name)) { Branch::One(0) } else { Branch::None })
+            None => true,
+        });
+        Branch::One(chosen.unwrap_or(weights.len().saturating_sub(1)))
+    }
+
+    /// Evaluates conditions: at once if their document is short.
+    fn evaluate_conditions(&mut self, node: NodeId, document: ConditionDocument) {
+        if document.size(SHORT_DOCUMENT) <= SHORT_DOCUMENT {
+            let found = document.find(&AtomicBool::new(false));
+            return self.conditions_ended(node, Ok(found));
+        }
+        let priority = self.envelope.priority;
+        let work: ConditionWork = Box::new(move |mut reservation, stop| {
+            reservation.grow(document.size(usize::MAX))?;
+            document.find(stop)
+        });
+        let found = self.runner.compute(priority, work);
+        self.run_node(node, RunningNode::Choice { node, found });
+    }
+
+    fn conditions_ended(&mut self, node: NodeId, found: Found<R::Error>) {
+        let graph = Arc::clone(&self.graph);
+        let name = || match &graph.nodes()[node].action {
+            NodeAction::Choose(Choice::Switch { node, .. }) => node.clone(),
+            _ => graph.nodes()[node].sources.first().map(|source| source.label.clone()).unwrap_or_default(),
+        };
+        let branch = match (found, &graph.nodes()[node].action) {
+            (Err(error), _) => Err(GraphError::Compute { node: name(), error }),
+            (Ok(Err(failure)), _) => Err(GraphError::Conditions { node: name(), failure }),
+            (Ok(Ok(Some(index))), _) => Ok(Branch::One(index)),
+            (Ok(Ok(None)), NodeAction::Choose(Choice::Switch { conditions, .. })) => {
+                let conditions = conditions.iter().map(ToString::to_string).collect();
+                Err(GraphError::NoMatch { node: name(), conditions })
             }
-            Choice::Split { weights } => {
-                let mut random = self.runner.random(weights.iter().sum());
-                let chosen = weights.iter().position(|&weight| match random.checked_sub(weight) {
-                    Some(left) => {
-                        random = left;
-                        false
-                    }
-                    None => true,
-                });
-                Ok(Branch::One(chosen.unwrap_or(weights.len().saturating_sub(1))))
+            (Ok(Ok(None)), _) => Ok(Branch::None),
+        };
+        match branch {
+            Ok(branch) => {
+                self.schedule.ended(node, NodeEnd::Chosen(branch));
             }
-            Choice::Route { step, children } => match router_index(&bundle.tensors) {
-                Ok(-1) => Ok(Branch::All),
-                Ok(index) if usize::try_from(index).is_ok_and(|index| index < *children) => {
-                    Ok(Branch::One(usize::try_from(index).unwrap_or_default()))
-                }
-                Ok(index) => Err(index.to_string()),
-                Err(found) => Err(found),
-            }
-            .map_err(|found| GraphError::RouterIndex { step: step.clone(), found, children: *children }),
+            Err(error) => self.fail(node, Duration::ZERO, error),
         }
     }
 
     /// Returns the last step that is held, and its request. If several are held, the others run in the background.
-    fn take_last_step(&mut self, context: &mut Context<'_>) -> Option<(usize, InferenceRequest)> {
+    fn take_last_step(&mut self) -> Option<(usize, InferenceRequest)> {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|(node, _)| self.graph.last_step_position(*node));
         let mut held = held.into_iter().filter_map(|(node, request)| match self.graph.nodes()[node].action {
@@ -548,7 +674,8 @@ impl<R: StepRunner> GraphRun<R> {
         });
         let (_, step, request) = held.next()?;
         for (node, step, request) in held.collect::<Vec<_>>() {
-            self.run_step(node, step, request, context);
+            let running = self.running_step(node, step, request);
+            self.run_node(node, running);
         }
         Some((step, request))
     }
@@ -618,11 +745,7 @@ impl<R: StepRunner> GraphRun<R> {
         }
         Some(Box::pin(async move {
             while self.wait().await {
-                poll_fn(|context| {
-                    self.start_steps(context);
-                    Poll::Ready(())
-                })
-                .await;
+                poll_fn(|context| self.start_steps(context)).await;
             }
         }))
     }
@@ -719,25 +842,68 @@ fn clashes(tensors: &[Tensor], producers: &[usize]) -> Vec<usize> {
     groups.filter(is_clash).flatten().copied().collect()
 }
 
-/// Returns the JSON of a request with these inputs, for conditions. Data that JSON does not have is omitted.
-fn request_json(Bundle { tensors, parameters, .. }: Bundle) -> String {
-    let request = InferenceRequest { inputs: tensors, parameters, ..InferenceRequest::default() };
-    let body = write_request(&request, false).or_else(|_| write_request(&request, true));
-    body.ok().and_then(|body| String::from_utf8(body.json).ok()).unwrap_or_default()
+/// Takes from the budget that the task has for one poll, as far as it goes. Pending, if it has none.
+fn take_budget(context: &mut Context<'_>, units: u128) -> Poll<()> {
+    for _ in 0..units {
+        ready!(coop::poll_proceed(context)).made_progress();
+    }
+    Poll::Ready(())
 }
 
-/// Returns the JSON of a response with these outputs, for conditions. Data that JSON does not have is omitted.
-fn response_json(Bundle { tensors, parameters, .. }: Bundle, model: &str) -> String {
-    let response = InferenceResponse {
-        model_name: model.to_owned(),
-        outputs: tensors,
-        parameters,
-        ..InferenceResponse::default()
+/// What the conditions of a node are matched against.
+struct ConditionDocument {
+    graph: Arc<Graph>,
+    node: NodeId,
+    bundle: Bundle,
+}
+
+impl ConditionDocument {
+    fn conditions(&self) -> &[Condition] {
+        match &self.graph.nodes()[self.node].action {
+            NodeAction::Choose(Choice::Switch { conditions, .. }) => conditions,
+            NodeAction::Choose(Choice::Match(condition)) => std::slice::from_ref(condition),
+            _ => &[],
+        }
+    }
+
+    /// Estimates the memory of the document in bytes, as far as it is at most `limit`.
+    fn size(&self, limit: usize) -> usize {
+        let with_data = self.conditions().iter().any(Condition::may_enter_data);
+        document_size(&self.bundle.tensors, &self.bundle.parameters, with_data, limit)
+    }
+
+    /// Returns the index of the first condition that matches.
+    fn find(self, stop: &AtomicBool) -> Result<Option<usize>, ConditionFailure> {
+        let node = &self.graph.nodes()[self.node];
+        let Bundle { tensors, parameters, .. } = &self.bundle;
+        let document = match &node.action {
+            NodeAction::Choose(Choice::Match(_)) => {
+                let model = node.sources.first().map(|source| source.label.as_str()).unwrap_or_default();
+                Document::of_response(model, tensors, parameters)
+            }
+            _ => Document::of_request(tensors, parameters),
+        };
+        let walk = Walk::new(stop);
+        for (index, condition) in self.conditions().iter().enumerate() {
+            if condition.matches(&document, &walk)? {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the branch that a router has chosen.
+fn route<E>(step: &str, children: usize, bundle: &Bundle) -> Result<Branch, GraphError<E>> {
+    let found = match router_index(&bundle.tensors) {
+        Ok(-1) => return Ok(Branch::All),
+        Ok(index) => match usize::try_from(index) {
+            Ok(index) if index < children => return Ok(Branch::One(index)),
+            _ => index.to_string(),
+        },
+        Err(found) => found,
     };
-    let text = WriteOptions { non_finite: NonFinite::String, ..WriteOptions::default() };
-    let binary = WriteOptions { binary: BinaryOutputs::all(true), ..text.clone() };
-    let body = write_response(&response, &text).or_else(|_| write_response(&response, &binary));
-    body.ok().and_then(|body| String::from_utf8(body.json).ok()).unwrap_or_default()
+    Err(GraphError::RouterIndex { step: step.to_owned(), found, children })
 }
 
 /// Returns the only element of the only tensor of a router, or a description of its tensors.

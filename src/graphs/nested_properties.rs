@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{BoxFuture, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute};
-use crate::types::{InferenceRequest, InferenceResponse, Tensor};
+use super::{
+    BoxFuture, ConditionFailure, ConditionWork, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
+};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TestRouter {
@@ -216,6 +219,14 @@ impl StepRunner for TestRunner {
     fn random(&self, below: u32) -> u32 {
         assert_eq!(below, 100);
         self.random
+    }
+
+    fn compute(
+        self: &Arc<Self>,
+        _: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, String>> {
+        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,8 +14,10 @@ use proptest::prelude::*;
 
 use super::graph::{Graph, NodeAction, NodeId};
 use super::schedule::{FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus};
-use super::{BoxFuture, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute};
-use crate::types::{InferenceRequest, InferenceResponse, Tensor};
+use super::{
+    BoxFuture, ConditionFailure, ConditionWork, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
+};
+use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor};
 
 /// The tensors that steps return and select.
 const TENSORS: [&str; 2] = ["x", "z"];
@@ -413,6 +416,14 @@ impl StepRunner for TestRunner {
 
     fn random(&self, _: u32) -> u32 {
         0
+    }
+
+    fn compute(
+        self: &Arc<Self>,
+        _: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, String>> {
+        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }
 

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::types::{InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData};
+use crate::types::{
+    ByteReservation, InferenceRequest, InferenceResponse, Parameters, Priority, RequestedOutput, Tensor, TensorData,
+};
 
 type Model = Box<dyn Fn(&InferenceRequest) -> Result<Vec<Tensor>, String> + Send + Sync>;
 
@@ -19,6 +22,8 @@ struct Models {
     delays: HashMap<String, Duration>,
     requests: Mutex<Vec<(String, InferenceRequest)>>,
     outcomes: Mutex<Vec<(String, String)>>,
+    /// How often work was given to other threads.
+    computations: Mutex<usize>,
     random: u32,
 }
 
@@ -100,6 +105,15 @@ impl StepRunner for Models {
     fn random(&self, below: u32) -> u32 {
         assert!(self.random < below);
         self.random
+    }
+
+    fn compute(
+        self: &Arc<Self>,
+        _: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, String>> {
+        *self.computations.lock() += 1;
+        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }
 
@@ -753,4 +767,78 @@ async fn prepare_runs_graphs_whose_answer_has_several_parts() {
     ] {
         assert_eq!(pipeline(steps, output).last_steps().count(), 0, "{steps}");
     }
+}
+
+/// Returns an ensemble of `width` steps of the same model.
+fn wide(width: usize) -> String {
+    let steps: Vec<_> = (0..width).map(|step| json!({"name": format!("s{step}"), "serviceName": "m"})).collect();
+    let nodes = json!({"root": {"routerType": "Ensemble", "steps": steps}});
+    json!({"apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+        "spec": {"nodes": nodes}})
+    .to_string()
+}
+
+fn switch(condition: &str) -> String {
+    let steps = json!([{"serviceName": "a", "condition": condition}]);
+    let nodes = json!({"root": {"routerType": "Switch", "steps": steps}});
+    json!({"apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+        "spec": {"nodes": nodes}})
+    .to_string()
+}
+
+#[tokio::test]
+async fn steps_that_answer_at_once_leave_the_thread_to_others() {
+    let models = (0..500).fold(Models::default(), |models, step| models.returning(&format!("s{step}"), "y", step));
+    let models = Arc::new(models);
+    let graph = graph(&wide(500));
+    let running = tokio::spawn(execute(graph, Arc::clone(&models), InferenceRequest::default()));
+    // The only thread is free again before all steps have run.
+    let mut pauses = 0;
+    while !running.is_finished() {
+        tokio::task::yield_now().await;
+        pauses += 1;
+    }
+    assert!(pauses > 3, "{pauses}");
+    assert_eq!(running.await.unwrap().answer.unwrap().outputs.len(), 500);
+}
+
+#[tokio::test]
+async fn conditions_are_evaluated_elsewhere_if_their_document_is_long() {
+    let cases = [
+        ("parameters.kind", 1 << 20, false),
+        ("inputs.#(name==x)", 1 << 20, false),
+        ("inputs.0.data.0", 100, false),
+        ("inputs.0.data.0", 100_000, true),
+    ];
+    for (condition, elements, elsewhere) in cases {
+        let models = Arc::new(Models::default().returning("a", "y", 1));
+        let mut parameters = Parameters::new();
+        parameters.others.insert("kind".to_owned(), json!("b"));
+        let tensor = Tensor::from_elements("x", vec![elements], &vec![1_u8; elements]).unwrap();
+        let request = InferenceRequest { inputs: vec![tensor], parameters, ..InferenceRequest::default() };
+        let execution = execute(graph(&switch(condition)), Arc::clone(&models), request).await;
+        assert_eq!(execution.answer.unwrap().outputs.len(), 1, "{condition}");
+        assert_eq!(*models.computations.lock(), usize::from(elsewhere), "{condition}");
+    }
+    let models = Arc::new(Models::default().returning("a", "y", 1));
+    let mut parameters = Parameters::new();
+    parameters.others.insert("many".to_owned(), vec![0; 100_000].into());
+    let request = InferenceRequest { parameters, ..InferenceRequest::default() };
+    let execution = execute(graph(&switch("parameters.kind")), Arc::clone(&models), request).await;
+    assert!(matches!(execution.answer.unwrap_err(), GraphError::NoMatch { .. }));
+    assert_eq!(*models.computations.lock(), 1);
+}
+
+#[tokio::test]
+async fn conditions_that_visit_too_much_are_errors() {
+    let models = Arc::new(Models::default().returning("a", "y", 1));
+    let elements = 1_000_001;
+    let tensor = Tensor::from_elements("x", vec![elements], &vec![1_u8; elements]).unwrap();
+    let request = InferenceRequest { inputs: vec![tensor], ..InferenceRequest::default() };
+    let execution = execute(graph(&switch("inputs.0.data.0")), models, request).await;
+    let error = execution.answer.unwrap_err();
+    assert_eq!(error.status().unwrap(), 422);
+    let expected = "node \"root\": the conditions would visit more than 1000000 elements and members; use a smaller tensor, or a \
+                    parameter of the request";
+    assert_eq!(error.to_string(), expected);
 }

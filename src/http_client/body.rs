@@ -12,6 +12,7 @@ use http::HeaderValue;
 use http_body::{Frame, SizeHint};
 
 use super::{HttpError, last_cause};
+use crate::types::ByteReservation;
 
 /// A request body in several chunks, none of which is copied.
 #[derive(Debug, Default)]
@@ -46,12 +47,22 @@ impl http_body::Body for BodyChunks {
     }
 }
 
-/// Decodes a response body. Requests accept no encoding, but some servers and proxies compress nevertheless.
+/// The most bytes that are decoded without a pause: less than a millisecond of work.
+const PIECE: usize = 256 << 10;
+
+/// Decodes a response body, whose bytes `reservation` holds. Requests accept no encoding, but some servers and proxies compress
+/// nevertheless. Pauses between pieces, so that other tasks run.
 ///
 /// # Errors
 ///
-/// Fails if the encoding is unsupported, the body is invalid, or it becomes longer than `limit`.
-pub(super) fn decode(encoding: &HeaderValue, body: Bytes, limit: usize, server: &str) -> Result<Bytes, HttpError> {
+/// Fails if the encoding is unsupported, the body is invalid, or it becomes longer than `limit` or takes more memory than is free.
+pub(super) async fn decode(
+    encoding: &HeaderValue,
+    body: Bytes,
+    limit: usize,
+    server: &str,
+    reservation: &mut ByteReservation,
+) -> Result<Bytes, HttpError> {
     let failed = |cause: String| HttpError::Encoding { server: server.to_owned(), cause };
     let name = String::from_utf8_lossy(encoding.as_bytes()).trim().to_ascii_lowercase();
     match name.as_str() {
@@ -60,12 +71,22 @@ pub(super) fn decode(encoding: &HeaderValue, body: Bytes, limit: usize, server: 
         _ => return Err(failed(format!("unsupported encoding `{}`", name.escape_debug()))),
     }
     let mut decoded = Vec::new();
-    let most = (limit as u64).saturating_add(1);
-    MultiGzDecoder::new(&body[..]).take(most).read_to_end(&mut decoded).map_err(|error| failed(last_cause(&error)))?;
-    if decoded.len() > limit {
-        return Err(HttpError::TooLarge { limit });
+    let mut decoder = MultiGzDecoder::new(&body[..]);
+    loop {
+        let piece = PIECE.min(limit + 1 - decoded.len());
+        reservation.grow(piece)?;
+        let read = decoder.by_ref().take(piece as u64).read_to_end(&mut decoded);
+        let read = read.map_err(|error| failed(last_cause(&error)))?;
+        drop(reservation.split(piece - read));
+        if decoded.len() > limit {
+            return Err(HttpError::TooLarge { limit });
+        }
+        if read == 0 {
+            drop(reservation.split(body.len()));
+            return Ok(decoded.into());
+        }
+        tokio::task::yield_now().await;
     }
-    Ok(decoded.into())
 }
 
 #[cfg(test)]
@@ -74,11 +95,14 @@ mod tests {
 
     use super::*;
     use crate::fixtures::gzip;
+    use crate::types::{ByteBudget, OverBudget};
 
     #[test]
     fn http_gzip_body_is_decoded_within_the_limit() {
         let decode = |name: &'static str, body: Bytes, limit| {
-            decode(&HeaderValue::from_static(name), body, limit, "h:1").map_err(|error| error.to_string())
+            let (name, mut held) = (HeaderValue::from_static(name), ByteReservation::default());
+            let decoded = runtime().block_on(decode(&name, body, limit, "h:1", &mut held));
+            decoded.map_err(|error| error.to_string())
         };
         assert_eq!(decode("gzip", gzip(b"hello").into(), 5).unwrap(), "hello");
         assert_eq!(decode("GZIP", gzip(b"hello").into(), 4), Err("the response has more than 4 bytes".to_owned()));
@@ -89,6 +113,26 @@ mod tests {
         let error = decode("br", Bytes::from_static(b"a"), 5).unwrap_err();
         assert_eq!(error, "cannot decode the response of h:1: unsupported encoding `br`");
         assert!(decode("gzip", Bytes::from_static(b"no gzip"), 5).unwrap_err().starts_with("cannot decode"));
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().build().unwrap()
+    }
+
+    #[test]
+    fn http_gzip_body_is_reserved_while_it_is_decoded() {
+        let budget = ByteBudget::new(4 << 20);
+        let decode = |length: usize| {
+            let body = Bytes::from(gzip(&vec![0; length]));
+            let mut held = budget.reservation();
+            held.grow(body.len()).unwrap();
+            let decoded =
+                runtime().block_on(decode(&HeaderValue::from_static("gzip"), body, 64 << 20, "h:1", &mut held));
+            decoded.map(|decoded| (decoded.len(), held.bytes()))
+        };
+        assert_eq!(decode(3 << 20).unwrap(), (3 << 20, 3 << 20), "the compressed bytes are given back");
+        assert!(matches!(decode(5 << 20), Err(HttpError::OverBudget(OverBudget::TooLarge { .. }))));
+        assert_eq!(budget.in_use(), 0);
     }
 
     #[test]

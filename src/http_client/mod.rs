@@ -12,8 +12,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_ENCODING;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::uri::Scheme;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::BodyExt;
@@ -24,6 +24,8 @@ use reqwest::{Client, Request, Response};
 pub use address::{server_name, take_credentials};
 pub use body::BodyChunks;
 pub use reqwest::Url;
+
+use crate::types::{ByteReservation, OverBudget, ReceivedBytes};
 
 /// How often HTTP/2 connections with requests in flight are probed.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -104,6 +106,9 @@ pub enum HttpError {
     TooLarge { limit: usize },
     #[error("cannot decode the response of {server}: {cause}")]
     Encoding { server: String, cause: String },
+    /// The response takes more memory than is free.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
 }
 
 impl HttpClient {
@@ -154,14 +159,15 @@ impl HttpClient {
         headers: HeaderMap,
         body: BodyChunks,
     ) -> Result<HttpResponse, HttpError> {
-        self.send_within(self.timeout, method, url, headers, body).await
+        self.send_within(self.timeout, method, url, headers, body, &mut ByteReservation::default()).await
     }
 
-    /// Sends a request as [`HttpClient::send`] does, within another timeout.
+    /// Sends a request as [`HttpClient::send`] does, within another timeout. `reservation` grows with each frame of the response's body,
+    /// and holds the body afterwards.
     ///
     /// # Errors
     ///
-    /// Fails if there is no complete response within the timeout and the limit on its size.
+    /// Fails if there is no complete response within the timeout, the limit on its size, and the memory that is free.
     pub async fn send_within(
         &self,
         timeout: Duration,
@@ -169,42 +175,43 @@ impl HttpClient {
         url: &Url,
         headers: HeaderMap,
         body: BodyChunks,
+        reservation: &mut ByteReservation,
     ) -> Result<HttpResponse, HttpError> {
         let mut request = Request::new(method, url.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = body.into_body();
         let answer = async {
             let response = self.client.execute(request).await.map_err(|error| self.failure(&error))?;
-            self.receive(response).await
+            self.receive(response, reservation).await
         };
         let timed_out = || HttpError::TimedOut { server: self.server.clone(), timeout };
         tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| Err(timed_out()))
     }
 
-    async fn receive(&self, response: Response) -> Result<HttpResponse, HttpError> {
+    async fn receive(&self, response: Response, reservation: &mut ByteReservation) -> Result<HttpResponse, HttpError> {
         let (head, mut body) = http::Response::from(response).into_parts();
-        let (mut first, mut rest, mut trailers) = (None::<Bytes>, BytesMut::new(), HeaderMap::new());
+        let (mut received, mut trailers) = (ReceivedBytes::default(), HeaderMap::new());
+        let announced = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let expected = announced.unwrap_or(self.max_body).min(self.max_body);
         while let Some(frame) = body.frame().await {
             let frame = frame
                 .map_err(|error| HttpError::Truncated { server: self.server.clone(), cause: last_cause(&error) })?;
             match frame.into_data() {
                 Ok(data) => {
-                    let size = first.as_ref().map_or(0, Bytes::len) + rest.len() + data.len();
-                    if size > self.max_body {
+                    if received.len() + data.len() > self.max_body {
                         return Err(HttpError::TooLarge { limit: self.max_body });
                     }
-                    // Most responses come in one frame, which is not copied.
-                    if first.is_none() { first = Some(data) } else { rest.extend_from_slice(&data) }
+                    reservation.grow(data.len())?;
+                    received.push(data, expected);
                 }
                 Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
             }
         }
-        let body = match first {
-            Some(first) if rest.is_empty() => first,
-            first => [&first.unwrap_or_default()[..], &rest].concat().into(),
-        };
+        let body = received.into_bytes();
         let body = match head.headers.get(CONTENT_ENCODING) {
-            Some(encoding) if !body.is_empty() => body::decode(encoding, body, self.max_body, &self.server)?,
+            Some(encoding) if !body.is_empty() => {
+                body::decode(encoding, body, self.max_body, &self.server, reservation).await?
+            }
             _ => body,
         };
         Ok(HttpResponse { status: head.status, headers: head.headers, body, trailers })

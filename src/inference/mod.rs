@@ -37,15 +37,13 @@ use crate::compute::ComputePool;
 use crate::registry::{ModelState, RegisteredModel, Registry};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime};
 use crate::telemetry::traces::Traces;
-use crate::types::{
-    ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TensorRule, TraceContext,
-};
+use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TensorRule};
 use admission::AdmissionSlots;
 use error::log_failure;
 use in_flight::{InFlightRequest, add_server_timing};
 use lifecycle::phase;
 use queued::{QueueEntry, RequestTiming};
-use steps::{StepScope, StreamProgress};
+use steps::{StepOrigin, StepScope, StreamProgress};
 pub use stream::StreamLimits;
 use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
 
@@ -178,6 +176,7 @@ impl Inference {
             deadline: None,
             traces: self.traces.clone(),
             depth: 0,
+            steps: None,
         })
     }
 
@@ -196,7 +195,7 @@ impl Inference {
 
     /// Returns the target of a call of one of the model's own routes.
     pub fn custom_target(&self, model: Arc<RegisteredModel>) -> ModelTarget {
-        ModelTarget { model, with_version: false, deadline: None, traces: self.traces.clone(), depth: 0 }
+        ModelTarget { model, with_version: false, deadline: None, traces: self.traces.clone(), depth: 0, steps: None }
     }
 
     /// Waits until the server has a slot for a request, for callers that would rather wait than be rejected.
@@ -305,8 +304,8 @@ impl Inference {
         }
         let idle = IdleTimer::new(self.stream_idle_timeout());
         let requests = idle.note_requests(requests);
-        let of_request = (Priority::default(), None);
-        let steps = self.steps(target, runtime.as_ref(), &mut admission, of_request, target.deadline);
+        let origin = StepOrigin { deadline: target.deadline, is_stream: true, ..StepOrigin::default() };
+        let steps = self.steps(target, runtime.as_ref(), &mut admission, origin);
         let responses = Arc::clone(runtime).predict_stream(requests, Arc::new(StreamProgress(steps)));
         let source = StreamSource::new(responses, admission, slot);
         Ok(Box::pin(StreamedResponses::new(target.clone(), id, source, invalid, idle)))
@@ -338,9 +337,9 @@ impl Inference {
             self.slots.admit(admission)?;
             let entry =
                 QueueEntry { bytes: call.body.len(), priority: Priority::default(), trace: None, counted: false };
-            let of_request = (Priority::default(), None);
             let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
-            let steps = self.steps(target, runtime.as_ref(), admission, of_request, deadline);
+            let origin = StepOrigin { headers: Some(&call.headers), deadline, ..StepOrigin::default() };
+            let steps = self.steps(target, runtime.as_ref(), admission, origin);
             let work = |progress| runtime.call(route, call, progress);
             let (reply, _) = queued::run(target, entry, admission, steps, work).await?;
             admission.reservation.grow(reply.body.len())?;
@@ -384,7 +383,7 @@ impl Inference {
             validation::check(&target.model.metadata.inputs, &request.inputs)?;
         }
         self.slots.admit(admission)?;
-        let (entry, of_request) = (QueueEntry::of(&request), (request.priority, request.trace));
+        let entry = QueueEntry::of(&request);
         let (response, timing) = match &self.cache {
             Some(cache) if target.model.cached => {
                 // Boxed, so that the futures of requests without the cache stay small.
@@ -392,7 +391,8 @@ impl Inference {
             }
             _ => {
                 let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
-                let steps = self.steps(target, runtime.as_ref(), admission, of_request, deadline);
+                let origin = StepOrigin { deadline, ..StepOrigin::of(&request) };
+                let steps = self.steps(target, runtime.as_ref(), admission, origin);
                 queued::run(target, entry, admission, steps, |progress| runtime.predict(request, progress)).await?
             }
         };
@@ -412,7 +412,7 @@ impl Inference {
         let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
         // The computation may outlive this caller, and so holds the bytes of its response itself.
         let mut own = admission.nested();
-        let steps = self.steps(target, runtime.as_ref(), &mut own, (request.priority, request.trace), None);
+        let steps = self.steps(target, runtime.as_ref(), &mut own, StepOrigin::of(&request));
         let timing = Arc::new(OnceLock::new());
         let predicted = Arc::clone(&timing);
         let work = |request: InferenceRequest| async move {
@@ -435,11 +435,10 @@ impl Inference {
         target: &ModelTarget,
         runtime: &dyn Runtime,
         admission: &mut Admission,
-        of_request: (Priority, Option<TraceContext>),
-        deadline: Option<Instant>,
+        origin: StepOrigin<'_>,
     ) -> Option<Arc<StepScope>> {
         let description = runtime.description();
         let has_steps = description.has_remote_steps || !description.steps.is_empty();
-        has_steps.then(|| StepScope::new(self, target, admission, of_request, deadline))
+        has_steps.then(|| StepScope::new(self, target, admission, origin))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -13,13 +13,35 @@ use tokio::time::Instant;
 use super::{Admission, Inference, InferenceError, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::runtimes::{
-    BoxFuture, MAX_STEP_DEPTH, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError, StepModel, Steps,
+    BoxFuture, MAX_STEP_DEPTH, MAX_STEPS, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError, StepModel,
+    Steps,
 };
 use crate::telemetry::traces::Span;
 use crate::types::json::{NonFinite, read_v1_request, write_v1_response};
 use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, RequestErrorKind, TraceContext,
+    ByteReservation, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, RequestErrorKind,
+    StepDepth, TraceContext,
 };
+
+/// The status of requests whose steps lead too far.
+const LOOP_DETECTED: u16 = 508;
+
+/// What the steps of a request have of it.
+#[derive(Debug, Default)]
+pub(super) struct StepOrigin<'a> {
+    pub(super) priority: Priority,
+    pub(super) trace: Option<TraceContext>,
+    /// Say how many requests on other servers led to it.
+    pub(super) headers: Option<&'a HeaderMap>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) is_stream: bool,
+}
+
+impl<'a> StepOrigin<'a> {
+    pub(super) fn of(request: &'a InferenceRequest) -> Self {
+        Self { priority: request.priority, trace: request.trace, headers: Some(&request.headers), ..Self::default() }
+    }
+}
 
 /// Answers the steps of one request.
 #[derive(Debug)]
@@ -32,6 +54,8 @@ pub(super) struct StepScope {
     trace: Option<TraceContext>,
     /// How many requests this one is a step of, itself included.
     depth: usize,
+    /// How many steps the request, or the one that it is a step of, has had. Those of each message of a stream count for themselves.
+    steps: Option<Arc<AtomicUsize>>,
     /// The model of the request, which asks only the steps of its description.
     model: Arc<RegisteredModel>,
     /// Whether the request has been answered or cancelled.
@@ -46,16 +70,18 @@ impl StepScope {
         inference: &Inference,
         target: &ModelTarget,
         admission: &mut Admission,
-        (priority, trace): (Priority, Option<TraceContext>),
-        deadline: Option<Instant>,
+        origin: StepOrigin<'_>,
     ) -> Arc<Self> {
+        let StepOrigin { priority, trace, headers, deadline, is_stream } = origin;
+        let depth = headers.map(StepDepth::of).unwrap_or_default();
         Arc::new(Self {
             inference: inference.clone(),
             admission: Mutex::new(admission.nested()),
             deadline,
             priority,
             trace,
-            depth: target.depth + 1,
+            depth: target.depth.max(depth.0).saturating_add(1),
+            steps: (!is_stream).then(|| target.steps.clone().unwrap_or_default()),
             model: Arc::clone(&target.model),
             has_ended: AtomicBool::new(false),
             is_detached: AtomicBool::new(false),
@@ -78,17 +104,26 @@ impl StepScope {
         Ok(())
     }
 
-    fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
+    /// Checks whether the request may have another step, and counts it.
+    fn check_step(&self) -> Result<(), RuntimeError> {
         self.check_running()?;
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(step_error(InferenceError::Deadline));
+        }
+        if let Some(steps) = &self.steps {
+            steps.fetch_add(1, Ordering::Relaxed);
+        }
+        self.check_count()
+    }
+
+    fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
+        self.check_step()?;
         if !self.model.steps().contains(model) {
             return Err(RuntimeError::exception(format!(
                 "the model may not call `{model}`, because it has not declared it"
             )));
         }
-        if self.depth >= MAX_STEP_DEPTH {
-            let reason = format!("models that call other models are nested more than {MAX_STEP_DEPTH} levels deep");
-            return Err(RuntimeError::exception(reason));
-        }
+        check_depth(self.depth)?;
         // Requests in flight finish during a shutdown, so their steps are not rejected.
         let registry = self.inference.registry();
         let found = registry.find(&model.name, model.version.as_deref()).map_err(InferenceError::from);
@@ -98,6 +133,7 @@ impl StepScope {
             deadline: self.deadline,
             traces: self.inference.traces().clone(),
             depth: self.depth,
+            steps: self.steps.clone(),
         })
     }
 
@@ -190,13 +226,17 @@ impl Steps for StepScope {
         call: RemoteCall,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
-            self.check_running()?;
+            self.check_step()?;
+            // The messages of a stream have headers of their own.
+            let depth = self.depth.max(StepDepth::of(&request.headers).0.saturating_add(1));
+            check_depth(depth)?;
             let mut admission = self.admission();
             let mut span = self.span(&step);
             self.prepare(&mut request, span.as_ref());
-            let result = call(request, self.deadline).await.and_then(|response| {
-                admission.reservation.grow(response.memory_bytes())?;
-                Ok(response)
+            StepDepth(depth).set(&mut request.headers);
+            let result = call(request, self.deadline, admission.reservation.sibling()).await.map(|(response, held)| {
+                admission.reservation.merge(held);
+                response
             });
             if result.is_err()
                 && let Some(span) = &mut span
@@ -280,6 +320,29 @@ impl Steps for StepScope {
     fn reports_timing(&self) -> bool {
         self.inference.server_timing
     }
+
+    fn check_count(&self) -> Result<(), RuntimeError> {
+        let count = self.steps.as_ref().map_or(0, |steps| steps.load(Ordering::Relaxed));
+        if count > MAX_STEPS {
+            let reason =
+                format!("the request has more than {MAX_STEPS} steps; use fewer, or graphs that are nested less");
+            return Err(RuntimeError::rejected(LOOP_DETECTED, reason));
+        }
+        Ok(())
+    }
+
+    fn reservation(&self) -> ByteReservation {
+        self.admission.lock().reservation.sibling()
+    }
+}
+
+/// Checks whether a step of this depth may run: on this server or on another one.
+fn check_depth(depth: usize) -> Result<(), RuntimeError> {
+    if depth >= MAX_STEP_DEPTH {
+        let reason = format!("models that call other models are nested more than {MAX_STEP_DEPTH} levels deep");
+        return Err(RuntimeError::rejected(LOOP_DETECTED, reason));
+    }
+    Ok(())
 }
 
 /// Returns the error of a step as that of the model that asked it, with the same kind. The step has logged it.
@@ -475,7 +538,7 @@ mod tests {
         let target = inference.target("top", None).unwrap();
         let mut admission = inference.admission();
         inference.slots.admit(&mut admission).unwrap();
-        let scope = StepScope::new(&inference, &target, &mut admission, (Priority::default(), None), None);
+        let scope = StepScope::new(&inference, &target, &mut admission, StepOrigin::default());
         let ask = |body: &'static [u8]| {
             Arc::clone(&scope).predict_v1(StepModel::new("leaf"), HeaderMap::new(), Bytes::from_static(body))
         };

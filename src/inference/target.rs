@@ -1,6 +1,7 @@
 //! The model that a request has found.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use tokio::time::Instant;
 
@@ -21,6 +22,8 @@ pub struct ModelTarget {
     pub(super) traces: Traces,
     /// How many requests this one is a step of.
     pub(super) depth: usize,
+    /// Counts the steps of the request that this one is a step of.
+    pub(super) steps: Option<Arc<AtomicUsize>>,
 }
 
 impl ModelTarget {

@@ -142,6 +142,7 @@ mod tests {
                 Arc::new(RegistryDirectory::default()),
                 GraphMetrics::register(&mut MetricsRegistry::default()),
                 compute,
+                false,
             ),
             is_reserved: |_| false,
         };

@@ -84,7 +84,7 @@ impl From<HttpError> for RequestFailure {
             HttpError::Connect { .. } => FailureKind::Unreachable,
             HttpError::TimedOut { .. } => FailureKind::TimedOut,
             HttpError::Lost { .. } | HttpError::Truncated { .. } => FailureKind::ConnectionLost,
-            HttpError::TooLarge { .. } | HttpError::Encoding { .. } => FailureKind::Rejected,
+            HttpError::TooLarge { .. } | HttpError::Encoding { .. } | HttpError::OverBudget(_) => FailureKind::Rejected,
         };
         let hint = match &error {
             HttpError::Setup { cause } if cause.contains("CA certificates") => {

@@ -20,8 +20,11 @@ use super::rest::{BINARY, JSON, JSON_LENGTH};
 use super::{FailureKind, MAX_ANSWER, RequestFailure, ResponseStatus, RetryPolicy, grpc, rest};
 use crate::compute::{ComputeError, ComputePool};
 use crate::http_client::{HttpClient, HttpError, HttpOptions, HttpResponse, Url, take_credentials};
-use crate::types::json::write_request;
-use crate::types::{InferenceRequest, InferenceResponse, Priority, Tensor, TraceContext, protobuf};
+use crate::types::json::{data_text_memory, write_request};
+use crate::types::{
+    ByteReservation, InferenceRequest, InferenceResponse, OverBudget, Priority, StepDepth, Tensor, TensorRule,
+    TraceContext, protobuf,
+};
 
 /// The timeout of a request without a deadline.
 pub const REMOTE_TIMEOUT: Duration = Duration::from_mins(10);
@@ -40,13 +43,14 @@ const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("request-timeout");
 
 /// The headers of the caller that are passed on. Others may be secrets that are meant for this server only.
 const FORWARDED: [HeaderName; 3] =
-    [AUTHORIZATION, HeaderName::from_static("x-request-id"), HeaderName::from_static(TraceContext::HEADER)];
+    [StepDepth::HEADER, HeaderName::from_static("x-request-id"), HeaderName::from_static(TraceContext::HEADER)];
 
 /// The other servers that this process sends requests to. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct RemoteServers {
     clients: Arc<Mutex<HashMap<ServerKey, Weak<HttpClient>>>>,
     compute: ComputePool,
+    forwards_authorization: bool,
 }
 
 /// What a pool of connections is for: scheme, host and port, and whether it uses HTTP/2 with prior knowledge.
@@ -81,6 +85,7 @@ pub struct RemoteModel {
     client: Arc<HttpClient>,
     compute: ComputePool,
     address: RemoteAddress,
+    forwards_authorization: bool,
 }
 
 /// Why a remote model has not answered.
@@ -102,6 +107,9 @@ pub enum RemoteError {
     InvalidRequest(String),
     #[error(transparent)]
     Compute(#[from] ComputeError),
+    /// The request or its answer takes more memory than is free.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
 }
 
 /// A request as it is sent.
@@ -153,9 +161,9 @@ impl fmt::Display for RemoteAddress {
 }
 
 impl RemoteServers {
-    /// Long bodies are written and read on `compute`.
-    pub fn new(compute: ComputePool) -> Self {
-        Self { clients: Arc::default(), compute }
+    /// Long bodies are written and read on `compute`. `forwards_authorization` passes the credentials of callers on.
+    pub fn new(compute: ComputePool, forwards_authorization: bool) -> Self {
+        Self { clients: Arc::default(), compute, forwards_authorization }
     }
 
     /// Returns the model at an address, without connecting to it.
@@ -165,7 +173,8 @@ impl RemoteServers {
     /// Fails if TLS cannot be set up.
     pub fn model(&self, address: RemoteAddress) -> Result<RemoteModel, HttpError> {
         let http2 = matches!(address.protocol, RemoteProtocol::Grpc { .. });
-        Ok(RemoteModel { client: self.client(&address.url, http2)?, compute: self.compute.clone(), address })
+        let (client, compute) = (self.client(&address.url, http2)?, self.compute.clone());
+        Ok(RemoteModel { client, compute, address, forwards_authorization: self.forwards_authorization })
     }
 
     /// Returns the client of a server, which all of its models share.
@@ -191,24 +200,36 @@ impl RemoteModel {
     }
 
     /// Sends a request, and waits for the answer until `deadline`, or for [`REMOTE_TIMEOUT`]. Dropping the future cancels the
-    /// request.
+    /// request. `reservation` holds what is sent, then what has arrived, and finally the answer.
     ///
     /// # Errors
     ///
-    /// Fails if there is no answer, or if the answer is an error.
+    /// Fails if there is no answer, if the answer is an error, if its tensors do not match their shapes, or if there is no memory for it.
     pub async fn infer(
         &self,
         mut request: InferenceRequest,
         deadline: Option<Instant>,
+        reservation: &mut ByteReservation,
     ) -> Result<InferenceResponse, RemoteError> {
         let deadline = deadline.unwrap_or_else(|| Instant::now() + REMOTE_TIMEOUT);
         let priority = request.priority;
         request.set_trace_header();
         let mut headers = self.forwarded_headers(&request.headers);
+        let mut written = reservation.sibling();
+        written.grow(self.written_size(&request))?;
         let WrittenRequest { headers: of_body, body } = self.write(request).await?;
         headers.extend(of_body);
-        let answer = self.send(headers, body, deadline).await?;
-        self.read(answer, priority).await
+        let answer = self.send(headers, body, deadline, reservation).await?;
+        drop(written);
+        self.read(answer, priority, reservation).await
+    }
+
+    /// Returns the memory that the body of a request takes besides its tensors.
+    fn written_size(&self, request: &InferenceRequest) -> usize {
+        match self.address.protocol {
+            RemoteProtocol::Rest => request.inputs.iter().map(data_text_memory).sum(),
+            RemoteProtocol::Grpc { .. } => 0,
+        }
     }
 
     fn forwarded_headers(&self, of_caller: &HeaderMap) -> HeaderMap {
@@ -217,6 +238,9 @@ impl RemoteModel {
             if let Some(value) = of_caller.get(&name) {
                 headers.insert(name, value.clone());
             }
+        }
+        if let Some(value) = of_caller.get(AUTHORIZATION).filter(|_| self.forwards_authorization) {
+            headers.insert(AUTHORIZATION, value.clone());
         }
         if let Some(value) = &self.address.authorization {
             headers.insert(AUTHORIZATION, value.clone());
@@ -237,8 +261,15 @@ impl RemoteModel {
         written.map_err(RemoteError::InvalidRequest)
     }
 
-    async fn read(&self, answer: HttpResponse, priority: Priority) -> Result<InferenceResponse, RemoteError> {
+    async fn read(
+        &self,
+        answer: HttpResponse,
+        priority: Priority,
+        reservation: &mut ByteReservation,
+    ) -> Result<InferenceResponse, RemoteError> {
         let (size, url) = (answer.body.len(), self.address.url.clone());
+        // Until it has been read, the body and its tensors are in memory.
+        reservation.grow(size)?;
         let read = match self.address.protocol {
             RemoteProtocol::Rest => self.work(size, priority, move || rest::received(&answer, &url)).await?,
             RemoteProtocol::Grpc { .. } => {
@@ -249,7 +280,13 @@ impl RemoteModel {
                 self.work(size, priority, read).await?
             }
         };
-        read.map_err(RemoteError::from)
+        let response = read.map_err(RemoteError::from)?;
+        if let Err(error) = TensorRule::Strict.check(&response.outputs) {
+            let failure = RequestFailure::unreadable(&error.to_string());
+            return Err(RemoteError::InvalidAnswer(failure.message));
+        }
+        reservation.resize(response.memory_bytes())?;
+        Ok(response)
     }
 
     /// Does work on a body: on the compute pool, if the body is long.
@@ -263,7 +300,13 @@ impl RemoteModel {
     }
 
     /// Sends a request, and connects again if that fails.
-    async fn send(&self, headers: HeaderMap, body: Vec<Bytes>, deadline: Instant) -> Result<HttpResponse, RemoteError> {
+    async fn send(
+        &self,
+        headers: HeaderMap,
+        body: Vec<Bytes>,
+        deadline: Instant,
+        reservation: &mut ByteReservation,
+    ) -> Result<HttpResponse, RemoteError> {
         for attempt in 1.. {
             let timeout = deadline.saturating_duration_since(Instant::now());
             if timeout.is_zero() {
@@ -271,7 +314,8 @@ impl RemoteModel {
             }
             let headers = self.with_timeout(headers.clone(), timeout);
             let body = body.iter().cloned().collect();
-            let sent = self.client.send_within(timeout, Method::POST, &self.address.url, headers, body).await;
+            let sent =
+                self.client.send_within(timeout, Method::POST, &self.address.url, headers, body, reservation).await;
             let unreachable = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(error @ HttpError::Connect { .. }) => server_text(&error.to_string()),
@@ -329,6 +373,7 @@ impl From<HttpError> for RemoteError {
         match error {
             HttpError::Connect { .. } => Self::Unreachable(message),
             HttpError::TimedOut { .. } => Self::TimedOut(message),
+            HttpError::OverBudget(error) => Self::OverBudget(error),
             _ => Self::InvalidAnswer(message),
         }
     }
@@ -355,7 +400,7 @@ mod tests {
     use super::*;
 
     fn servers() -> RemoteServers {
-        RemoteServers::new(ComputePool::for_this_machine())
+        RemoteServers::new(ComputePool::for_this_machine(), true)
     }
 
     fn address(text: &str) -> RemoteAddress {
@@ -395,14 +440,20 @@ mod tests {
 
     #[test]
     fn remote_model_forwards_only_listed_headers() {
-        let names = ["authorization", "x-request-id", "traceparent", "cookie", "x-api-key", "content-length"];
+        let names =
+            ["authorization", "x-request-id", "traceparent", "request-depth", "cookie", "x-api-key", "content-length"];
         let caller: HeaderMap =
             names.iter().map(|name| (HeaderName::from_static(name), HeaderValue::from_static("caller"))).collect();
-        let forwarded = |text| servers().model(address(text)).unwrap().forwarded_headers(&caller);
-        let headers = forwarded("http://h");
-        assert_eq!(headers.len(), 3, "{headers:?}");
-        assert!(FORWARDED.iter().all(|name| headers[name] == "caller"));
-        assert_eq!(forwarded("http://me:pw@h")[AUTHORIZATION], "Basic bWU6cHc=", "the address has credentials");
+        let forwarded = |text, forwards_authorization| {
+            let servers = RemoteServers::new(ComputePool::for_this_machine(), forwards_authorization);
+            servers.model(address(text)).unwrap().forwarded_headers(&caller)
+        };
+        let headers = forwarded("http://h", true);
+        assert_eq!(headers.len(), 4, "{headers:?}");
+        assert!(FORWARDED.iter().chain(&[AUTHORIZATION]).all(|name| headers[name] == "caller"));
+        let headers = forwarded("http://h", false);
+        assert!(headers.len() == 3 && !headers.contains_key(AUTHORIZATION), "{headers:?}");
+        assert_eq!(forwarded("http://me:pw@h", false)[AUTHORIZATION], "Basic bWU6cHc=", "the address has credentials");
     }
 
     #[test]

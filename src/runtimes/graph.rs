@@ -16,14 +16,15 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::mlflow::MlflowProtocol;
+use super::native::CancelOnDrop;
 use super::{
     BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
     ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::compute::ComputePool;
 use crate::graphs::{
-    self, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference, Prepared, Step, StepOutcome,
-    StepRunner,
+    self, ConditionFailure, ConditionWork, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference,
+    Prepared, Step, StepOutcome, StepRunner,
 };
 use crate::remote::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::settings::ModelSettings;
@@ -50,9 +51,15 @@ pub struct GraphResources {
 }
 
 impl GraphResources {
-    /// Long requests to other servers are written, and their answers are read, on `compute`.
-    pub fn new(directory: Arc<dyn ModelDirectory>, metrics: GraphMetrics, compute: ComputePool) -> Self {
-        Self { directory, servers: RemoteServers::new(compute.clone()), metrics, compute }
+    /// Long requests to other servers are written, and their answers are read, on `compute`. `forwards_authorization` passes the
+    /// credentials of callers on to other servers.
+    pub fn new(
+        directory: Arc<dyn ModelDirectory>,
+        metrics: GraphMetrics,
+        compute: ComputePool,
+        forwards_authorization: bool,
+    ) -> Self {
+        Self { directory, servers: RemoteServers::new(compute.clone(), forwards_authorization), metrics, compute }
     }
 }
 
@@ -251,6 +258,7 @@ impl GraphModel {
         if let Some(background) = background {
             run.finish_later(background);
         }
+        run.steps.check_count()?;
         let mut response = answer.map_err(|error| runtime_error(&error))?;
         // The graph reports the timing of its steps itself.
         if let Some(headers) = response.headers.written() {
@@ -460,8 +468,11 @@ impl GraphRun {
         request: InferenceRequest,
     ) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> {
         let model = Arc::clone(model);
-        let call: RemoteCall = Box::new(move |request, deadline| {
-            Box::pin(async move { model.infer(request, deadline).await.map_err(remote_error) })
+        let call: RemoteCall = Box::new(move |request, deadline, mut reservation| {
+            Box::pin(async move {
+                let response = model.infer(request, deadline, &mut reservation).await.map_err(remote_error)?;
+                Ok((response, reservation))
+            })
         });
         Arc::clone(&self.steps).infer_remote(step.name.clone(), request, call)
     }
@@ -519,12 +530,26 @@ impl StepRunner for GraphRun {
     fn random(&self, below: u32) -> u32 {
         fastrand::u32(0..below.max(1))
     }
+
+    fn compute(
+        self: &Arc<Self>,
+        priority: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, RuntimeError>> {
+        let run = Arc::clone(self);
+        Box::pin(async move {
+            let cancel = CancelOnDrop::default();
+            let (stop, reservation) = (Arc::clone(&cancel.0), run.steps.reservation());
+            Ok(run.shared.resources.compute.run_at(priority, move || work(reservation, &stop)).await?)
+        })
+    }
 }
 
 /// Returns the error of a model of another server. An error in its answer keeps its status.
 fn remote_error(error: RemoteError) -> RuntimeError {
     let kind = match error {
         RemoteError::Compute(error) => return error.into(),
+        RemoteError::OverBudget(error) => return error.into(),
         RemoteError::Unreachable(_) => RequestErrorKind::Unavailable,
         RemoteError::TimedOut(_) | RemoteError::Answer { status: 504, .. } => RequestErrorKind::Timeout,
         RemoteError::Answer { status: 413, .. } => RequestErrorKind::TooLarge,
@@ -539,12 +564,13 @@ fn remote_error(error: RemoteError) -> RuntimeError {
 /// Returns the error of a graph. The error of a step keeps its kind.
 fn runtime_error(error: &GraphError<RuntimeError>) -> RuntimeError {
     match (error, error.status()) {
-        (GraphError::Step { error: of_step, .. }, _) => {
+        (GraphError::Step { error: of_step, .. } | GraphError::Compute { error: of_step, .. }, _) => {
             let (kind, is_logged) = (of_step.kind(), of_step.is_logged());
             let named = RuntimeError::new(kind, error.to_string());
             if is_logged { named.logged() } else { named }
         }
-        (GraphError::NoOutput { .. } | GraphError::NoMatch { .. }, _) => {
+        (GraphError::Conditions { failure: ConditionFailure::OverBudget(over), .. }, _) => (*over).into(),
+        (GraphError::NoOutput { .. } | GraphError::NoMatch { .. } | GraphError::Conditions { .. }, _) => {
             RuntimeError::new(RequestErrorKind::NothingRan, error.to_string())
         }
         (_, Some(status)) => RuntimeError::rejected(status.as_u16(), error.to_string()),

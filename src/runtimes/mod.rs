@@ -39,7 +39,7 @@ pub use graph::{GraphResources, load_graph};
 pub use implementation::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;
 pub use progress::Progress;
-pub use steps::{MAX_STEP_DEPTH, ModelDirectory, RemoteCall, RequiredStep, StepModel, Steps};
+pub use steps::{MAX_STEP_DEPTH, MAX_STEPS, ModelDirectory, RemoteAnswer, RemoteCall, RequiredStep, StepModel, Steps};
 
 /// A future that any runtime may return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

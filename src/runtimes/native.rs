@@ -79,7 +79,7 @@ pub(super) struct Native<M> {
 
 /// Sets a flag when it is dropped, which happens if a client disconnects or a request times out.
 #[derive(Debug, Default)]
-struct CancelOnDrop(Arc<AtomicBool>);
+pub(super) struct CancelOnDrop(pub(super) Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

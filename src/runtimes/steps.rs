@@ -11,10 +11,13 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::{BoxFuture, RequestStream, ResponseStream, RuntimeError};
-use crate::types::{CustomReply, InferenceRequest, InferenceResponse, ModelMetadata};
+use crate::types::{ByteReservation, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata};
 
 /// The maximum number of requests of which each is a step of the one before: how deep graphs may be nested.
 pub const MAX_STEP_DEPTH: usize = 16;
+
+/// The most steps of one request, over all graphs and models that it leads to on this server.
+pub const MAX_STEPS: usize = 10_000;
 
 /// Names a model that a step asks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,10 +43,13 @@ impl fmt::Display for StepModel {
     }
 }
 
-/// Sends the request of a step to another server, and waits for the answer until the deadline. Dropping the future cancels it.
-pub type RemoteCall = Box<
-    dyn FnOnce(InferenceRequest, Option<Instant>) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>> + Send,
->;
+/// Sends the request of a step to another server, and waits for the answer until the deadline. Dropping the future cancels it. The
+/// reservation grows as bytes arrive, and is returned with the answer.
+pub type RemoteCall =
+    Box<dyn FnOnce(InferenceRequest, Option<Instant>, ByteReservation) -> BoxFuture<'static, RemoteAnswer> + Send>;
+
+/// The answer of another server, and the memory that it takes.
+pub type RemoteAnswer = Result<(InferenceResponse, ByteReservation), RuntimeError>;
 
 /// Answers the steps of one request. Dropping a future or a stream cancels the step.
 ///
@@ -89,6 +95,16 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
 
     /// Returns whether responses report how long their steps took.
     fn reports_timing(&self) -> bool;
+
+    /// Checks that the request has not had more than [`MAX_STEPS`]. A graph that tolerates failures of its steps does not tolerate that.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it has.
+    fn check_count(&self) -> Result<(), RuntimeError>;
+
+    /// Returns an empty reservation of the budget of the request.
+    fn reservation(&self) -> ByteReservation;
 }
 
 /// A step without which a graph cannot answer.

@@ -14,6 +14,7 @@ pub mod metrics;
 mod model_headers;
 mod panic_boundary;
 mod payload;
+mod poll_time;
 mod port;
 mod priority;
 mod received;
@@ -51,6 +52,7 @@ use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, C
 pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
 pub use listener::{DrainStage, Listener, RunningListeners};
 pub use model_headers::{ForwardedHeaders, UnknownForwardedHeader};
+use poll_time::measured;
 pub use port::{BindError, Port, PortStream};
 pub use repository_access::RepositoryAccess;
 
@@ -154,7 +156,7 @@ impl<S: HttpService<IncomingBody>> Listening<S> {
         let Some(entry) = self.group.admit() else { return };
         let limits = *self.group.table().limits();
         let builder = builder(&limits, self.keep_alive, Arc::clone(&entry.connection));
-        self.tasks.spawn(run(accepted, entry, builder, self.app.clone(), limits.body_timeout));
+        self.tasks.spawn(measured(run(accepted, entry, builder, self.app.clone(), limits.body_timeout)));
     }
 }
 
@@ -225,7 +227,7 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, request: F) {
-        self.0.note_task(tokio::spawn(request).abort_handle());
+        self.0.note_task(tokio::spawn(measured(request)).abort_handle());
     }
 }
 

@@ -7,15 +7,22 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName};
 
+use crate::settings::{AccessSettings, TlsSettings};
+
 /// Headers that describe one connection, or that only requests have.
 const NEVER: [HeaderName; 9] =
     [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
-/// The credentials of clients that models see, besides all other headers.
+/// The credentials of clients that models see, besides all other headers, and those that other servers get.
+///
+/// Without access control, models on this server see all headers, as in the original: a model that reads the token of a user must not
+/// silently get none. With it, the credentials are for this server, and models see those that the setting `forward_headers` lists. Other
+/// servers get only those in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForwardedHeaders {
     authorization: bool,
     cookie: bool,
+    authorization_to_servers: bool,
 }
 
 /// A header that models see anyway.
@@ -24,21 +31,34 @@ pub struct ForwardedHeaders {
 pub struct UnknownForwardedHeader(String);
 
 impl ForwardedHeaders {
-    /// Takes the headers that are forwarded to models.
+    /// Reads the headers from the settings.
     ///
     /// # Errors
     ///
     /// Fails if one of them is not a header with credentials.
-    pub fn new(names: &[String]) -> Result<Self, UnknownForwardedHeader> {
-        let mut forwarded = Self::default();
+    pub fn of(access: &AccessSettings, tls: &TlsSettings) -> Result<Self, UnknownForwardedHeader> {
+        let is_open = access.api_keys_file.is_none() && access.jwt_issuer.is_none() && tls.client_scopes.is_empty();
+        Self::new(&access.forward_headers, is_open)
+    }
+
+    fn new(names: &[String], is_open: bool) -> Result<Self, UnknownForwardedHeader> {
+        let mut forwarded = Self { authorization: is_open, cookie: is_open, authorization_to_servers: false };
         for name in names {
             match name.to_ascii_lowercase().as_str() {
-                "authorization" => forwarded.authorization = true,
+                "authorization" => {
+                    forwarded.authorization = true;
+                    forwarded.authorization_to_servers = true;
+                }
                 "cookie" => forwarded.cookie = true,
                 _ => return Err(UnknownForwardedHeader(name.clone())),
             }
         }
         Ok(forwarded)
+    }
+
+    /// Reports whether other servers get the header `authorization`.
+    pub const fn forwards_authorization(self) -> bool {
+        self.authorization_to_servers
     }
 
     /// Returns the names of the headers that models do not see.
@@ -131,20 +151,27 @@ mod tests {
     #[test]
     fn forwarded_headers_are_credentials_only() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let kept = |forwarded: &[&str]| {
+        let kept = |forwarded: &[&str], is_open: bool| {
             let mut headers = HeaderMap::new();
             for name in ["authorization", "cookie", "x-own"] {
                 headers.append(name, HeaderValue::from_static("a"));
                 headers.append(name, HeaderValue::from_static("b"));
             }
-            ForwardedHeaders::new(&names(forwarded)).unwrap().hide_others(&mut headers);
+            ForwardedHeaders::new(&names(forwarded), is_open).unwrap().hide_others(&mut headers);
             headers.keys().map(|name| name.as_str().to_owned()).collect::<std::collections::BTreeSet<_>>()
         };
         let set = |list: &[&str]| names(list).into_iter().collect();
-        assert_eq!(kept(&[]), set(&["x-own"]));
-        assert_eq!(kept(&["Authorization"]), set(&["authorization", "x-own"]));
-        assert_eq!(kept(&["cookie", "authorization"]), set(&["authorization", "cookie", "x-own"]));
-        let error = ForwardedHeaders::new(&names(&["x-own"])).unwrap_err().to_string();
+        assert_eq!(kept(&[], false), set(&["x-own"]));
+        assert_eq!(kept(&["Authorization"], false), set(&["authorization", "x-own"]));
+        assert_eq!(kept(&["cookie", "authorization"], false), set(&["authorization", "cookie", "x-own"]));
+        assert_eq!(kept(&[], true), set(&["authorization", "cookie", "x-own"]));
+        let forwards =
+            |list: &[&str], is_open| ForwardedHeaders::new(&names(list), is_open).unwrap().forwards_authorization();
+        for is_open in [false, true] {
+            assert!(!forwards(&[], is_open) && !forwards(&["cookie"], is_open));
+            assert!(forwards(&["authorization"], is_open));
+        }
+        let error = ForwardedHeaders::new(&names(&["x-own"]), true).unwrap_err().to_string();
         assert!(error.contains("found `x-own`"), "{error}");
     }
 

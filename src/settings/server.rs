@@ -229,7 +229,7 @@ settings! {
         jwks_file: Option<PathBuf> = [NonEmptyText, Null, new_here, of_operator],
         /// Claim with the scopes: a string with spaces, or a list
         jwt_scope_claim: String = [NonEmptyText, Text("scope"), new_here, of_operator],
-        /// Headers with credentials to pass to models: `authorization`, `cookie`
+        /// Headers with credentials to pass to models despite access control, and to other servers: `authorization`, `cookie`
         forward_headers: Vec<String> = [TextList, TextList(&[]), in_original("models see all headers"), of_operator],
     }
 }

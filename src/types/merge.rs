@@ -3,6 +3,8 @@
 //! Requests may share a batch if they have the same [`BatchKey`]: the model then sees the same request as if one client had
 //! sent all rows at once. The custom parameters of inputs, which may differ between clients, become lists with one value per
 //! request. If a parameter of an output is a list with one value per request or per row, it is split again.
+//!
+//! Requests with different credentials do not share a batch, if the model sees them: its answer may be for their owner only.
 
 use std::ops::Range;
 
@@ -52,6 +54,11 @@ impl BatchShare {
             key.input(input)?;
         }
         key.parameters(&request.parameters);
+        key.number(request.credentials().count());
+        for (name, value) in request.credentials() {
+            key.text(name);
+            key.bytes(value.as_bytes());
+        }
         for output in &request.outputs {
             key.text(&output.name);
             key.parameters(&output.parameters);
@@ -70,8 +77,12 @@ impl BatchKeyWriter {
     }
 
     fn text(&mut self, text: &str) {
-        self.number(text.len());
-        self.0.extend_from_slice(text.as_bytes());
+        self.bytes(text.as_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len());
+        self.0.extend_from_slice(bytes);
     }
 
     fn parameters(&mut self, parameters: &Parameters) {
@@ -244,4 +255,47 @@ enum ListPart {
     /// The list has neither one value per request nor one per row, so every request gets all of it.
     Whole,
     Absent,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(headers: &[(&'static str, String)], output: &str) -> InferenceRequest {
+        let mut request = InferenceRequest {
+            inputs: vec![Tensor::from_elements("x", vec![1], &[1_i64]).unwrap()],
+            outputs: vec![crate::types::RequestedOutput { name: output.to_owned(), parameters: Parameters::new() }],
+            ..InferenceRequest::default()
+        };
+        for (name, value) in headers {
+            request.headers.append(*name, value.parse().unwrap());
+        }
+        request
+    }
+
+    proptest! {
+        #[test]
+        fn requests_share_a_batch_only_with_the_same_credentials(
+            one in headers(), two in headers(), outputs in ("(authorization|y)", "(authorization|y)"),
+        ) {
+            let (first, second) = (request(&one, &outputs.0), request(&two, &outputs.1));
+            let credentials = |request: &InferenceRequest| {
+                request.credentials().map(|(name, value)| (name, value.clone())).collect::<Vec<_>>()
+            };
+            let is_same = credentials(&first) == credentials(&second) && outputs.0 == outputs.1;
+            let share = |request: &InferenceRequest| BatchShare::of(request).unwrap().key;
+            prop_assert_eq!(share(&first) == share(&second), is_same);
+            if is_same {
+                let merged = merge(&[&first, &second]).unwrap();
+                prop_assert_eq!(credentials(&merged), credentials(&first), "the model sees them");
+            }
+        }
+    }
+
+    fn headers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+        let name = prop_oneof![Just("authorization"), Just("cookie"), Just("x-request-id")];
+        proptest::collection::vec((name, "(a|b|)"), 0..3)
+    }
 }

@@ -1,5 +1,6 @@
 //! Inference requests and responses.
 
+use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{ByteReservation, Parameters, Priority, Seldom, Tensor, TraceContext};
@@ -32,6 +33,15 @@ pub struct InferenceRequest {
 }
 
 impl InferenceRequest {
+    /// Returns the credentials of the client that the model sees: requests with others may have other answers.
+    pub fn credentials(&self) -> impl Iterator<Item = (&'static str, &HeaderValue)> {
+        let headers = &self.headers;
+        [AUTHORIZATION, COOKIE].into_iter().flat_map(move |name| {
+            let text = if name == AUTHORIZATION { "authorization" } else { "cookie" };
+            headers.get_all(name).into_iter().map(move |value| (text, value))
+        })
+    }
+
     /// Sets the trace header that the model's code sees to the server's span, in place of the client's.
     pub fn set_trace_header(&mut self) {
         let value = self.trace.and_then(|trace| HeaderValue::try_from(trace.to_string()).ok());

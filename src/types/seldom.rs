@@ -1,19 +1,20 @@
 //! Values that are usually empty.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
 /// A collection that is usually empty: it takes a pointer, and memory of its own once it is written to.
 ///
-/// Requests, responses and tensors are moved through dozens of calls, and most of them have neither headers nor parameters.
+/// Requests, responses and tensors are moved through dozens of calls, and most of them have neither headers nor parameters. Clones share
+/// the collection until one of them is written to: each step of a graph has the parameters of the request, however large they are.
 #[derive(Debug, Clone)]
-pub struct Seldom<T>(Option<Box<T>>);
+pub struct Seldom<T>(Option<Arc<T>>);
 
 /// A collection that has a shared empty value.
-pub trait Collection: Default + 'static {
+pub trait Collection: Clone + Default + 'static {
     fn empty() -> &'static Self;
 }
 
@@ -34,11 +35,11 @@ impl Collection for Map<String, Value> {
 impl<T: Collection> Seldom<T> {
     /// Returns the collection if it was written to. It may be empty again.
     pub fn written(&mut self) -> Option<&mut T> {
-        self.0.as_deref_mut()
+        self.0.as_mut().map(Arc::make_mut)
     }
 
     pub fn into_inner(self) -> T {
-        self.0.map_or_else(T::default, |inner| *inner)
+        self.0.map_or_else(T::default, Arc::unwrap_or_clone)
     }
 }
 
@@ -59,7 +60,7 @@ impl<T: Collection> Deref for Seldom<T> {
 
 impl<T: Collection> DerefMut for Seldom<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.get_or_insert_default()
+        Arc::make_mut(self.0.get_or_insert_default())
     }
 }
 
@@ -71,7 +72,7 @@ impl<T: Collection + PartialEq> PartialEq for Seldom<T> {
 
 impl<T: Collection + PartialEq> From<T> for Seldom<T> {
     fn from(inner: T) -> Self {
-        Self((inner != *T::empty()).then(|| Box::new(inner)))
+        Self((inner != *T::empty()).then(|| Arc::new(inner)))
     }
 }
 

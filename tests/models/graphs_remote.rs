@@ -1,5 +1,6 @@
 //! Steps of inference graphs that are models of other servers.
 
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -259,6 +260,18 @@ fn remote_steps_forward_listed_headers_and_share_connections() {
     }
 }
 
+/// Models on this server see the credentials of callers without access control. That does not make them known to other servers.
+#[test]
+fn remote_steps_do_not_get_credentials_that_are_not_listed() {
+    let echo = ScriptedServer::serve(Received::echo);
+    let server = start_graph("s", &format!("http://{}", echo.address));
+    let headers = [("content-type", "application/json"), ("authorization", "Bearer t0ken"), ("cookie", "session=1")];
+    assert_eq!(server.post_with("/v2/models/graph/infer", &headers, REQUEST).status, 200);
+    let received = &echo.received()[0];
+    assert_eq!((received.header("authorization"), received.header("cookie")), ("", ""));
+    assert_eq!(received.header("request-depth"), "1");
+}
+
 #[test]
 fn remote_server_may_restart_between_requests() {
     let mut remote = start(Folder::new().with_identity("echo"));
@@ -376,6 +389,74 @@ fn remote_answers_count_against_the_byte_budget() {
     let error = infer(&server, "graph").error(413);
     assert!(error.starts_with("step \"s\": ") && error.contains("max_request_bytes_in_flight"), "{error}");
     assert_eq!(server.request(&Method::GET, "/v2/health/live", &[], b"").status, 200);
+}
+
+/// The memory of answers is reserved while they arrive: those that do not fit are not received to their end.
+#[test]
+fn remote_answers_are_reserved_as_they_arrive() {
+    let plain = json!({"outputs": [{"name": "y", "shape": [1], "datatype": "BYTES", "data": ["a".repeat(48 << 20)]}]});
+    let plain = plain.to_string();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(plain.as_bytes()).unwrap();
+    let compressed = encoder.finish().unwrap();
+    assert!(compressed.len() < 1 << 20);
+    let large = ScriptedServer::serve(move |received| match received.path.as_str() {
+        "/gzip" => Reply::Bytes(200, vec!["content-encoding: gzip".to_owned()], compressed.clone()),
+        _ => Reply::Answer(200, "", plain.clone()),
+    });
+    for path in ["/plain", "/gzip"] {
+        let folder = graph(Folder::new(), "graph", &[("s", &format!("http://{}{path}", large.address))]);
+        let server = start(folder.settings(&json!({"max_request_bytes_in_flight": 4 << 20})));
+        let before = server.peak_memory();
+        let error = infer(&server, "graph").error(413);
+        assert!(error.starts_with("step \"s\": ") && error.contains("max_request_bytes_in_flight"), "{error}");
+        let more = server.peak_memory() - before;
+        assert!(more < 24 << 10, "{path}: {more} KiB for an answer that does not fit");
+    }
+}
+
+#[test]
+fn remote_answer_whose_shape_does_not_match_its_data_is_refused() {
+    for (data, reason) in [(json!([1]), "1000000000"), (json!([[1, 2], [3]]), "ragged data"), (json!("a"), "expected")]
+    {
+        let answer = json!({"outputs": [{"name": "y", "shape": [1_000_000_000], "datatype": "INT64", "data": data}]})
+            .to_string();
+        let wrong = ScriptedServer::serve(move |_| Reply::Answer(200, "", answer.clone()));
+        let server = start_graph("s", &format!("http://{}", wrong.address));
+        let error = infer(&server, "graph").error(502);
+        assert!(error.contains("cannot read the server's response") && error.contains(reason), "{error}");
+    }
+}
+
+/// Two servers whose graphs ask each other: the load of each is right, so only the depth ends a request.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_ask_each_other_are_stopped_at_the_depth_limit() {
+    for scheme in ["http", "grpc"] {
+        let second_address = free_address();
+        let first = start_graph("there", &format!("{scheme}://{second_address}"));
+        let own = if scheme == "http" { first.http } else { first.grpc };
+        let port = second_address.port().to_string();
+        let variable = if scheme == "http" { "MLSERVER_HTTP_PORT" } else { "MLSERVER_GRPC_PORT" };
+        let folder = graph(Folder::new(), "there", &[("graph", &format!("{scheme}://{own}"))]);
+        let second = ServerBuilder::new(folder).env(variable, &port).start();
+        let started = Instant::now();
+        let error = infer(&first, "graph");
+        if scheme == "http" {
+            assert!(error.error(508).contains("more than 16 levels deep"), "{error:?}");
+        }
+        let mut client = inference_client(first.grpc).await;
+        let request = infer_request("graph", "FP32", &[2], floats(&[0.5, 1.5]));
+        let status = client.model_infer(request).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status}");
+        assert!(started.elapsed() < PATIENCE);
+        let count = |server: &TestServer, model: &str| {
+            let metrics = server.scrape();
+            let line = format!("graph_step_duration_seconds_count{{graph=\"{model}\"");
+            let line = metrics.text().lines().find(|text| text.starts_with(&line)).map(str::to_owned).unwrap();
+            line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()
+        };
+        assert_eq!(count(&first, "graph") + count(&second, "there"), 2 * 16, "{scheme}: two requests");
+    }
 }
 
 #[test]

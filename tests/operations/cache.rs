@@ -160,11 +160,27 @@ async fn cache_hit_uses_the_request_id() {
 async fn cached_response_has_no_headers_of_another_caller() {
     let harness = Harness::new().await;
     let mut first = request("a", "x", 3);
-    first.headers.insert("authorization", "Bearer secret".parse().unwrap());
+    first.headers.insert("x-client", "secret".parse().unwrap());
     assert!(!harness.ask("plain", first.clone()).await.unwrap().headers.is_empty());
     harness.ask("m", first).await.unwrap();
     let hit = harness.ask("m", request("b", "x", 3)).await.unwrap();
     assert_eq!((harness.asked(), hit.headers.len()), (2, 0));
+}
+
+#[tokio::test]
+async fn cached_response_is_for_callers_with_the_same_credentials() {
+    let harness = Harness::new().await;
+    let with = |token: &str| {
+        let mut request = request("a", "x", 3);
+        request.headers.insert("authorization", token.parse().unwrap());
+        request
+    };
+    for (token, asked) in [("Bearer one", 1), ("Bearer two", 2), ("Bearer one", 2)] {
+        harness.ask("m", with(token)).await.unwrap();
+        assert_eq!(harness.asked(), asked, "{token}");
+    }
+    harness.ask("m", request("a", "x", 3)).await.unwrap();
+    assert_eq!(harness.asked(), 3, "without credentials");
 }
 
 #[tokio::test]

@@ -105,6 +105,40 @@ class Mirror(MLModel):
     check_two_requests(server.connect());
 }
 
+/// Without access control, the credentials are not for this server, so models see them, as in the original.
+#[test]
+fn python_models_see_credentials_that_are_not_for_the_server() {
+    const MODEL: &str = "
+from mlserver import MLModel
+from mlserver.codecs import StringCodec
+from mlserver.types import InferenceRequest, InferenceResponse
+
+class Seen(MLModel):
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        headers = payload.parameters.headers
+        seen = [headers.get(name, '') for name in ('authorization', 'cookie', 'x-own')]
+        return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output('seen', seen)])
+";
+    const KEYS: &str = r#"[{"name": "k", "scopes": ["infer"],
+        "hash": "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}]"#;
+    let settings = json!({"name": "m", "implementation": "models.Seen"});
+    let cases = [
+        (json!({}), ["Bearer secret", "a=b", "1"]),
+        (json!({"api_keys_file": "keys.json"}), ["", "", "1"]),
+        (json!({"api_keys_file": "keys.json", "forward_headers": ["cookie"]}), ["", "a=b", "1"]),
+        (json!({"api_keys_file": "keys.json", "forward_headers": ["authorization"]}), ["Bearer secret", "", "1"]),
+    ];
+    for (server_settings, expected) in cases {
+        let folder = Folder::new().file("m/models.py", MODEL).file("m/model-settings.json", settings.to_string());
+        let folder = folder.file("keys.json", KEYS).settings(&server_settings);
+        let Some(server) = with_python(folder) else { return };
+        let server = server.start();
+        let mut connection = server.connect();
+        connection.write(request(BODY));
+        assert_eq!(connection.answer().ok()["outputs"][0]["data"], json!(expected), "{server_settings}");
+    }
+}
+
 /// A status, and the message of the error; empty if there is none.
 type End = (u16, String);
 

@@ -4,6 +4,7 @@ mod authority;
 mod clients;
 mod doctor;
 mod keys;
+mod polls;
 mod streams;
 mod tls;
 mod tokens;

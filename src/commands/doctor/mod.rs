@@ -124,7 +124,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
             ));
         }
         let hidden =
-            ForwardedHeaders::new(&settings.access.forward_headers).map(ForwardedHeaders::hidden).unwrap_or_default();
+            ForwardedHeaders::of(&settings.access, &settings.tls).map(ForwardedHeaders::hidden).unwrap_or_default();
         let mut examined = Vec::new();
         let last: HashMap<_, _> =
             discovery.models.iter().enumerate().map(|(index, model)| (key(model), index)).collect();

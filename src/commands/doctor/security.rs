@@ -39,7 +39,7 @@ pub(super) fn examine(settings: &Settings, folder: &Path, findings: &mut Finding
         Ok(None) => {}
         Ok(Some(files)) => keys(&files, findings),
     }
-    if let Err(error) = ForwardedHeaders::new(&settings.access.forward_headers) {
+    if let Err(error) = ForwardedHeaders::of(&settings.access, &settings.tls) {
         problem(findings, &error);
     }
 }

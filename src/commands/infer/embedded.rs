@@ -85,6 +85,7 @@ impl EmbeddedModel {
                 Arc::new(directory.clone()),
                 GraphMetrics::register(&mut metrics),
                 python.compute().clone(),
+                false,
             ),
             is_reserved: rest::is_reserved,
         };

@@ -136,7 +136,13 @@ fn registry(
         loading: ComputePool::for_this_machine(),
         working_directory: working_directory.clone(),
         python: python.clone(),
-        graphs: GraphResources::new(Arc::new(directory.clone()), GraphMetrics::register(metrics), compute.clone()),
+        graphs: GraphResources::new(
+            Arc::new(directory.clone()),
+            GraphMetrics::register(metrics),
+            compute.clone(),
+            // An unknown name is an error of the listeners.
+            ForwardedHeaders::of(&settings.access, &settings.tls).is_ok_and(ForwardedHeaders::forwards_authorization),
+        ),
         is_reserved: rest::is_reserved,
     };
     let inference_metrics = InferenceMetrics::register(metrics);
@@ -300,7 +306,7 @@ fn rest_options(
         overload_as_429: settings.overload_as_429,
         events,
         access,
-        forward_headers: ForwardedHeaders::new(&settings.access.forward_headers)?,
+        forward_headers: ForwardedHeaders::of(&settings.access, &settings.tls)?,
     })
 }
 
@@ -315,7 +321,7 @@ async fn grpc_listener(
         max_message_length: settings.grpc_max_message_length,
         repository: repository_access(settings),
         access: parts.access,
-        forward_headers: ForwardedHeaders::new(&settings.access.forward_headers)?,
+        forward_headers: ForwardedHeaders::of(&settings.access, &settings.tls)?,
     };
     let app = GrpcService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let port = HttpPort {

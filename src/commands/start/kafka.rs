@@ -48,7 +48,7 @@ pub(super) fn listener(
         settings: settings.kafka.clone(),
         max_requests: settings.limits.max_in_flight,
         server_name: settings.server_name.clone(),
-        forward_headers: ForwardedHeaders::new(&settings.access.forward_headers)?,
+        forward_headers: ForwardedHeaders::of(&settings.access, &settings.tls)?,
         non_finite: settings.non_finite_json,
     };
     let metrics = KafkaMetrics::register(metrics);

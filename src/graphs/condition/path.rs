@@ -141,6 +141,24 @@ pub(super) fn parse_path(text: &str) -> Result<Vec<PathPart>, ConditionError> {
     PathParser { selectors: 0 }.path(text, 0)
 }
 
+/// Returns whether a path may lead into the value of a member of this name, and not only to it.
+pub(super) fn may_enter(path: &[PathPart], name: &str) -> bool {
+    fn enters(path: &[PathPart], name: &str, is_followed: bool) -> bool {
+        path.iter().enumerate().any(|(index, part)| {
+            let is_followed = is_followed || index + 1 < path.len();
+            match &part.kind {
+                PathPartKind::Key(pattern) => is_followed && pattern.matches(name),
+                // A comparison may read the value of its path, unless that is a container, which the name leads to.
+                PathPartKind::Query { path, .. } => enters(path, name, false),
+                PathPartKind::Array(paths) => paths.iter().any(|path| enters(path, name, is_followed)),
+                PathPartKind::Object(paths) => paths.iter().any(|(_, path)| enters(path, name, is_followed)),
+                PathPartKind::Elements | PathPartKind::This => false,
+            }
+        })
+    }
+    enters(path, name, false)
+}
+
 /// The state of reading a path.
 struct PathParser {
     /// The number of selectors so far.
@@ -429,6 +447,11 @@ impl Pattern {
 
     pub(super) fn is_wild(&self) -> bool {
         self.items.iter().any(|item| matches!(item, PatternItem::One | PatternItem::Many))
+    }
+
+    /// Returns the number of characters and wildcards.
+    pub(super) const fn len(&self) -> usize {
+        self.items.len()
     }
 
     /// Returns the pattern as an index of an array.

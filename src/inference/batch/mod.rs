@@ -37,8 +37,8 @@ use crate::telemetry::inference::{BatchMetrics, InferenceMetrics};
 use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, PriorityScheduler, QueuePosition,
-    RequestErrorKind, TraceContext,
+    ByteReservation, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, PriorityScheduler,
+    QueuePosition, RequestErrorKind, TraceContext,
 };
 use policy::{BatchDecision, BatchLimits, BatchPolicy, WaitingGroup};
 
@@ -476,6 +476,14 @@ impl Steps for BatchSteps {
 
     fn reports_timing(&self) -> bool {
         self.current().reports_timing()
+    }
+
+    fn check_count(&self) -> Result<(), RuntimeError> {
+        self.current().check_count()
+    }
+
+    fn reservation(&self) -> ByteReservation {
+        self.current().reservation()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The identity of requests: a cryptographic hash over everything that may change the response.
 //!
 //! Every part is preceded by its length or its kind, so that no two different requests feed the hash the same bytes. The
-//! order of an object's members does not matter, as in JSON. Ids and headers are not included.
+//! order of an object's members does not matter, as in JSON. Ids and headers are not included, except for credentials that the model
+//! sees: its answer may be for their owner only.
 
 use blake3::Hasher;
 use serde_json::{Map, Value};
@@ -26,6 +27,11 @@ pub(super) fn add_request(hasher: &mut Hasher, request: &InferenceRequest) {
     add_length(hasher, request.inputs.len());
     for input in &request.inputs {
         add_tensor(hasher, input);
+    }
+    for (name, value) in request.credentials() {
+        hasher.update(&[2]);
+        add_text(hasher, name);
+        add_bytes(hasher, value.as_bytes());
     }
     hasher.update(&[u8::from(request.has_outputs)]);
     add_length(hasher, request.outputs.len());
@@ -308,11 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn cache_key_ignores_ids_and_headers() {
+    fn cache_key_ignores_ids_and_headers_other_than_credentials() {
         let one = (String::new(), None, 0, InferenceRequest::default());
         let mut two = one.clone();
         two.3.id = "another".to_owned();
         two.3.headers.insert("x", "y".parse().unwrap());
         assert_eq!(key(&one), key(&two));
+        let with = |name: &'static str, value: &str| {
+            let mut request = one.clone();
+            request.3.headers.append(name, value.parse().unwrap());
+            key(&request)
+        };
+        let keys = [key(&one), with("authorization", "a"), with("authorization", "b"), with("cookie", "a")];
+        let different: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), keys.len());
     }
 }

@@ -26,7 +26,7 @@ const fn kind_code(kind: RequestErrorKind) -> Code {
         | RequestErrorKind::BadRequest
         | RequestErrorKind::NothingRan
         | RequestErrorKind::Rejected { status: 400 } => Code::InvalidArgument,
-        RequestErrorKind::BadRepository | RequestErrorKind::Rejected { status: 422 } => Code::FailedPrecondition,
+        RequestErrorKind::BadRepository | RequestErrorKind::Rejected { status: 422 | 508 } => Code::FailedPrecondition,
         RequestErrorKind::OverBudget | RequestErrorKind::Overloaded | RequestErrorKind::TooLarge => {
             Code::ResourceExhausted
         }

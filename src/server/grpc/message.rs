@@ -12,7 +12,8 @@ use tonic::Code;
 use super::RequestBody;
 use super::status::Status;
 use crate::compute::ComputePool;
-use crate::server::received::{self, Compression, DecompressError, ReceivedBytes};
+use crate::server::received::{self, Compression, DecompressError};
+use crate::types::ReceivedBytes;
 use crate::types::{ByteReservation, Priority};
 
 /// The length of the header before each message, in bytes.

@@ -13,8 +13,9 @@ use super::{App, Call};
 use crate::compute::{ComputeError, ComputePool};
 use crate::server::payload::{self, Payload, PayloadError};
 use crate::server::priority;
-use crate::server::received::{self, Compression, DecompressError, RatioError, ReceivedBytes};
+use crate::server::received::{self, Compression, DecompressError, RatioError};
 use crate::server::{BodyFailure, RequestBody};
+use crate::types::ReceivedBytes;
 use crate::types::{ByteReservation, OverBudget};
 
 /// The most bytes that are read from a connection only so that it can be reused. Beyond it, a new connection costs less.

@@ -72,7 +72,7 @@ pub enum WriteError {
 /// finite and `options` forbid that.
 pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> Result<JsonBody, WriteError> {
     let is_json = |output: &&Tensor| !options.binary.wants(&output.name) || is_irregular(output);
-    let size: usize = response.outputs.iter().filter(is_json).map(text_size).sum();
+    let size: usize = response.outputs.iter().filter(is_json).map(data_text_size).sum();
     let mut text = Vec::with_capacity(256 + 128 * response.outputs.len() + size);
     let mut binary = Vec::new();
     text.extend_from_slice(b"{\"model_name\":");
@@ -96,6 +96,7 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
             binary.push(data);
         } else {
             write_tensor_head(&mut text, output, None);
+            text.extend_from_slice(b",\"data\":");
             write_data(&mut text, output, options.non_finite)?;
         }
         text.push(b'}');
@@ -111,7 +112,7 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
 ///
 /// Fails if a BYTES element in JSON is not UTF-8, or if one in binary data is too long for its prefix.
 pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBody, WriteError> {
-    let size: usize = if binary { 0 } else { request.inputs.iter().map(text_size).sum() };
+    let size: usize = if binary { 0 } else { request.inputs.iter().map(data_text_size).sum() };
     let mut text = Vec::with_capacity(128 + 128 * request.inputs.len() + size);
     let mut parts = Vec::new();
     text.extend_from_slice(b"{\"id\":");
@@ -139,6 +140,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
             parts.push(data);
         } else {
             write_tensor_head(&mut text, input, None);
+            text.extend_from_slice(b",\"data\":");
             // Strings, because JSON has no infinities, and `null` would not distinguish them from NaN.
             write_data(&mut text, input, NonFinite::String)?;
         }
@@ -162,8 +164,47 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
     Ok(JsonBody { json: text, binary: parts })
 }
 
-/// Estimates the length of the text so that a second allocation is rare.
-fn text_size(tensor: &Tensor) -> usize {
+/// Writes parameters as JSON.
+pub fn write_parameters_text(parameters: &Parameters) -> String {
+    let mut text = Vec::new();
+    write_parameters(&mut text, parameters, None);
+    into_text(text)
+}
+
+/// Writes a tensor without its data as a JSON object.
+pub fn write_tensor_text(tensor: &Tensor) -> String {
+    let mut text = Vec::new();
+    write_tensor_head(&mut text, tensor, None);
+    text.push(b'}');
+    into_text(text)
+}
+
+/// Returns the data of a tensor as the client or the model sent it as JSON, if that is kept.
+pub fn sent_text(tensor: &Tensor) -> Option<&str> {
+    let sent = match &tensor.data {
+        TensorData::Irregular(data) => data.json(),
+        TensorData::Fixed(_) | TensorData::Variable(_) => sent_data(tensor)?,
+    };
+    std::str::from_utf8(sent).ok()
+}
+
+/// Writes the data of a tensor as JSON. Floats that JSON does not have become strings.
+///
+/// # Errors
+///
+/// Fails if a BYTES element is not UTF-8.
+pub fn write_data_text(tensor: &Tensor) -> Result<String, WriteError> {
+    let mut text = Vec::with_capacity(data_text_size(tensor));
+    write_data(&mut text, tensor, NonFinite::String)?;
+    Ok(into_text(text))
+}
+
+fn into_text(text: Vec<u8>) -> String {
+    String::from_utf8(text).expect("JSON is written as UTF-8")
+}
+
+/// Estimates the length of the data of a tensor as JSON, so that a second allocation is rare.
+fn data_text_size(tensor: &Tensor) -> usize {
     if let Some(data) = sent_data(tensor) {
         return data.len();
     }
@@ -173,6 +214,14 @@ fn text_size(tensor: &Tensor) -> usize {
         TensorData::Fixed(bytes) => bytes.len() * 3,
         TensorData::Variable(elements) => elements.iter().map(|element| element.len() + 4).sum(),
         TensorData::Irregular(data) => data.json().len(),
+    }
+}
+
+/// Estimates the memory of the data of a tensor as JSON, at once: for texts without looking at them.
+pub fn data_text_memory(tensor: &Tensor) -> usize {
+    match &tensor.data {
+        TensorData::Variable(_) if sent_data(tensor).is_none() => tensor.byte_len(),
+        TensorData::Variable(_) | TensorData::Fixed(_) | TensorData::Irregular(_) => data_text_size(tensor),
     }
 }
 
@@ -209,7 +258,6 @@ fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<us
 }
 
 fn write_data(text: &mut Vec<u8>, tensor: &Tensor, non_finite: NonFinite) -> Result<(), WriteError> {
-    text.extend_from_slice(b",\"data\":");
     if let Some(data) = sent_data(tensor) {
         text.extend_from_slice(data);
         return Ok(());

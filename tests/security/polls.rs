@@ -1,0 +1,129 @@
+//! Work in proportion to a request never keeps a thread that serves: no poll of a task takes more than 20 ms of processor time.
+//!
+//! The executable of the tests logs longer polls. It is not optimized, and takes about ten times as long as a release: three times the limit
+//! is still stricter.
+
+use serde_json::{Value, json};
+
+use crate::support::{Folder, ServerBuilder, TestServer};
+
+const LONG: &str = "A task ran without a pause. milliseconds=";
+
+/// The limit for an executable that is not optimized.
+const LIMIT: f64 = 60.0;
+
+fn graph(nodes: &Value) -> String {
+    json!({"apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+        "spec": {"nodes": nodes}})
+    .to_string()
+}
+
+fn with_graph(folder: Folder, name: &str, nodes: &Value) -> Folder {
+    let settings = json!({"name": name, "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.yaml"}});
+    folder
+        .file(&format!("{name}/graph.yaml"), graph(nodes))
+        .file(&format!("{name}/model-settings.json"), settings.to_string())
+}
+
+fn start(folder: Folder) -> TestServer {
+    ServerBuilder::new(folder.settings(&json!({"debug": true}))).start()
+}
+
+/// Requires that no poll since `before` bytes of the log was long.
+#[track_caller]
+fn require_no_long_polls(server: &TestServer, what: &str, before: usize) -> usize {
+    let log = server.log();
+    let polls = log[before..].lines().filter_map(|line| line.split_once(LONG)?.1.parse::<f64>().ok());
+    let longest = polls.fold(0.0, f64::max);
+    println!("{what}: {longest} ms");
+    assert!(longest < LIMIT, "{what}: a poll took {longest} ms of processor time");
+    log.len()
+}
+
+fn select(folder: Folder, name: &str) -> Folder {
+    let extra = json!({"outputs": [{"name": "y", "input": "x"}]});
+    let settings = json!({"name": name, "implementation": "mlserver.Select", "parameters": {"extra": extra}});
+    folder.file(&format!("{name}/model-settings.json"), settings.to_string())
+}
+
+/// Returns a request with one binary tensor of `size` bytes, and the length of its JSON.
+fn binary(size: usize) -> (Vec<u8>, String) {
+    let head = json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": [size],
+        "parameters": {"binary_data_size": size}}], "parameters": {"binary_data_output": true}});
+    let head = head.to_string();
+    let length = head.len().to_string();
+    let mut body = head.into_bytes();
+    body.resize(body.len() + size, 0);
+    (body, length)
+}
+
+#[test]
+fn conditions_on_large_tensors_leave_threads_free() {
+    let switch = |condition: &str| {
+        json!({"root": {"routerType": "Switch", "steps": [{"serviceName": "a", "condition": condition},
+            {"name": "b", "serviceName": "a", "condition": "inputs"}]}})
+    };
+    let folder = select(Folder::new(), "a");
+    let folder = with_graph(folder, "by-data", &switch("inputs.0.data.#(==5)#|#"));
+    let folder = with_graph(folder, "by-name", &switch("inputs.#(name==\"nope\")"));
+    let folder = with_graph(folder, "by-parameter", &switch("parameters.kind"));
+    let server = start(folder);
+    let mut seen = server.log().len();
+    for (model, size, status) in [
+        ("by-name", 16 << 20, 200),
+        ("by-parameter", 16 << 20, 200),
+        ("by-data", 200_000, 200),
+        ("by-data", 16 << 20, 422),
+    ] {
+        let (body, length) = binary(size);
+        let headers =
+            [("content-type", "application/octet-stream"), ("inference-header-content-length", length.as_str())];
+        let answer = server.post_with(&format!("/v2/models/{model}/infer"), &headers, &body);
+        assert_eq!(
+            answer.status,
+            status,
+            "{model}: {}",
+            String::from_utf8_lossy(&answer.body[..200.min(answer.body.len())])
+        );
+        seen = require_no_long_polls(&server, model, seen);
+    }
+}
+
+#[test]
+fn nested_graphs_pause_end_at_their_deadline_and_are_limited() {
+    let ensemble = |steps: &[&str]| {
+        let steps: Vec<_> = steps
+            .iter()
+            .enumerate()
+            .map(|(index, step)| json!({"name": format!("s{index}"), "serviceName": step}))
+            .collect();
+        json!({"root": {"routerType": "Ensemble", "steps": steps}})
+    };
+    let mut folder = select(Folder::new(), "a");
+    folder = with_graph(folder, "wide", &ensemble(&["a"; 900]));
+    folder = with_graph(folder, "wider", &ensemble(&["wide"; 10]));
+    folder = with_graph(folder, "widest", &ensemble(&["wide"; 30]));
+    folder = with_graph(folder, "n0", &ensemble(&["a", "a"]));
+    for level in 1..14 {
+        let below = format!("n{}", level - 1);
+        folder = with_graph(folder, &format!("n{level}"), &ensemble(&[&below, &below]));
+    }
+    let server = start(folder);
+    let request = json!({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [1]}]}).to_string();
+    let infer = |model: &str, timeout: &str| {
+        server.post_with(
+            &format!("/v2/models/{model}/infer"),
+            &[("content-type", "application/json"), ("request-timeout", timeout)],
+            &request,
+        )
+    };
+    let seen = server.log().len();
+    assert_eq!(infer("wider", "600").status, 200);
+    let seen = require_no_long_polls(&server, "an ensemble of ensembles", seen);
+    for model in ["widest", "n13"] {
+        let answer = infer(model, "600");
+        assert!(answer.error(508).contains("more than 10000 steps"), "{answer:?}");
+        assert_eq!(infer(model, "0.05").status, 504, "{model}");
+    }
+    require_no_long_polls(&server, "nested ensembles", seen);
+}
