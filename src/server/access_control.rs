@@ -1,4 +1,4 @@
-//! Access control of a request, whatever its transport.
+//! Access control of a request, for all transports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,37 @@ use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
-use crate::access::{Access, Grant, Refusal, RefusalKind, Scope};
+use super::{PacedRequestBody, ResponseHold, WaitingMark};
+use crate::access::{Access, Grant, InFlightPermit, Refusal, RefusalKind, Scope};
 use crate::tls::ClientNames;
 
-/// Decides whether a request may do what needs a scope, for a model if it concerns one.
+/// Decides whether a request may do what needs a scope, for a model if it concerns one. While that waits for the keys of an issuer, the
+/// request is marked as waiting.
 pub(super) async fn authorize(
     access: &Access,
     headers: &HeaderMap,
     extensions: &Extensions,
+    body: &mut impl PacedRequestBody,
     scope: Scope,
     model: &str,
 ) -> Result<Option<Grant>, Refusal> {
     let client = extensions.get::<Arc<ClientNames>>();
-    access.authorize(headers, client.map_or(&[], |client| client.names()), scope, model).await
+    access
+        .authorize(headers, client.map_or(&[], |client| client.names()), scope, model, move || body.mark_waiting())
+        .await
+}
+
+/// Attaches the mark of a request without a right to its response.
+pub(super) fn hold_mark<B>(response: &mut http::Response<B>, mark: Option<Arc<WaitingMark>>) {
+    if let Some(mark) = mark {
+        response.extensions_mut().insert(ResponseHold::WithoutRight(mark));
+    }
 }
 
 /// Attaches what a principal has in flight to a response, until it has been sent.
-pub(super) fn hold_permit<B>(response: &mut http::Response<B>, grant: Option<&mut Grant>) {
-    if let Some(permit) = grant.and_then(Grant::take_permit) {
-        response.extensions_mut().insert(Arc::new(permit));
+pub(super) fn hold_permit<B>(response: &mut http::Response<B>, permit: Option<InFlightPermit>) {
+    if let Some(permit) = permit {
+        response.extensions_mut().insert(ResponseHold::Permit(Arc::new(permit)));
     }
 }
 
@@ -35,13 +47,15 @@ pub(super) fn refuse(refusal: &Refusal) -> Response {
         RefusalKind::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
         RefusalKind::Forbidden { .. } => StatusCode::FORBIDDEN,
         RefusalKind::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
+        RefusalKind::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
     let mut response = respond::error(status, &refusal.to_string());
     let headers = response.headers_mut();
     if let Some(challenge) = refusal.challenge().and_then(|challenge| HeaderValue::try_from(challenge).ok()) {
         headers.insert(WWW_AUTHENTICATE, challenge);
     }
-    if let RefusalKind::Limited { retry_after: wait } = refusal.kind() {
+    if let RefusalKind::Limited { retry_after: wait } | RefusalKind::Unavailable { retry_after: wait } = refusal.kind()
+    {
         headers.insert(RETRY_AFTER, retry_after(wait));
     }
     response

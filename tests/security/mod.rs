@@ -4,5 +4,6 @@ mod authority;
 mod clients;
 mod doctor;
 mod keys;
+mod lockout;
 mod tls;
 mod tokens;
