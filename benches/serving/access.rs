@@ -66,7 +66,7 @@ fn access(keys: usize) -> Result<Access> {
 fn round(access: &Access, requests: &[HeaderMap]) -> Result<Duration> {
     let began = Instant::now();
     for headers in requests {
-        let decided = access.authorize(black_box(headers), &[], Scope::Infer, MODEL).now_or_never();
+        let decided = access.authorize(black_box(headers), &[], Scope::Infer, MODEL, || ()).now_or_never();
         let grant = decided.context("only tokens wait")??.context("keys are on")?;
         black_box(grant);
     }

@@ -124,8 +124,8 @@ fn keep_access(file: &File, replaced: &File) -> io::Result<()> {
         fchown(file, owner, group)?;
     }
     file.set_permissions(Permissions::from_mode(wanted.mode() & 0o777))?;
-    let mut list = [0; MAX_ACCESS_LIST];
-    match fgetxattr(replaced, ACCESS_LIST, &mut list[..]) {
+    let mut list = vec![0; MAX_ACCESS_LIST];
+    match fgetxattr(replaced, ACCESS_LIST, &mut list) {
         Ok(length) => fsetxattr(file, ACCESS_LIST, &list[..length], XattrFlags::empty())?,
         Err(Errno::NODATA | Errno::NOTSUP) => {}
         Err(error) => return Err(error.into()),

@@ -70,15 +70,18 @@ impl Access {
     /// Decides whether a request may do what needs `scope`, for `model` if it concerns one. `certificate` has the names of the
     /// client's certificate. `None` if everybody may.
     ///
+    /// Waits only for the keys of a token that names an unknown one, for a short time, and holds the result of `begin_wait` meanwhile.
+    ///
     /// # Errors
     ///
     /// Fails if the request has to be refused.
-    pub async fn authorize(
+    pub async fn authorize<M>(
         &self,
         headers: &HeaderMap,
         certificate: &[String],
         scope: Scope,
         model: &str,
+        begin_wait: impl FnOnce() -> M,
     ) -> Result<Option<Grant>, Refusal> {
         if scope == Scope::Open {
             return Ok(None);
@@ -86,8 +89,11 @@ impl Access {
         let mut found = self.principal(headers, certificate);
         if let (Err(Refusal::Token(TokenError::UnknownKey)), Some(issuer)) = (&found, &self.0.issuer) {
             // Boxed, so that the futures of other requests stay small.
-            Box::pin(issuer.fetch()).await;
-            found = self.principal(headers, certificate);
+            let fetched = Box::pin(async {
+                let _waiting = begin_wait();
+                issuer.fetch().await
+            });
+            found = fetched.await.and_then(|()| self.principal(headers, certificate));
         }
         let decided = found.and_then(|principal| {
             let grant = Grant::new(principal, scope)?;

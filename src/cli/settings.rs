@@ -13,7 +13,7 @@ const HEADING: &str = "Settings";
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args)]
 pub struct SettingArgs {
     /// Settings file of the operator, above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports
-    /// [env: MLSERVER_SETTINGS_FILE]
+    /// [env: `MLSERVER_SETTINGS_FILE`]
     #[arg(long = "settings", help_heading = HEADING, value_name = "FILE")]
     pub file: Option<PathBuf>,
 

@@ -53,7 +53,7 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
         let project = Project::new(&args.template, &name)?;
         project.write(&folder, args.force)?;
         if let Some(path) = project.former_suffix() {
-            ui.warning(&format!(
+            ui.warning(format!(
                 "rendered `{}` of the template as Tera, which has most of the syntax of Jinja: rename such files to `.tera`",
                 path.display()
             ));

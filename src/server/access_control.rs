@@ -1,4 +1,4 @@
-//! Access control of a request, whatever its transport.
+//! Access control of a request, for all transports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,21 @@ use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
-use crate::access::{Access, Grant, Refusal, RefusalKind, Scope, StreamRight};
+use super::{PacedRequestBody, ResponseHold, WaitingMark};
+use crate::access::{Access, Grant, InFlightPermit, Refusal, RefusalKind, Scope, StreamRight};
 use crate::tls::ClientNames;
 
-/// Decides whether a request may do what needs a scope, for a model if it concerns one.
+/// Decides whether a request may do what needs a scope, for a model if it concerns one. While that waits for the keys of an issuer, the
+/// request is marked as waiting.
 pub(super) async fn authorize(
     access: &Access,
     headers: &HeaderMap,
     extensions: &Extensions,
+    body: &mut impl PacedRequestBody,
     scope: Scope,
     model: &str,
 ) -> Result<Option<Grant>, Refusal> {
-    access.authorize(headers, certificate_names(extensions), scope, model).await
+    access.authorize(headers, certificate_names(extensions), scope, model, move || body.mark_waiting()).await
 }
 
 /// Returns the names of the client's certificate.
@@ -47,10 +50,17 @@ pub(super) async fn right_lost(right: Option<&mut StreamRight>) -> Refusal {
     }
 }
 
+/// Attaches the mark of a request without a right to its response.
+pub(super) fn hold_mark<B>(response: &mut http::Response<B>, mark: Option<Arc<WaitingMark>>) {
+    if let Some(mark) = mark {
+        response.extensions_mut().insert(ResponseHold::WithoutRight(mark));
+    }
+}
+
 /// Attaches what a principal has in flight to a response, until it has been sent.
-pub(super) fn hold_permit<B>(response: &mut http::Response<B>, grant: Option<&mut Grant>) {
-    if let Some(permit) = grant.and_then(Grant::take_permit) {
-        response.extensions_mut().insert(Arc::new(permit));
+pub(super) fn hold_permit<B>(response: &mut http::Response<B>, permit: Option<InFlightPermit>) {
+    if let Some(permit) = permit {
+        response.extensions_mut().insert(ResponseHold::Permit(Arc::new(permit)));
     }
 }
 
@@ -61,7 +71,8 @@ pub(super) fn refuse(refusal: &Refusal) -> Response {
     if let Some(challenge) = refusal.challenge().and_then(|challenge| HeaderValue::try_from(challenge).ok()) {
         headers.insert(WWW_AUTHENTICATE, challenge);
     }
-    if let RefusalKind::Limited { retry_after: wait } = refusal.kind() {
+    if let RefusalKind::Limited { retry_after: wait } | RefusalKind::Unavailable { retry_after: wait } = refusal.kind()
+    {
         headers.insert(RETRY_AFTER, retry_after(wait));
     }
     response
@@ -73,6 +84,7 @@ pub(super) const fn status(refusal: &Refusal) -> StatusCode {
         RefusalKind::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
         RefusalKind::Forbidden { .. } => StatusCode::FORBIDDEN,
         RefusalKind::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
+        RefusalKind::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

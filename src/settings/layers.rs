@@ -25,7 +25,7 @@ pub(super) fn of_files(
     sources: &SettingsSources,
     group: &'static SettingGroup,
 ) -> Result<Vec<Layer>, Vec<SettingsProblem>> {
-    let operator = of_operator(sources).map_err(|problem| vec![problem])?;
+    let operator = of_operator(sources).map_err(|problem| vec![*problem])?;
     let below = of_folder(path, sources).map_err(|error| vec![error.into()])?;
     if let Some(Layer { source: SettingSource::Operator(operator), .. }) = &operator {
         let folder = path.parent().unwrap_or(path);
@@ -38,10 +38,10 @@ pub(super) fn of_files(
 }
 
 /// Reads the operator's file, which has to exist.
-fn of_operator(sources: &SettingsSources) -> Result<Option<Layer>, SettingsProblem> {
+fn of_operator(sources: &SettingsSources) -> Result<Option<Layer>, Box<SettingsProblem>> {
     let Some((path, origin)) = sources.settings_file() else { return Ok(None) };
-    let object = file::read_object(&path)?;
-    let object = object.ok_or_else(|| SettingsProblem::NoOperatorFile { path: path.clone(), origin })?;
+    let object = file::read_object(&path).map_err(|error| Box::new(error.into()))?;
+    let object = object.ok_or_else(|| Box::new(SettingsProblem::NoOperatorFile { path: path.clone(), origin }))?;
     Ok(Some(Layer { object, source: SettingSource::Operator(path.into()) }))
 }
 

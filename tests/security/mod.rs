@@ -4,6 +4,7 @@ mod authority;
 mod clients;
 mod doctor;
 mod keys;
+mod lockout;
 mod polls;
 mod streams;
 mod tls;

@@ -16,7 +16,7 @@ use tonic::Code;
 use super::message::Messages;
 use super::status::Status;
 use super::stream::MessageSource;
-use super::{App, RequestBody, deadline, infer};
+use super::{App, PacedRequestBody, deadline, infer};
 use crate::access::{Grant, Scope, StreamRight};
 use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
@@ -55,7 +55,7 @@ struct OpenStream {
     right: Option<StreamRight>,
 }
 
-impl<B: RequestBody + 'static> StreamInfer<B> {
+impl<B: PacedRequestBody + 'static> StreamInfer<B> {
     pub(super) fn new(
         app: Arc<App>,
         messages: Messages<B>,
@@ -68,7 +68,7 @@ impl<B: RequestBody + 'static> StreamInfer<B> {
     }
 }
 
-impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
+impl<B: PacedRequestBody + 'static> MessageSource for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
             match open_in_time(&self.app, messages, headers, self.until, self.trace, &self.rights).await {
@@ -121,7 +121,7 @@ async fn write(
 }
 
 /// Opens the stream, within the time for its first request.
-async fn open_in_time<B: RequestBody + 'static>(
+async fn open_in_time<B: PacedRequestBody + 'static>(
     app: &Arc<App>,
     messages: Messages<B>,
     headers: HeaderMap,
@@ -139,7 +139,7 @@ async fn open_in_time<B: RequestBody + 'static>(
 }
 
 /// Reads the first request and starts the stream of its model.
-async fn open<B: RequestBody + 'static>(
+async fn open<B: PacedRequestBody + 'static>(
     app: &Arc<App>,
     mut messages: Messages<B>,
     headers: HeaderMap,
@@ -152,6 +152,7 @@ async fn open<B: RequestBody + 'static>(
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let mut exchange = Exchange::new(&app.inference, &app.compute, &headers, until, trace)?;
     let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
+    messages.begin_later_messages();
     let ProtobufRequest { model_name, model_version, mut request, raw } =
         infer::read(&exchange, message, &mut held).await?;
     request.reservation = held;
@@ -191,7 +192,7 @@ struct RequestReader<B> {
     failure: Option<oneshot::Sender<Status>>,
 }
 
-impl<B: RequestBody + 'static> RequestReader<B> {
+impl<B: PacedRequestBody + 'static> RequestReader<B> {
     fn requests(self) -> impl Stream<Item = InferenceRequest> + Send {
         stream::unfold(self, |mut reader| async move {
             match reader.next().await {

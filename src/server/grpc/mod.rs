@@ -44,9 +44,9 @@ use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
-use crate::types::{ServerMetadata, TraceContext};
+use crate::types::{ByteBudget, ByteReservation, ServerMetadata, TraceContext};
 use body::BufferedBody;
-use health::{HealthMonitor, Watch};
+use health::{HealthMonitor, Watch, Watches};
 use infer_stream::{StreamInfer, StreamRights};
 use instrument::Observation;
 use message::{MessageLimit, Messages};
@@ -57,6 +57,12 @@ use status::Status;
 
 /// The limit on the messages of methods without tensors.
 const CONTROL_MESSAGE_LIMIT: MessageLimit = MessageLimit { bytes: 1 << 20, reason: "that this method allows" };
+
+/// The limit on the messages of methods that need no right, and of reflection. They have a name at most.
+const OPEN_MESSAGE_LIMIT: MessageLimit = MessageLimit { bytes: 4096, reason: "that this method allows" };
+
+/// The bytes of all messages of such methods that have arrived in part. A message that arrives in one piece does not count.
+const OPEN_BYTES: usize = 1 << 20;
 
 /// The configuration of the gRPC server.
 #[derive(Debug)]
@@ -85,6 +91,8 @@ struct App {
     reflection: Reflection,
     /// Started by the first watcher.
     health: OnceLock<HealthMonitor>,
+    watches: Watches,
+    open_bytes: ByteBudget,
 }
 
 /// The context of a call with one message.
@@ -132,6 +140,8 @@ impl GrpcService {
             access: options.access,
             reflection: Reflection::new(),
             health: OnceLock::new(),
+            watches: Watches::default(),
+            open_bytes: ByteBudget::new(OPEN_BYTES),
         }))
     }
 }
@@ -145,7 +155,7 @@ impl<B: PacedRequestBody + 'static> HttpService<B> for GrpcService {
 }
 
 impl App {
-    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
+    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, mut request: Request<B>) -> Response<GrpcBody> {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let rejection = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
@@ -159,21 +169,29 @@ impl App {
             return Status::new(code, error.to_string()).response();
         }
         let method = Method::find(request.uri().path());
+        let mark = if method.is_some_and(Method::is_open) { request.body_mut().without_right() } else { None };
         let mut grant = match &self.access {
             None => None,
             Some(access) => {
                 let scope = method.map_or(Scope::Read, |method| method.spec.scope);
-                match access_control::authorize(access, request.headers(), request.extensions(), scope, "").await {
+                let (parts, mut body) = request.into_parts();
+                let (headers, extensions) = (&parts.headers, &parts.extensions);
+                let authorized = access_control::authorize(access, headers, extensions, &mut body, scope, "").await;
+                request = Request::from_parts(parts, body);
+                match authorized {
                     Ok(grant) => grant,
-                    Err(refusal) => return Status::refused(refusal),
+                    Err(refusal) => {
+                        let mut response = Status::refused(refusal);
+                        access_control::hold_mark(&mut response, request.body_mut().without_right());
+                        return response;
+                    }
                 }
             }
         };
         let permit = grant.as_mut().and_then(Grant::take_permit);
         let mut response = self.perform(method, grant, request).await;
-        if let Some(permit) = permit {
-            response.extensions_mut().insert(Arc::new(permit));
-        }
+        access_control::hold_permit(&mut response, permit);
+        access_control::hold_mark(&mut response, mark);
         response
     }
 
@@ -186,7 +204,7 @@ impl App {
     ) -> Response<GrpcBody> {
         match method {
             Some(method) if method.spec.kind == CallKind::BidiStreaming => {
-                request.body_mut().set_pace(BodyPace::Unlimited);
+                request.body_mut().set_pace(BodyPace::FirstMessage);
             }
             Some(_) => {}
             None => request.body_mut().set_pace(BodyPace::Steady { idle: self.inference.stream_idle_timeout() }),
@@ -209,12 +227,18 @@ impl App {
         let observation = Observation::start(&self, method, request.headers(), grant.as_ref());
         let trace = observation.trace();
         let (Parts { headers, extensions, .. }, body) = request.into_parts();
-        let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
+        let watch = if method.spec.action == MethodAction::HealthWatch { Some(self.watches.add(&body)) } else { None };
         let opened = deadline::of(&headers).and_then(|deadline| {
-            Ok((
-                deadline,
-                Messages::new(&headers, body, limit, self.compute.clone(), self.inference.admission().reservation)?,
-            ))
+            let compute = self.compute.clone();
+            let messages = if method.is_open() {
+                let none = ByteReservation::default();
+                Messages::new(&headers, body, OPEN_MESSAGE_LIMIT, compute, none)?
+                    .reserved_in_parts(self.open_bytes.reservation())
+            } else {
+                let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
+                Messages::new(&headers, body, limit, compute, self.inference.admission().reservation)?
+            };
+            Ok((deadline, messages))
         });
         let (deadline, messages) = match opened {
             Ok(opened) => opened,
@@ -229,11 +253,17 @@ impl App {
                 stream::open(StreamInfer::new(self, messages, headers, until, trace, rights), None, observation)
             }
             MethodAction::HealthWatch => {
-                let service = match service_of(messages).await {
-                    Ok(service) => service,
-                    Err(status) => return refuse(&status, observation),
+                let opened = match watch {
+                    Some(Ok(watch)) => service_of(messages).await.map(|service| (service, watch)),
+                    Some(Err(error)) => Err(Status::new(Code::ResourceExhausted, error.to_string())),
+                    None => Err(Status::new(Code::Internal, "the watch has not been counted")),
                 };
-                stream::open(Watch::new(self, service, CONTROL_MESSAGE_LIMIT), deadline, observation)
+                match opened {
+                    Ok((service, watch)) => {
+                        stream::open(Watch::new(self, service, watch, CONTROL_MESSAGE_LIMIT), deadline, observation)
+                    }
+                    Err(status) => refuse(&status, observation),
+                }
             }
             _ => {
                 // A deadline that the clock cannot express is never reached.

@@ -10,6 +10,7 @@ use tonic_reflection::server::Builder;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use super::OPEN_MESSAGE_LIMIT;
 use crate::access::StreamRight;
 use crate::inference::Inference;
 use crate::server::{RequestBody, access_control};
@@ -30,10 +31,13 @@ impl Reflection {
             let builder = Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
             builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
+        let limit = OPEN_MESSAGE_LIMIT.bytes;
         let reason = "the descriptors are those that the build wrote";
         Self {
-            v1: BoxCloneSyncService::new(builder().build_v1().expect(reason)),
-            v1alpha: BoxCloneSyncService::new(builder().build_v1alpha().expect(reason)),
+            v1: BoxCloneSyncService::new(builder().build_v1().expect(reason).max_decoding_message_size(limit)),
+            v1alpha: BoxCloneSyncService::new(
+                builder().build_v1alpha().expect(reason).max_decoding_message_size(limit),
+            ),
         }
     }
 
