@@ -12,8 +12,8 @@ const HEADING: &str = "Settings";
 /// Settings from the command line, which take precedence over all other sources.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args)]
 pub struct SettingArgs {
-    /// Settings file of the operator, above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports
-    /// [env: `MLSERVER_SETTINGS_FILE`]
+    /// Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set
+    /// access, TLS, addresses and ports
     #[arg(long = "settings", help_heading = HEADING, value_name = "FILE")]
     pub file: Option<PathBuf>,
 
