@@ -119,7 +119,7 @@ impl InferenceError {
     }
 
     /// Returns the error of the runtime, if there is one.
-    fn of_runtime(&self) -> Option<&RuntimeError> {
+    pub(super) fn of_runtime(&self) -> Option<&RuntimeError> {
         match self {
             Self::Runtime(error) => Some(error),
             Self::Shared(error) => error.of_runtime(),
