@@ -37,6 +37,7 @@ use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
 use hangup::Hangups;
 pub(super) use kafka::check as check_kafka;
+pub(super) use orphans::Orphans;
 use port_file::PortFile;
 use script::Script;
 use shutdown::{ShutdownLimits, shut_down};
@@ -62,6 +63,7 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
     let runtime = async_runtime(environment)?;
     let outcome = runtime.block_on(async {
         let hangups = Hangups::listen().context("cannot listen for signals")?;
+        let _orphans = Orphans::adopt();
         let repository = target.repository(sources.clone(), args.strict);
         let (loaded, repository) = match &target.script {
             Some(script) => with_script(script, loaded, repository, sources, args.strict, environment).await?,
@@ -135,7 +137,6 @@ async fn serve(
     let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;
     let StartupModels { models, unreadable } = discover(&repository, &settings, &warnings, &options).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
-    orphans::reap_if_first();
     let limits = ShutdownLimits::of(&settings);
     let events = CloudEventVariables::read(environment);
     let server = assembly::start(&settings, &models, repository, python, events, metrics).await?;
