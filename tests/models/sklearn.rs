@@ -186,6 +186,52 @@ fn files() -> Vec<Vec<u8>> {
     models.filter(|bytes| bytes.len() < 1 << 16).collect()
 }
 
+/// Python calls what an instance has in place of a method of its class. Such a model is left to Python: as a whole, and if it is a step, or
+/// a wrapper of another library.
+#[test]
+fn sklearn_models_whose_instances_replace_methods_are_refused() {
+    let attribute = |name: &str, value: &[u8]| {
+        let length = u32::try_from(name.len()).unwrap().to_le_bytes();
+        [b"X", &length[..], name.as_bytes(), value].concat()
+    };
+    let partial: &[u8] = b"cfunctools\npartial\n(cnumpy\nsum\ntR}(X\x04\x00\x00\x00axisK\x01ub";
+    let added = [
+        attribute("predict", b"cnumpy\nnegative\n"),
+        attribute("transform", partial),
+        attribute("_raw_predict", partial),
+        attribute("_decision_function", b"c__main__\nfunction\n"),
+    ];
+    let harmless = attribute("note", b"X\x01\x00\x00\x00a");
+    let (mut classes, mut inner) = (std::collections::BTreeSet::new(), 0);
+    for (number, bytes) in files().into_iter().filter(|bytes| bytes[0] == 0x80).enumerate() {
+        let Ok(model) = FittedEstimator::load(bytes.clone().into()) else { continue };
+        let with = |place: usize, more: &[u8]| {
+            let (before, after) = bytes.split_at(place);
+            FittedEstimator::load([before, more, after].concat().into())
+        };
+        let places = || (0..bytes.len() - 2).filter(|&place| bytes[place..].starts_with(b"ub"));
+        let Some(last) = places().last().filter(|last| bytes[last + 2..].starts_with(b".")) else { continue };
+        with(last, &harmless).expect("another attribute changes nothing");
+        for more in &added {
+            let error = with(last, more).expect_err("Python calls the attribute").to_string();
+            assert!(error.contains("which replaces a method of the class"), "{error}");
+        }
+        classes.insert(model.class_path().to_owned());
+        // Those of other objects, such as steps.
+        let more = &added[number % added.len()];
+        inner += places()
+            .filter(|place| *place != last)
+            .filter(|place| with(*place, more).is_err_and(|error| error.to_string().contains("replaces a method")))
+            .count();
+    }
+    let libraries: Vec<_> = ["sklearn.", "xgboost.", "lightgbm."]
+        .into_iter()
+        .filter(|library| classes.iter().any(|class| class.starts_with(library)))
+        .collect();
+    assert_eq!(libraries.len(), 3, "{classes:?}");
+    assert!(classes.len() > 20 && inner > 20, "{} classes, {inner} parts of others", classes.len());
+}
+
 /// Loads a file that may be a model. If it is one, it must answer or return an error.
 fn load_and_predict(bytes: Vec<u8>) {
     let Ok(model) = FittedEstimator::load(bytes.into()) else { return };

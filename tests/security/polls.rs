@@ -127,3 +127,86 @@ fn nested_graphs_pause_end_at_their_deadline_and_are_limited() {
     }
     require_no_long_polls(&server, "nested ensembles", seen);
 }
+
+const REST: &str = "application/json";
+
+/// Requests that ask for much work in one respect each, for models of several kinds. More bytes take as long without a pause.
+#[test]
+fn large_requests_of_every_kind_leave_threads_free() {
+    let folder = Folder::new()
+        .with_identity("echo")
+        .with_iris("iris", &json!({"name": "iris"}))
+        .with_iris("batched", &json!({"name": "batched", "max_batch_size": 8, "max_batch_time": 0.01}))
+        .with_iris("cached", &json!({"name": "cached", "cache_enabled": true}));
+    let folder = select(folder, "select");
+    let sequence = json!({"root": {"routerType": "Sequence", "steps": [{"serviceName": "select"}]}});
+    let folder = with_graph(folder, "graph", &sequence);
+    let settings = json!({"debug": true, "cache_enabled": true, "server_timing": true});
+    let server = ServerBuilder::new(folder.settings(&settings)).start();
+    let rows = |count: usize| vec![[5.1, 3.5, 1.4, 0.2]; count];
+    let tensor = |name: &str, datatype: &str, shape: Value, data: Value| json!({"name": name, "datatype": datatype, "shape": shape, "data": data});
+    let v2 = |inputs: Value| json!({"inputs": inputs}).to_string();
+    let numbers = v2(json!([tensor("x", "FP32", json!([100_000, 4]), json!(rows(100_000)))]));
+    let flat = v2(json!([tensor("x", "INT64", json!([500_000]), json!(vec![7; 500_000]))]));
+    let texts = v2(json!([tensor("x", "BYTES", json!([150_000]), json!(vec!["abcdefgh"; 150_000]))]));
+    let ragged = v2(json!([tensor("x", "FP32", json!([3]), json!(vec![vec![1; 3]; 50_000]))]));
+    let many: Vec<Value> =
+        (0..15_000).map(|index| tensor(&format!("x{index}"), "INT8", json!([1]), json!([1]))).collect();
+    let many = v2(json!(many));
+    let parameters = (0..20_000).map(|index| (format!("p{index}"), json!(index)));
+    let parameters: serde_json::Map<String, Value> = parameters.collect();
+    let parameters =
+        json!({"parameters": parameters, "inputs": [tensor("x", "FP32", json!([1, 4]), json!(rows(1)))]}).to_string();
+    let outputs: Vec<Value> = (0..30_000).map(|index| json!({"name": format!("y{index}")})).collect();
+    let outputs = json!({"outputs": outputs, "inputs": [tensor("x", "FP32", json!([1, 4]), json!(rows(1)))]});
+    let outputs = outputs.to_string();
+    let invalid = "[".repeat(2 << 20);
+    let v1 = json!({"instances": rows(100_000)}).to_string();
+    let records: Vec<Value> = (0..20_000).map(|row| json!({"a": row, "b": "text", "c": [1, 2, 3]})).collect();
+    let v1_records = json!({"instances": records}).to_string();
+    let bodies = [
+        ("numbers", &numbers),
+        ("flat", &flat),
+        ("texts", &texts),
+        ("ragged", &ragged),
+        ("many", &many),
+        ("parameters", &parameters),
+        ("outputs", &outputs),
+        ("invalid", &invalid),
+    ];
+    let mut seen = server.log().len();
+    let mut longest = Vec::new();
+    let mut note = |what: String| {
+        let log = server.log();
+        let polls = log[seen..].lines().filter_map(|line| line.split_once(LONG)?.1.parse::<f64>().ok());
+        longest.push((polls.fold(0.0, f64::max), what));
+        seen = log.len();
+    };
+    for (name, body) in bodies {
+        for model in ["echo", "iris", "batched", "cached", "select", "graph"] {
+            server.post(&format!("/v2/models/{model}/infer"), body);
+            note(format!("{name} to {model}"));
+        }
+        server.post("/v2/models/iris/infer_stream", body);
+        note(format!("{name} as a stream"));
+    }
+    for (name, body) in [("numbers", &v1), ("records", &v1_records), ("invalid", &invalid)] {
+        for model in ["echo", "iris"] {
+            server.post(&format!("/v1/models/{model}:predict"), body);
+            note(format!("V1: {name} to {model}"));
+            let event = [
+                ("content-type", REST),
+                ("ce-specversion", "1.0"),
+                ("ce-id", "1"),
+                ("ce-source", "s"),
+                ("ce-type", "t"),
+            ];
+            server.post_with(&format!("/v1/models/{model}:predict"), &event, body);
+            note(format!("V1 event: {name} to {model}"));
+        }
+    }
+    longest.retain(|(time, _)| *time > 0.0);
+    println!("{longest:#?}");
+    longest.retain(|(time, _)| *time > LIMIT);
+    assert!(longest.is_empty(), "polls took this many milliseconds of processor time: {longest:#?}");
+}

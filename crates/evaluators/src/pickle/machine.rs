@@ -12,6 +12,11 @@ use super::reader::Reader;
 
 /// The limit on objects in a file: a gigabyte of them.
 const MAX_OBJECTS: usize = 1 << 25;
+/// The objects that each byte of a file may become, before it is decompressed, besides [`FREE_OBJECTS`]. Those of models take several
+/// bytes, and rarely compress to less than a tenth.
+const OBJECTS_PER_BYTE: usize = 16;
+/// The objects that every file may have.
+const FREE_OBJECTS: usize = 1 << 20;
 /// The limit on nested pickles. Joblib writes an array of objects as a nested pickle.
 const MAX_NESTING: usize = 8;
 /// Globals by name, so that each name is stored once.
@@ -26,12 +31,16 @@ pub(super) struct FileState {
     /// How many elements may still be read a second time. Reading is linear in the size of the file, but a call may
     /// refer to an object that was read before, and copies or searches it.
     revisits: usize,
+    /// The limit on objects, including those that nothing refers to, and on the entries of a stack.
+    max_objects: usize,
 }
 
 impl FileState {
-    pub(super) fn new(file: Bytes) -> Self {
+    /// Prepares to read a file that had `compressed` bytes before it was decompressed.
+    pub(super) fn new(file: Bytes, compressed: usize) -> Self {
         let revisits = file.len().saturating_mul(16).saturating_add(1 << 20);
-        Self { reader: Reader::new(file), nodes: Vec::new(), names: Names::new(), revisits }
+        let max_objects = compressed.saturating_mul(OBJECTS_PER_BYTE).saturating_add(FREE_OBJECTS).min(MAX_OBJECTS);
+        Self { reader: Reader::new(file), nodes: Vec::new(), names: Names::new(), revisits, max_objects }
     }
 }
 
@@ -85,12 +94,24 @@ impl<'a> PickleMachine<'a> {
     pub(super) fn add(&mut self, node: PickleNode) -> Result<NodeId, PickleError> {
         let id = self.shared.nodes.len();
         match u32::try_from(id) {
-            Ok(id) if self.shared.nodes.len() < MAX_OBJECTS => {
+            Ok(id) if self.shared.nodes.len() < self.shared.max_objects => {
                 self.shared.nodes.push(node);
                 Ok(NodeId(id))
             }
-            _ => Err(PickleError::TooMany { offset: self.offset, what: "objects", limit: MAX_OBJECTS }),
+            _ => Err(self.too_many()),
         }
+    }
+
+    const fn too_many(&self) -> PickleError {
+        PickleError::TooMany { offset: self.offset, what: "objects", limit: self.shared.max_objects }
+    }
+
+    /// Checks the memory of what is not an object, before another entry of it is made.
+    fn check_entries(&self) -> Result<(), PickleError> {
+        if self.stack.len() + self.marks.len() + self.memo.len() < self.shared.max_objects {
+            return Ok(());
+        }
+        Err(self.too_many())
     }
 
     pub(super) fn malformed(&self, wanted: &'static str) -> PickleError {
@@ -172,6 +193,7 @@ impl<'a> PickleMachine<'a> {
             // The length of a frame is only a hint.
             0x95 => self.shared.reader.array::<8>("a frame").map(drop),
             b'(' => {
+                self.check_entries()?;
                 self.marks.push(self.stack.len());
                 Ok(())
             }
@@ -181,6 +203,7 @@ impl<'a> PickleMachine<'a> {
             },
             b'1' => self.pop_marked().map(drop),
             b'2' => {
+                self.check_entries()?;
                 let top = self.top()?;
                 self.stack.push(top);
                 Ok(())
@@ -384,9 +407,11 @@ impl<'a> PickleMachine<'a> {
             }
         };
         if matches!(opcode, b'g' | b'h' | b'j') {
+            self.check_entries()?;
             let id = self.memo.get(&place).copied();
             self.stack.push(id.ok_or_else(|| self.malformed("an object in the memo"))?);
         } else {
+            self.check_entries()?;
             let top = self.top()?;
             self.memo.insert(place, top);
         }

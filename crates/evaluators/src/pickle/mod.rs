@@ -7,7 +7,7 @@
 //! opcodes of the pickle, in files that may be compressed.
 //!
 //! Files are untrusted. Reading one returns a [`Pickle`] or a [`PickleError`], with time and memory in proportion to
-//! its size; the decompressed size is limited as well (`container`). Lengths in the file are checked against the
+//! its size; the decompressed size is limited as well (`container`), and so are the objects for each compressed byte. Lengths in the file are checked against the
 //! remaining bytes before anything is allocated. Arrays are slices of the file.
 
 mod calls;
@@ -33,9 +33,10 @@ pub use self::graph::{Pickle, PickleValue};
 ///
 /// Returns a [`PickleError`] if the file is damaged, or contains something that is not data.
 pub fn read(file: Bytes) -> Result<Pickle, PickleError> {
+    let compressed = file.len();
     let (file, _) = container::open(file)?;
     let bytes = file.len();
-    let mut shared = FileState::new(file);
+    let mut shared = FileState::new(file, compressed);
     let root = PickleMachine::new(&mut shared, 0).run()?;
     Ok(Pickle { nodes: shared.nodes, root, bytes })
 }

@@ -100,6 +100,29 @@ fn decompressed_size_is_limited() {
     assert!(matches!(parse(&encoder.finish().unwrap()), Err(PickleError::TooLarge { .. })));
 }
 
+/// Objects that nothing refers to, and entries of the stacks and the memo, take memory, too.
+#[test]
+fn objects_are_limited_by_the_size_of_the_compressed_file() {
+    use std::io::Write;
+    for repeated in [&b"N0"[..], b"K\x010", b"(", b"2", b"h\x00", b")0", b"]0", b"\x94"] {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(b"Nq\x00").unwrap();
+        let piece = repeated.repeat((1 << 20) / repeated.len());
+        for _ in 0..32 {
+            encoder.write_all(&piece).unwrap();
+        }
+        encoder.write_all(b"N.").unwrap();
+        let file = encoder.finish().unwrap();
+        assert!(file.len() < 100_000, "{}", file.len());
+        let error = parse(&file).unwrap_err();
+        assert!(
+            matches!(error, PickleError::TooMany { what: "objects", limit, .. } if limit < 3 << 20),
+            "{}: {error}",
+            repeated.escape_ascii()
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn read_does_not_panic_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

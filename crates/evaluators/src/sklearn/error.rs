@@ -28,6 +28,11 @@ pub enum LoadError {
     /// A parameter has a value that would be evaluated inexactly, or not at all.
     #[error("`{class}` with `{parameter}` = `{value}` is not evaluated natively")]
     Parameter { class: String, parameter: &'static str, value: String },
+    /// Python would call the attribute instead of the method.
+    #[error(
+        "`{class}` has an attribute `{method}`, which replaces a method of the class, so it is not evaluated natively"
+    )]
+    Method { class: String, method: String },
     /// The booster of another library inside of the estimator was rejected.
     #[error("`{class}`: {error}")]
     Booster { class: String, error: Box<trees::LoadError> },

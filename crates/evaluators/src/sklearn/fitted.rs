@@ -12,6 +12,87 @@ use crate::trees;
 /// The library whose version decides how an estimator is evaluated.
 pub(super) const LIBRARY: &str = "sklearn";
 
+/// The methods of the estimators that are evaluated natively, of all versions, and of the wrappers of other libraries.
+const METHODS: &[&str] = &[
+    "aic",
+    "apply",
+    "bic",
+    "build_analyzer",
+    "build_preprocessor",
+    "build_tokenizer",
+    "cost_complexity_pruning_path",
+    "decision_function",
+    "decision_path",
+    "decode",
+    "densify",
+    "evals_result",
+    "fit",
+    "fit_predict",
+    "fit_transform",
+    "get_booster",
+    "get_covariance",
+    "get_depth",
+    "get_feature_names",
+    "get_feature_names_out",
+    "get_metadata_routing",
+    "get_n_leaves",
+    "get_num_boosting_rounds",
+    "get_params",
+    "get_precision",
+    "get_stop_words",
+    "get_support",
+    "get_xgb_params",
+    "inverse_transform",
+    "kneighbors",
+    "kneighbors_graph",
+    "load_model",
+    "partial_fit",
+    "path",
+    "predict",
+    "predict_joint_log_proba",
+    "predict_log_proba",
+    "predict_proba",
+    "radius_neighbors",
+    "radius_neighbors_graph",
+    "sample",
+    "save_model",
+    "score",
+    "score_samples",
+    "set_callbacks",
+    "set_output",
+    "set_params",
+    "sparsify",
+    "staged_decision_function",
+    "staged_predict",
+    "staged_predict_proba",
+    "staged_score",
+    "transform",
+];
+
+/// The libraries whose objects private attributes hold.
+const KNOWN_LIBRARIES: &[&str] =
+    &["builtins", "collections", "lightgbm", "numpy", "pandas", "scipy", "sklearn", "xgboost"];
+
+/// Checks that no attribute of an instance replaces a method of its class, which Python would call: one with the name of a method, or a
+/// private one with a function or another object that can be called.
+///
+/// Objects that are not estimators, such as scorers, have functions of their own in private attributes.
+fn check_methods(value: PickleValue<'_>, class: &str, is_estimator: bool) -> Result<(), LoadError> {
+    let is_replaced = |(name, value): &(&str, PickleValue<'_>)| {
+        METHODS.binary_search(name).is_ok() || (is_estimator && name.starts_with('_') && may_be_called(*value))
+    };
+    match value.attributes().into_iter().find(is_replaced) {
+        None => Ok(()),
+        Some((method, _)) => Err(LoadError::Method { class: class.to_owned(), method: method.to_owned() }),
+    }
+}
+
+/// Returns whether a value is a function, or an object of a class that nothing is known of.
+fn may_be_called(value: PickleValue<'_>) -> bool {
+    let is_known = |path: &str| KNOWN_LIBRARIES.contains(&path.split('.').next().unwrap_or_default());
+    value.global().is_some() || value.class().is_some_and(|class| !is_known(class))
+}
+
 /// The version of scikit-learn that wrote an estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SklearnVersion(pub(super) u16, pub(super) u16);
@@ -92,6 +173,7 @@ impl<'a> FittedObject<'a> {
     ) -> Result<Self, LoadError> {
         let unknown = || LoadError::Class { found: value.describe().to_owned() };
         let class = value.class().ok_or_else(unknown)?;
+        check_methods(value, class, true)?;
         let written = value.attribute("_sklearn_version").and_then(PickleValue::as_str);
         let version = written.map_or(inherited, SklearnVersion::parse);
         // Classes of other libraries do not store the version and do not depend on it.
@@ -109,6 +191,7 @@ impl<'a> FittedObject<'a> {
     /// Wraps an object that belongs to this one and has no version of its own.
     pub(super) fn part(&self, value: PickleValue<'a>) -> Result<Self, LoadError> {
         let class = value.class().ok_or_else(|| LoadError::Class { found: value.describe().to_owned() })?;
+        check_methods(value, class, false)?;
         Ok(Self { value, class, ..*self })
     }
 
