@@ -4,27 +4,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
 use super::{PacedRequestBody, ResponseHold, WaitingMark};
-use crate::access::{Access, Grant, InFlightPermit, Refusal, RefusalKind, Scope};
+use crate::access::{Access, AccessRequest, Grant, InFlightPermit, Refusal, RefusalKind, Scope};
 use crate::tls::ClientNames;
 
 /// Decides whether a request may do what needs a scope, for a model if it concerns one. While that waits for the keys of an issuer, the
 /// request is marked as waiting.
 pub(super) async fn authorize(
     access: &Access,
-    headers: &HeaderMap,
-    extensions: &Extensions,
+    parts: &Parts,
     body: &mut impl PacedRequestBody,
     scope: Scope,
     model: &str,
 ) -> Result<Option<Grant>, Refusal> {
-    let client = extensions.get::<Arc<ClientNames>>();
-    access
-        .authorize(headers, client.map_or(&[], |client| client.names()), scope, model, move || body.mark_waiting())
-        .await
+    let client = parts.extensions.get::<Arc<ClientNames>>();
+    let request = AccessRequest {
+        headers: &parts.headers,
+        certificate: client.map_or(&[], |client| client.names()),
+        scope,
+        model,
+        path: parts.uri.path(),
+        address: body.peer(),
+    };
+    access.authorize(request, move || body.mark_waiting()).await
 }
 
 /// Attaches the mark of a request without a right to its response.

@@ -5,5 +5,6 @@ mod clients;
 mod doctor;
 mod keys;
 mod lockout;
+mod pages;
 mod tls;
 mod tokens;
