@@ -7,6 +7,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
+use tracing::info;
 
 use super::issuer::{Issuer, KeySource, MAX_JWKS};
 use super::limits::PrincipalLimits;
@@ -148,7 +149,12 @@ fn watched_keys(
     let (of_watch, metrics, changes) = (Arc::clone(&shared), metrics.clone(), changes.clone());
     reload::watch(vec![file.clone()], &contents, move |contents| {
         let keys = parse(&file, contents.first().map(Vec::as_slice).unwrap_or_default())?;
-        of_watch.store(Arc::new(Keyring::new(&keys, &of_watch.load(), default_rate, &metrics)));
+        let previous = of_watch.load_full();
+        let current = Arc::new(Keyring::new(&keys, &previous, default_rate, &metrics));
+        let (added, removed) = (current.names_not_in(&previous).join(","), previous.names_not_in(&current).join(","));
+        // A key whose rights have changed is in both lists.
+        info!(added, removed, "Audit: the keys of `api_keys_file` have changed.");
+        of_watch.store(current);
         changes.send_replace(());
         Ok(())
     });

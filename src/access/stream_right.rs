@@ -1,5 +1,6 @@
 //! The right of a stream, which may last longer than the key that opened it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct StreamRight {
     certificate: Vec<String>,
     scope: Scope,
     model: String,
+    /// The address of the client.
+    address: Option<SocketAddr>,
     changes: watch::Receiver<()>,
 }
 
@@ -47,6 +50,7 @@ impl Access {
             certificate: certificate.to_vec(),
             scope,
             model: model.to_owned(),
+            address: grant.address(),
             changes: self.0.changes.subscribe(),
         };
         // The keys may have changed since the grant.
@@ -81,7 +85,7 @@ impl StreamRight {
         let taken = self.principal.limits.take(|| self.access.0.began.elapsed());
         taken.map_err(|retry_after| {
             let refusal = Refusal::Rate { principal: self.principal.name.clone(), retry_after };
-            self.access.report(&refusal);
+            self.report(&refusal);
             refusal
         })
     }
@@ -104,16 +108,20 @@ impl StreamRight {
         }
     }
 
+    fn report(&self, refusal: &Refusal) {
+        self.access.report(refusal, self.scope, None, self.address);
+    }
+
     fn look_again(&mut self) -> Result<(), Refusal> {
         let found = self.access.principal(&self.headers, &self.certificate);
         let decided = found.and_then(|principal| {
-            let grant = Grant::new(principal, self.scope)?;
+            let grant = Grant::new(principal, self.scope, self.address)?;
             if !self.model.is_empty() {
                 grant.check_model(&self.model)?;
             }
             Ok(Arc::clone(grant.principal()))
         });
-        self.principal = decided.inspect_err(|refusal| self.access.report(refusal))?;
+        self.principal = decided.inspect_err(|refusal| self.report(refusal))?;
         Ok(())
     }
 }

@@ -4,24 +4,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
 use super::{PacedRequestBody, ResponseHold, WaitingMark};
-use crate::access::{Access, Grant, InFlightPermit, Refusal, RefusalKind, Scope, StreamRight};
+use crate::access::{Access, AccessRequest, Grant, InFlightPermit, Refusal, RefusalKind, Scope, StreamRight};
 use crate::tls::ClientNames;
 
 /// Decides whether a request may do what needs a scope, for a model if it concerns one. While that waits for the keys of an issuer, the
 /// request is marked as waiting.
 pub(super) async fn authorize(
     access: &Access,
-    headers: &HeaderMap,
-    extensions: &Extensions,
+    parts: &Parts,
     body: &mut impl PacedRequestBody,
     scope: Scope,
     model: &str,
 ) -> Result<Option<Grant>, Refusal> {
-    access.authorize(headers, certificate_names(extensions), scope, model, move || body.mark_waiting()).await
+    let request = AccessRequest {
+        headers: &parts.headers,
+        certificate: certificate_names(&parts.extensions),
+        scope,
+        model,
+        path: parts.uri.path(),
+        address: body.peer(),
+    };
+    access.authorize(request, move || body.mark_waiting()).await
 }
 
 /// Returns the names of the client's certificate.

@@ -49,7 +49,7 @@ impl<B: PacedRequestBody + 'static> HttpService<B> for MetricsService {
                 None => Ok(None),
                 Some(access) => {
                     let scope = Scope::Metrics;
-                    access_control::authorize(access, &parts.headers, &parts.extensions, &mut body, scope, "").await
+                    access_control::authorize(access, &parts, &mut body, scope, "").await
                 }
             };
             let mut grant = match grant {

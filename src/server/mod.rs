@@ -1,6 +1,7 @@
 //! Listeners: bind, serve, drain. The transports below only translate between their protocol and [`crate::inference`].
 
 mod access_control;
+mod audit;
 mod cloud_events;
 mod connection;
 mod deadline;
@@ -160,7 +161,7 @@ impl<S: HttpService<IncomingBody>> Listening<S> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(entry) = self.group.admit() else { return };
+        let Some(entry) = self.group.admit(Some(accepted.peer)) else { return };
         let limits = *self.group.table().limits();
         let builder = builder(&limits, self.keep_alive, Arc::clone(&entry.connection));
         self.tasks.spawn(measured(run(accepted, entry, builder, self.app.clone(), limits.body_timeout)));

@@ -5,6 +5,7 @@ mod clients;
 mod doctor;
 mod keys;
 mod lockout;
+mod pages;
 mod polls;
 mod streams;
 mod tls;

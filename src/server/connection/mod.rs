@@ -10,6 +10,7 @@ mod stream;
 mod table;
 mod verdict;
 
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -68,6 +69,7 @@ pub(super) struct Connection {
     newest: AtomicU32,
     /// How many requests HTTP/2 clients may send at once.
     max_streams: u32,
+    peer: Option<SocketAddr>,
 }
 
 /// A request in flight over HTTP/2. Each has flow control of its own, so its client may leave a single response unread.
@@ -148,7 +150,7 @@ impl Drop for WaitingMark {
 }
 
 impl Connection {
-    fn new(max_streams: u32) -> Self {
+    fn new(max_streams: u32, peer: Option<SocketAddr>) -> Self {
         Self {
             requests: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
@@ -163,6 +165,7 @@ impl Connection {
             slots: OnceLock::new(),
             newest: AtomicU32::new(0),
             max_streams,
+            peer,
         }
     }
 

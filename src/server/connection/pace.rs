@@ -3,6 +3,7 @@
 //! A timer is set only if the server has to wait for a body, so those that arrive with their heads cost nothing. While it waits, the request
 //! is marked as waiting.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,9 @@ pub enum BodyPace {
 pub trait PacedRequestBody: RequestBody<Error = BodyFailure> {
     /// Sets how fast the rest of the body must arrive.
     fn set_pace(&mut self, pace: BodyPace);
+
+    /// Returns the address of the client.
+    fn peer(&self) -> Option<SocketAddr>;
 
     /// Marks the request as only waiting until the result is dropped. `None` if it has no connection, or is marked.
     fn mark_waiting(&self) -> Option<WaitingMark>;
@@ -166,6 +170,10 @@ impl<B: RequestBody> PacedRequestBody for PacedBody<B> {
     fn set_pace(&mut self, pace: BodyPace) {
         self.resume();
         (self.pace, self.waited) = (pace, Duration::ZERO);
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.connection.as_ref()?.peer
     }
 
     fn mark_waiting(&self) -> Option<WaitingMark> {

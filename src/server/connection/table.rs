@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -219,7 +220,7 @@ impl ConnectionGroup {
     }
 
     /// Registers a connection that has just been accepted. If there are too many, evicts one. `None` if all work.
-    pub(in crate::server) fn admit(&self) -> Option<ConnectionEntry> {
+    pub(in crate::server) fn admit(&self, peer: Option<SocketAddr>) -> Option<ConnectionEntry> {
         let TableState { limits, metrics, entries, full, evicted } = &*self.table.0;
         let mut entries = entries.lock();
         if entries.open.len() - entries.ending >= limits.max_connections {
@@ -244,7 +245,7 @@ impl ConnectionGroup {
                 );
             }
         }
-        let connection = Arc::new(Connection::new(limits.max_streams));
+        let connection = Arc::new(Connection::new(limits.max_streams, peer));
         let number = entries.accepted;
         entries.accepted += 1;
         let history = History::new(Instant::now());
@@ -455,37 +456,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn oldest_idle_connection_is_evicted_for_a_new_one() {
         let group = table(3).group();
-        let first = group.admit().unwrap();
+        let first = group.admit(None).unwrap();
         let busy = first.connection.begin(false);
-        let second = group.admit().unwrap();
-        let third = group.admit().unwrap();
-        let fourth = group.admit().unwrap();
+        let second = group.admit(None).unwrap();
+        let third = group.admit(None).unwrap();
+        let fourth = group.admit(None).unwrap();
         assert!(!is_cut(&first) && is_cut(&second) && !is_cut(&third));
         drop(second);
         let _third = third.connection.begin(false);
         let _fourth = fourth.connection.begin(true);
-        assert!(group.admit().is_none(), "all are busy");
+        assert!(group.admit(None).is_none(), "all are busy");
         drop(busy);
-        let _fifth = group.admit().unwrap();
+        let _fifth = group.admit(None).unwrap();
         assert!(is_cut(&first));
     }
 
     #[tokio::test(start_paused = true)]
     async fn connection_that_answered_last_is_evicted_last() {
         let group = table(2).group();
-        let (first, second) = (group.admit().unwrap(), group.admit().unwrap());
+        let (first, second) = (group.admit(None).unwrap(), group.admit(None).unwrap());
         drop((first.connection.begin(false), second.connection.begin(false)));
         tokio::time::sleep(Duration::from_secs(2)).await;
         drop(first.connection.begin(false));
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let _third = group.admit().unwrap();
+        let _third = group.admit(None).unwrap();
         assert!(is_cut(&second) && !is_cut(&first));
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_is_evicted_before_the_oldest_that_waits_and_none_that_works() {
         let group = table(4).group();
-        let entries: Vec<_> = (0..4).map(|_| group.admit().unwrap()).collect();
+        let entries: Vec<_> = (0..4).map(|_| group.admit(None).unwrap()).collect();
         let [working, refused, _silent, idle] = &entries[..] else { unreachable!() };
         let request = working.connection.begin(false);
         let _refused = refused.connection.begin(false);
@@ -493,12 +494,12 @@ mod tests {
         let _mark = WaitingMark::new(&refused.connection);
         drop(idle.connection.begin(false));
         let ended = || entries.iter().map(is_cut).collect::<Vec<_>>();
-        let _fifth = group.admit().unwrap();
+        let _fifth = group.admit(None).unwrap();
         assert_eq!(ended(), [false, false, false, true], "idle");
-        let _sixth = group.admit().unwrap();
+        let _sixth = group.admit(None).unwrap();
         assert_eq!(ended(), [false, true, false, true], "the oldest that waits");
         let _mark = WaitingMark::new(&working.connection);
-        let _seventh = group.admit().unwrap();
+        let _seventh = group.admit(None).unwrap();
         assert_eq!(ended(), [true, true, false, true], "its body is waited for");
         drop(request);
     }
@@ -508,7 +509,7 @@ mod tests {
         let table = table(2);
         let weak = Arc::downgrade(&table.0);
         let group = table.group();
-        let entry = group.admit().unwrap();
+        let entry = group.admit(None).unwrap();
         tokio::time::sleep(Duration::from_secs(29)).await;
         assert!(!is_cut(&entry));
         tokio::time::sleep(Duration::from_secs(2)).await;

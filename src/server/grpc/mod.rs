@@ -21,6 +21,7 @@ mod repository;
 mod status;
 mod stream;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::header::CONTENT_TYPE;
@@ -34,6 +35,7 @@ use tonic_health::pb::HealthCheckRequest;
 pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
+use super::audit::AdminCall;
 use super::cloud_events::CloudEvents;
 use super::{
     BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control, head,
@@ -105,6 +107,16 @@ struct Call<'a> {
     trace: Option<TraceContext>,
     /// The right of the call, if there is access control.
     grant: Option<&'a Grant>,
+    /// The address of the client, of calls that change models.
+    address: Option<SocketAddr>,
+}
+
+impl Call<'_> {
+    /// Writes the audit record of a call that changes a model.
+    fn record(&self, action: &str, model: &str, code: Code) {
+        let principal = self.grant.map(|grant| grant.principal().name());
+        AdminCall { action, model, principal, address: self.address }.record(status::code_name(code));
+    }
 }
 
 /// Returns the path and the scope of every method.
@@ -175,8 +187,7 @@ impl App {
             Some(access) => {
                 let scope = method.map_or(Scope::Read, |method| method.spec.scope);
                 let (parts, mut body) = request.into_parts();
-                let (headers, extensions) = (&parts.headers, &parts.extensions);
-                let authorized = access_control::authorize(access, headers, extensions, &mut body, scope, "").await;
+                let authorized = access_control::authorize(access, &parts, &mut body, scope, "").await;
                 request = Request::from_parts(parts, body);
                 match authorized {
                     Ok(grant) => grant,
@@ -227,6 +238,7 @@ impl App {
         let observation = Observation::start(&self, method, request.headers(), grant.as_ref());
         let trace = observation.trace();
         let (Parts { headers, extensions, .. }, body) = request.into_parts();
+        let address = if method.spec.scope == Scope::Admin { body.peer() } else { None };
         let watch = if method.spec.action == MethodAction::HealthWatch { Some(self.watches.add(&body)) } else { None };
         let opened = deadline::of(&headers).and_then(|deadline| {
             let compute = self.compute.clone();
@@ -268,8 +280,11 @@ impl App {
             _ => {
                 // A deadline that the clock cannot express is never reached.
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                let work =
-                    self.reply(method, Call { headers: &headers, until, trace, grant: grant.as_ref() }, messages);
+                let work = self.reply(
+                    method,
+                    Call { headers: &headers, until, trace, grant: grant.as_ref(), address },
+                    messages,
+                );
                 let work = panic_boundary::contain(method.spec.name, work);
                 let result = match until {
                     None => work.await,

@@ -44,6 +44,7 @@ pub use cors::Cors;
 pub use instrument::RestMetrics;
 pub use router::is_reserved;
 
+use super::audit::AdminCall;
 use super::cloud_events::CloudEvents;
 use super::exchange::Exchange;
 use super::{
@@ -257,27 +258,43 @@ impl App {
         request: Request<B>,
     ) -> http::Response<ResponseBody> {
         let (parts, mut body) = request.into_parts();
-        if let Err(error) = head::check(&parts.uri, &parts.headers) {
-            let mut response = respond::error(error.status(), &error.to_string()).map(ResponseBody::from);
-            access_control::hold_mark(&mut response, body.without_right());
-            release(body, &parts, &mut response);
-            return response;
-        }
+        let head = match head::check(&parts.uri, &parts.headers) {
+            Ok(head) => head,
+            Err(error) => {
+                let mut response = respond::error(error.status(), &error.to_string()).map(ResponseBody::from);
+                access_control::hold_mark(&mut response, body.without_right());
+                release(body, &parts, &mut response);
+                if error == head::HeadError::TransferEncoding {
+                    // A proxy may have read another end of the body.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                return response;
+            }
+        };
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let route = Route::find(&parts.method, path, &parts.uri);
         let route = route.filter(|route| !self.is_shadowed(route, &parts, path));
         let route = route.map(|route| self.with_graph(route));
         let (scope, model) = needs(&parts, path, route.as_ref());
         let mark = if scope == Scope::Open { body.without_right() } else { None };
+        let change = if scope == Scope::Admin { Some((parts.uri.path(), model.to_owned())) } else { None };
         let authorized = match &self.access {
             None => Ok(None),
-            Some(access) => {
-                access_control::authorize(access, &parts.headers, &parts.extensions, &mut body, scope, model).await
-            }
+            Some(access) => access_control::authorize(access, &parts, &mut body, scope, model).await,
         };
         let mut response = match authorized {
             Ok(mut grant) => {
-                let mut response = self.respond(&parts, path, route, grant.as_ref(), &mut body).await;
+                let is_change = head.from_page && !parts.method.is_safe();
+                let checked = if is_change { self.callers.check_page(&parts) } else { Ok(()) };
+                let mut response = match checked {
+                    Ok(()) => self.respond(&parts, path, route, grant.as_ref(), &mut body).await,
+                    Err(error) => respond::error(error.status(), &error.to_string()).map(ResponseBody::from),
+                };
+                if let Some((path, model)) = &change {
+                    let principal = grant.as_ref().map(|grant| grant.principal().name());
+                    let action = path.rsplit('/').next().unwrap_or_default();
+                    AdminCall { action, model, principal, address: body.peer() }.record(response.status().as_str());
+                }
                 access_control::hold_permit(&mut response, grant.as_mut().and_then(Grant::take_permit));
                 access_control::hold_mark(&mut response, mark);
                 response
