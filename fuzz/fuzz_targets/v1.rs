@@ -4,14 +4,14 @@
 
 use libfuzzer_sys::fuzz_target;
 use mlserver::types::json::{EventData, NonFinite, read_event, read_v1_request, write_event, write_v1_response};
-use mlserver::types::{Datatype, InferenceResponse, TensorMetadata, TensorRule};
+use mlserver::types::{Datatype, InferenceResponse, Parameters, TensorMetadata, TensorRule};
 
 fn declared(choice: u8) -> Vec<TensorMetadata> {
-    let tensor = |name: &str, datatype, shape: &[i64]| TensorMetadata {
+    let tensor = |name: &str, datatype: Datatype, shape: &[i64]| TensorMetadata {
         name: name.to_owned(),
-        datatype,
+        datatype: datatype.to_string(),
         shape: shape.to_vec(),
-        ..TensorMetadata::default()
+        parameters: Parameters::new(),
     };
     match choice & 3 {
         0 => Vec::new(),
