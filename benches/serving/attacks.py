@@ -5,7 +5,8 @@
     python3.11 benches/serving/attacks.py --ours target/dist/mlserver --sklearn ENV/bin/python
 
 `requests` sends each hostile request of up to 1 MB alone and twenty times at once, over REST and gRPC, to models of every native
-family. `connections` opens 2,000 idle connections to a server with 1,024 file descriptors. `logs` never reads the server's log.
+family. `connections` opens 2,000 idle connections to a server with 1,024 file descriptors. `lockout` holds all connections of a server
+with keys by watches of its health, and by requests without their bodies. `logs` never reads the server's log.
 `overload` asks a model in Python for ten times what it can answer. Needs curl for HTTP/2, and root to reset peaks of memory.
 What is not as it should be ends the run with exit code 1.
 """
@@ -20,6 +21,7 @@ import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import tarfile
@@ -332,6 +334,64 @@ def connections(args: argparse.Namespace) -> bool:
         return check("2,000 idle connections, 1,024 descriptors: a new client's answer", max(times), 1000.0, "ms")
 
 
+def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    """A frame of HTTP/2."""
+    return struct.pack(">I", len(content))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + content
+
+
+def watch_of_health() -> bytes:
+    """What a gRPC client sends to begin a watch of the server's health, which needs no key."""
+    fields = {
+        ":method": "POST", ":scheme": "http", ":path": "/grpc.health.v1.Health/Watch", ":authority": "localhost",
+        "content-type": "application/grpc", "te": "trailers",
+    }
+    # Literal fields that no table holds.
+    block = b"".join(
+        b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in fields.items()
+    )
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, block) + frame(0, 1, 1, b"\0" * 5)
+
+
+def lockout(args: argparse.Namespace) -> bool:
+    """Holds every connection with watches and silent senders, and times a caller with a key, over a new connection each time."""
+    limit, calls = 60, 40
+    silent = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n".encode()
+    good = True
+    for name, grpc, first in [("health watches", True, watch_of_health()), ("requests without their bodies", False, silent)]:
+        with tempfile.TemporaryDirectory() as folder:
+            keys = Path(folder) / "keys.json"
+            created = [str(args.ours), "keys", "create", "--name", "ci", "--scope", "infer", "--file", str(keys)]
+            key = subprocess.run(created, check=True, capture_output=True, text=True).stdout.strip()
+            environment = {"MLSERVER_API_KEYS_FILE": str(keys), "MLSERVER_MAX_CONNECTIONS": str(limit)}
+            program = Program("lockout", lambda _: [str(args.ours), "start", str(MODELS)], environment=environment)
+            with running(program, Path(folder)) as server:
+                held = []
+
+                def hold(count: int, port: int = server.grpc_port if grpc else server.port, first: bytes = first) -> None:
+                    for _ in range(count):
+                        one = socket.create_connection(("127.0.0.1", port), timeout=5)
+                        one.sendall(first)
+                        held.append(one)
+
+                hold(limit)
+                time.sleep(0.5)
+                times = []
+                for _ in range(calls):
+                    # The attacker goes on, and takes each connection again that the caller has needed.
+                    hold(2)
+                    began = time.perf_counter()
+                    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+                    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+                    connection.request("POST", INFER, BODY, headers)
+                    assert connection.getresponse().status == 200
+                    connection.close()
+                    times.append((time.perf_counter() - began) * 1000)
+                for one in held:
+                    one.close()
+        good &= check(f"{limit} {name} of callers without a key: a caller with one, slowest of {calls}", max(times), 100.0, "ms")
+    return good
+
+
 def logs(args: argparse.Namespace) -> bool:
     reader, writer = os.pipe()
     http_port, grpc_port, metrics_port = free_ports(3)
@@ -428,6 +488,7 @@ def main() -> None:
     parts: dict[str, Callable[[argparse.Namespace], bool]] = {
         "requests": requests,
         "connections": connections,
+        "lockout": lockout,
         "logs": logs,
         "overload": overload,
     }
