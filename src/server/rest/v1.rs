@@ -17,11 +17,12 @@ use super::respond::{self, Response};
 use super::route::RouteSpec;
 use super::{Answer, Call, Handled, body, forward};
 use crate::access::Scope::{Infer, Open, Read};
+use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
 use crate::registry::{RegisteredModel, V1Explainer};
 use crate::server::exchange::{Exchange, new_id};
 use crate::server::{model_headers, payload};
-use crate::types::json::{V1Error, read_v1_request, write_v1_response};
+use crate::types::json::{V1Error, data_text_memory, read_v1_request, write_v1_response};
 use crate::types::{InferenceRequest, InferenceResponse, RequestErrorKind, Tensor, TensorData, TensorRule, V1Verb};
 
 pub(super) const ROUTES: &[RouteSpec] = &[
@@ -189,6 +190,9 @@ async fn infer(
         let non_finite = app.non_finite;
         // JSON is about twice as long as the data.
         let size = response.outputs.iter().map(|output| 2 * output.byte_len()).sum();
+        if size >= LONG_WORK {
+            call.admission.reservation.grow(response.outputs.iter().map(data_text_memory).sum())?;
+        }
         exchange.write(size, move || write_v1_response(&response, non_finite)).await??
     };
     call.admission.reservation.resize(text.len())?;
