@@ -121,7 +121,7 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Response, Reque
     let response = match handlers {
         Some(handlers) => {
             let handler = if verb == V1Verb::Predict { handlers.predict } else { handlers.explain };
-            let mut request = forward::request(call, call.parts.uri.path(), Vec::new(), body);
+            let mut request = forward::request(call, &target.model, call.parts.uri.path(), Vec::new(), body);
             if let Some(event) = &event {
                 event.add_headers(&mut request.headers);
             }
