@@ -47,6 +47,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;start' {
             [CompletionResult]::new('--port-file', '--port-file', [CompletionResultType]::ParameterName, 'Write the server''s addresses to FILE as JSON, once the models are loaded')
             [CompletionResult]::new('--model-name', '--model-name', [CompletionResultType]::ParameterName, 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]')
+            [CompletionResult]::new('--settings', '--settings', [CompletionResultType]::ParameterName, 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports')
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
@@ -66,6 +67,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         'mlserver;serve' {
             [CompletionResult]::new('--port-file', '--port-file', [CompletionResultType]::ParameterName, 'Write the server''s addresses to FILE as JSON, once the models are loaded')
             [CompletionResult]::new('--model-name', '--model-name', [CompletionResultType]::ParameterName, 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]')
+            [CompletionResult]::new('--settings', '--settings', [CompletionResultType]::ParameterName, 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports')
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
@@ -241,6 +243,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
         }
         'mlserver;doctor' {
             [CompletionResult]::new('--format', '--format', [CompletionResultType]::ParameterName, 'Output format')
+            [CompletionResult]::new('--settings', '--settings', [CompletionResultType]::ParameterName, 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports')
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')
@@ -267,6 +270,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;config;show' {
+            [CompletionResult]::new('--settings', '--settings', [CompletionResultType]::ParameterName, 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports')
             [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings')
             [CompletionResult]::new('--host', '--host', [CompletionResultType]::ParameterName, 'Address to listen on, like `--set host=ADDRESS`')
             [CompletionResult]::new('--http-port', '--http-port', [CompletionResultType]::ParameterName, 'Port of the REST server; 0 means any free port')

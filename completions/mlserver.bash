@@ -545,12 +545,16 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__config__subcmd__show)
-            opts="-h --strict --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --format --color --help"
+            opts="-h --strict --settings --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --format --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --settings)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --set)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -633,7 +637,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__doctor)
-            opts="-h --image --format --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
+            opts="-h --image --format --settings --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -641,6 +645,10 @@ _mlserver() {
             case "${prev}" in
                 --format)
                     COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --settings)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --set)
@@ -1559,7 +1567,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__start)
-            opts="-h --strict --allow-empty --port-file --model-name --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
+            opts="-h --strict --allow-empty --port-file --model-name --settings --set --host --http-port --grpc-port --metrics-port --debug --no-debug --log-level --parallel-workers --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1570,6 +1578,10 @@ _mlserver() {
                     return 0
                     ;;
                 --model-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --settings)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

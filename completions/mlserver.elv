@@ -43,6 +43,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;start'= {
             cand --port-file 'Write the server''s addresses to FILE as JSON, once the models are loaded'
             cand --model-name 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]'
+            cand --settings 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports'
             cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
@@ -61,6 +62,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;serve'= {
             cand --port-file 'Write the server''s addresses to FILE as JSON, once the models are loaded'
             cand --model-name 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]'
+            cand --settings 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports'
             cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
@@ -229,6 +231,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         }
         &'mlserver;doctor'= {
             cand --format 'Output format'
+            cand --settings 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports'
             cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'
@@ -253,6 +256,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'mlserver;config;show'= {
+            cand --settings 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports'
             cand --set 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings'
             cand --host 'Address to listen on, like `--set host=ADDRESS`'
             cand --http-port 'Port of the REST server; 0 means any free port'

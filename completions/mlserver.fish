@@ -47,6 +47,7 @@ complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "man" -d 'Write th
 complete -c mlserver -n "__fish_mlserver_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l port-file -d 'Write the server\'s addresses to FILE as JSON, once the models are loaded' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l model-name -d 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l settings -d 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l http-port -d 'Port of the REST server; 0 means any free port' -r
@@ -67,6 +68,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand start" -l no-debug -d 
 complete -c mlserver -n "__fish_mlserver_using_subcommand start" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l port-file -d 'Write the server\'s addresses to FILE as JSON, once the models are loaded' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l model-name -d 'Name of a model without `model-settings.json`: of the model file, or of the only model in the folder [default: the value of `MLSERVER_MODEL_NAME`]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l settings -d 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l http-port -d 'Port of the REST server; 0 means any free port' -r
@@ -225,6 +227,7 @@ never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand manifest" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l format -d 'Output format' -r -f -a "text\t''
 json\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l settings -d 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand doctor" -l http-port -d 'Port of the REST server; 0 means any free port' -r
@@ -250,6 +253,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "list" -d 'List all settings with their types, defaults and environment variables'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "explain" -d 'Explain one setting'
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and not __fish_seen_subcommand_from show list explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l settings -d 'Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set access, TLS, addresses and ports' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l set -d 'Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON. `mlserver config list` prints all settings' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l host -d 'Address to listen on, like `--set host=ADDRESS`' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand config; and __fish_seen_subcommand_from show" -l http-port -d 'Port of the REST server; 0 means any free port' -r

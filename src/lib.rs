@@ -18,6 +18,7 @@ pub mod image;
 pub mod inference;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod processes;
 pub mod registry;
 pub mod reload;
 pub mod remote;

@@ -1,13 +1,15 @@
 //! Files whose changes count while the server runs: certificates, keys and the like.
 //!
 //! Their content is compared every few seconds. Unlike notifications of the file system, this sees symbolic links that are
-//! swapped above a file, as Kubernetes and cert-manager do, and works on every file system.
+//! swapped above a file, as Kubernetes and cert-manager do, and works on every file system. SIGHUP requests a look at once.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use tokio::sync::watch::Sender;
 use tracing::{info, warn};
 
 use crate::shutdown::spawn_supervised;
@@ -15,6 +17,14 @@ use crate::shutdown::spawn_supervised;
 /// The time between two looks at the files. A failure is reported at the second look, so a change counts, and a failure is
 /// reported, within 10 seconds.
 const INTERVAL: Duration = Duration::from_secs(3);
+
+/// Changes with each request to look at the files. Like signals, it concerns the whole process.
+static REQUESTED: LazyLock<Sender<()>> = LazyLock::new(Sender::default);
+
+/// Has all files looked at now. What cannot be used is reported at this look.
+pub fn request() {
+    REQUESTED.send_replace(());
+}
 
 /// A file that a setting names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,13 +95,14 @@ pub fn watch(
     apply: impl FnMut(&[Vec<u8>]) -> Result<(), SettingFileError> + Send + 'static,
 ) {
     let mut watch = Watch { applied: fingerprint(&Ok(contents.to_vec())), failed: None, warned: false, apply };
+    let mut requested = REQUESTED.subscribe();
     spawn_supervised("reloads of changed files", async move {
         loop {
-            tokio::time::sleep(INTERVAL).await;
+            let is_requested = tokio::time::timeout(INTERVAL, requested.changed()).await.is_ok();
             let of_look = files.clone();
             // Fails only if the runtime stops.
             let Ok(found) = tokio::task::spawn_blocking(move || read_all(&of_look)).await else { return };
-            match watch.look(&found) {
+            match watch.look(&found, is_requested) {
                 Outcome::Unchanged => {}
                 Outcome::Applied => {
                     for file in &files {
@@ -125,14 +136,14 @@ enum Outcome {
 }
 
 impl<F: FnMut(&[Vec<u8>]) -> Result<(), SettingFileError>> Watch<F> {
-    fn look(&mut self, found: &Result<Vec<Vec<u8>>, SettingFileError>) -> Outcome {
+    fn look(&mut self, found: &Result<Vec<Vec<u8>>, SettingFileError>, is_requested: bool) -> Outcome {
         let seen = fingerprint(found);
         if seen == self.applied {
             self.failed = None;
             return Outcome::Unchanged;
         }
-        let is_repeated = self.failed == Some(seen);
-        if is_repeated && self.warned {
+        let is_repeated = is_requested || self.failed == Some(seen);
+        if !is_requested && is_repeated && self.warned {
             return Outcome::Unchanged;
         }
         match found.as_ref().map_err(Clone::clone).and_then(|contents| (self.apply)(contents)) {
@@ -201,21 +212,43 @@ mod tests {
         };
         let mut watch = Watch { applied: fingerprint(&content("1")), failed: None, warned: false, apply };
         let failed = |outcome| matches!(outcome, Outcome::Failed(_));
-        assert_eq!(watch.look(&content("1")), Outcome::Unchanged);
-        assert_eq!(watch.look(&content("2")), Outcome::Applied);
-        assert_eq!(watch.look(&content("bad")), Outcome::Unchanged, "it may be half of a change");
-        assert_eq!(watch.look(&content("3")), Outcome::Applied);
-        assert_eq!(watch.look(&content("bad")), Outcome::Unchanged);
-        assert!(failed(watch.look(&content("bad"))));
-        assert_eq!(watch.look(&content("bad")), Outcome::Unchanged);
-        assert_eq!(watch.look(&content("bad again")), Outcome::Unchanged);
-        assert!(failed(watch.look(&content("bad again"))));
+        assert_eq!(watch.look(&content("1"), false), Outcome::Unchanged);
+        assert_eq!(watch.look(&content("2"), false), Outcome::Applied);
+        assert_eq!(watch.look(&content("bad"), false), Outcome::Unchanged, "it may be half of a change");
+        assert_eq!(watch.look(&content("3"), false), Outcome::Applied);
+        assert_eq!(watch.look(&content("bad"), false), Outcome::Unchanged);
+        assert!(failed(watch.look(&content("bad"), false)));
+        assert_eq!(watch.look(&content("bad"), false), Outcome::Unchanged);
+        assert_eq!(watch.look(&content("bad again"), false), Outcome::Unchanged);
+        assert!(failed(watch.look(&content("bad again"), false)));
         let missing = || Err(file(Path::new("a")).error("missing"));
-        assert_eq!(watch.look(&missing()), Outcome::Unchanged);
-        assert!(failed(watch.look(&missing())));
-        assert_eq!(watch.look(&content("3")), Outcome::Unchanged, "the file is as it was applied");
-        assert_eq!(watch.look(&missing()), Outcome::Unchanged);
-        assert!(failed(watch.look(&missing())), "another failure");
-        assert_eq!(watch.look(&content("4")), Outcome::Applied);
+        assert_eq!(watch.look(&missing(), false), Outcome::Unchanged);
+        assert!(failed(watch.look(&missing(), false)));
+        assert_eq!(watch.look(&content("3"), false), Outcome::Unchanged, "the file is as it was applied");
+        assert_eq!(watch.look(&missing(), false), Outcome::Unchanged);
+        assert!(failed(watch.look(&missing(), false)), "another failure");
+        assert_eq!(watch.look(&content("4"), false), Outcome::Applied);
+        for _ in 0..2 {
+            assert!(failed(watch.look(&missing(), true)), "a requested look reports its failure");
+        }
+        assert_eq!(watch.look(&missing(), false), Outcome::Unchanged);
+        assert_eq!(watch.look(&content("4"), true), Outcome::Unchanged);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_looks_at_once_if_requested() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pem");
+        std::fs::write(&path, "1").unwrap();
+        let (sender, mut applied) = tokio::sync::mpsc::unbounded_channel();
+        watch(vec![file(&path)], &[b"1".to_vec()], move |contents| {
+            sender.send(contents.concat()).unwrap();
+            Ok(())
+        });
+        std::fs::write(&path, "2").unwrap();
+        let began = tokio::time::Instant::now();
+        request();
+        assert_eq!(applied.recv().await.unwrap(), b"2");
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

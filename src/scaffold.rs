@@ -1,6 +1,6 @@
 //! Creates projects from templates.
 //!
-//! A template is a folder of files: those whose names end in `.jinja` are rendered by Tera with [`TemplateValues`], all others are copied
+//! A template is a folder of files: those whose names end in `.tera` are rendered by Tera with [`TemplateValues`], all others are copied
 //! unchanged. The built-in templates are in `templates/projects`; users have theirs in folders and archives, which may be on a web server.
 
 mod download;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::http_client::without_credentials;
-use crate::templates::{self, SUFFIX, TemplateError};
+use crate::templates::{self, FORMER_SUFFIX, SUFFIX, TemplateError};
+use crate::types::without_credentials;
 pub use download::DownloadError;
 pub use source::{ArchiveError, ProjectFile};
 
@@ -24,7 +24,7 @@ const MODEL_FILE: &str = "model-file";
 /// The files of a project that need a request.
 const OF_EXAMPLE: [&str; 2] = ["test_model.py", ".github/workflows/test.yml"];
 /// The end of their READMEs.
-const USAGE: &str = "projects/usage.md.jinja";
+const USAGE: &str = "projects/usage.md.tera";
 
 /// A built-in template.
 #[derive(Debug)]
@@ -115,7 +115,11 @@ fn list(paths: &[PathBuf]) -> String {
 
 /// The files of a new project.
 #[derive(Debug)]
-pub struct Project(Vec<ProjectFile>);
+pub struct Project {
+    files: Vec<ProjectFile>,
+    /// A file of the template with the suffix of earlier versions.
+    former: Option<PathBuf>,
+}
 
 impl Project {
     /// Creates a project from a template: the name of one of [`TEMPLATES`], a folder, or an archive (`.zip`, `.tar`, `.tar.gz`)
@@ -147,7 +151,15 @@ impl Project {
         } else {
             return Err(ScaffoldError::NoTemplate { name: template.to_owned() });
         };
-        Ok(Self(files.into_iter().map(|file| fill_in(file, &values)).collect::<Result<_, _>>()?))
+        let is_former = |file: &&ProjectFile| file.path.to_string_lossy().ends_with(FORMER_SUFFIX);
+        let former = files.iter().find(is_former).map(|file| file.path.clone());
+        let files = files.into_iter().map(|file| fill_in(file, &values)).collect::<Result<_, _>>()?;
+        Ok(Self { files, former })
+    }
+
+    /// Returns a file of the template whose name has the suffix of earlier versions.
+    pub fn former_suffix(&self) -> Option<&Path> {
+        self.former.as_deref()
     }
 
     /// Creates a project from a model file, which the caller copies. Without an example, it has no test.
@@ -173,12 +185,12 @@ impl Project {
                 });
             }
         }
-        Ok(Self(files))
+        Ok(Self { files, former: None })
     }
 
     /// Returns the paths of the files in the project.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|file| file.path.as_path())
+        self.files.iter().map(|file| file.path.as_path())
     }
 
     /// Writes the files to a folder, which is created if it does not exist.
@@ -192,7 +204,7 @@ impl Project {
         if !existing.is_empty() && !force {
             return Err(ScaffoldError::Exists { paths: existing });
         }
-        for file in &self.0 {
+        for file in &self.files {
             let path = folder.join(&file.path);
             file.write(&path).map_err(|source| ScaffoldError::Write { path, source })?;
         }
@@ -220,8 +232,13 @@ fn built_in(template: &str) -> Vec<ProjectFile> {
     files.into_iter().map(file).collect()
 }
 
+/// Returns the path of a file that is rendered.
+fn without_suffix(path: &str) -> Option<&str> {
+    path.strip_suffix(SUFFIX).or_else(|| path.strip_suffix(FORMER_SUFFIX))
+}
+
 fn fill_in(file: ProjectFile, values: &TemplateValues<'_>) -> Result<ProjectFile, ScaffoldError> {
-    let Some(path) = file.path.to_str().and_then(|path| path.strip_suffix(SUFFIX)).map(PathBuf::from) else {
+    let Some(path) = file.path.to_str().and_then(without_suffix).map(PathBuf::from) else {
         return Ok(file);
     };
     let Ok(text) = String::from_utf8(file.data) else { return Err(ScaffoldError::NoText { path: file.path }) };
@@ -301,7 +318,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let template = folder.path().join("own");
         fs::create_dir_all(template.join("deep")).unwrap();
-        fs::write(template.join("deep/NAME.jinja"), "{{ name }} {{ version }}").unwrap();
+        fs::write(template.join("deep/NAME.tera"), "{{ name }} {{ version }}").unwrap();
         fs::write(template.join("as-it-is"), "{{ name }}").unwrap();
         let project = Project::new(template.to_str().unwrap(), "churn").unwrap();
         let target = folder.path().join("new");

@@ -4,12 +4,18 @@ use std::any::Any;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::error;
+
+/// How long after the first signal the same event may still arrive as another SIGTERM or SIGQUIT: `timeout`, container runtimes and
+/// supervisors signal a process and then its group.
+const SAME_EVENT: Duration = Duration::from_secs(2);
 
 /// The signals that shut the server down: SIGINT, SIGTERM and SIGQUIT.
 ///
@@ -19,6 +25,8 @@ pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     quit: Signal,
+    /// When the first one arrived.
+    first: Option<Instant>,
 }
 
 impl Signals {
@@ -32,15 +40,24 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             quit: signal(SignalKind::quit())?,
+            first: None,
         })
     }
 
-    /// Waits for the next signal and returns its name.
+    /// Waits for the next signal and returns its name. SIGTERM and SIGQUIT are not reported for two seconds after the first
+    /// signal; SIGINT, which a user sends by hand, always is.
     pub async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.quit.recv() => "SIGQUIT",
+        loop {
+            let name = tokio::select! {
+                _ = self.interrupt.recv() => "SIGINT",
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.quit.recv() => "SIGQUIT",
+            };
+            let is_repeated = self.first.is_some_and(|first| name != "SIGINT" && first.elapsed() <= SAME_EVENT);
+            self.first.get_or_insert_with(Instant::now);
+            if !is_repeated {
+                return name;
+            }
         }
     }
 }

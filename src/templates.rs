@@ -10,7 +10,9 @@ use tera::{Context, ErrorKind, Tera};
 use bounds::{Bounds, Output, Refusal};
 
 /// Files with this suffix are rendered, and lose it; all others are copied unchanged.
-pub const SUFFIX: &str = ".jinja";
+pub const SUFFIX: &str = ".tera";
+/// The suffix of earlier versions, which templates of users may still have.
+pub const FORMER_SUFFIX: &str = ".jinja";
 
 /// The path of each file, and its content. Sorted.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/templates.rs"));

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use futures_util::FutureExt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
-use mlserver::access::{Access, AccessFiles, AccessMetrics, KeyHash, Scope};
+use mlserver::access::{Access, AccessFiles, AccessMetrics, AccessRequest, KeyHash, Scope};
 use mlserver::settings::{AccessSettings, TlsSettings};
 use serde_json::{Value, json};
 
@@ -62,11 +62,16 @@ fn access(keys: usize) -> Result<Access> {
     Ok(files.start(AccessMetrics::default())?)
 }
 
+/// Returns what access control sees of a prediction.
+const fn request(headers: &HeaderMap) -> AccessRequest<'_> {
+    AccessRequest { headers, certificate: &[], scope: Scope::Infer, model: MODEL, path: "/", address: None }
+}
+
 /// Times the checks of all requests.
 fn round(access: &Access, requests: &[HeaderMap]) -> Result<Duration> {
     let began = Instant::now();
     for headers in requests {
-        let decided = access.authorize(black_box(headers), &[], Scope::Infer, MODEL).now_or_never();
+        let decided = access.authorize(request(black_box(headers)), || ()).now_or_never();
         let grant = decided.context("only tokens wait")??.context("keys are on")?;
         black_box(grant);
     }

@@ -190,7 +190,9 @@ class DoubleElements(FixedElements):
 
     def numpy(self) -> Any:
         """Returns a flat NumPy array of the datatype."""
-        return self.doubles().astype(numpy_dtype(self.datatype))
+        import numpy
+
+        return numpy.frombuffer(self.buffer, numpy.float64).astype(numpy_dtype(self.datatype))
 
     def copy(self) -> "DoubleElements":
         return DoubleElements(self.datatype, memoryview(bytearray(self.buffer)))

@@ -38,7 +38,8 @@ class InvalidModelURI(MLServerError):
     """A model's artifact does not exist."""
 
     def __init__(self, name: str, model_uri: Optional[str] = None) -> None:
-        where = f" ({model_uri})" if model_uri else ""
+        # What follows the path may be a signature.
+        where = f" ({model_uri.partition('?')[0]})" if model_uri else ""
         super().__init__(f"Invalid URI specified for model {name}{where}", 422)
 
 

@@ -71,7 +71,7 @@ def _files() -> List[pathlib.Path]:
     # What these call `cls`, `model` or `instance` is a type or an object of the SDK.
     others = {"_dump", "_frameworks", "_model", "_payload", "_pydantic", "_tensor", "_validate", "codecs", "dataplane", "grpc"}
     others |= {"_pydantic1", "model_repository", "repository", "settings"}
-    return [file for file in files if not others & {file.stem, *file.parts}]
+    return [file for file in files if not others & {file.stem, *file.relative_to(folder).parts}]
 
 
 def test_each_name_that_is_looked_up_is_listed():

@@ -1,12 +1,13 @@
 //! Changes of the file of keys, one at a time.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
+use rustix::io::Errno;
 
 use super::{KeyFile, KeyFileError, MAX_KEY_FILE};
 use crate::reload::{SettingFile, SettingFileError};
@@ -14,8 +15,11 @@ use crate::reload::{SettingFile, SettingFileError};
 /// How long to wait for another process that changes the file.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
-/// Only the owner may read the file.
-const MODE: u32 = 0o600;
+/// Only the owner may read a new file.
+const NEW_MODE: u32 = 0o600;
+/// The extended attribute with the access-control list of POSIX, and the most bytes of one.
+const ACCESS_LIST: &str = "system.posix_acl_access";
+const MAX_ACCESS_LIST: usize = 64 << 10;
 
 /// Why the file of keys could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +30,12 @@ pub enum KeyEditError {
     Invalid { path: PathBuf, error: KeyFileError },
     #[error("cannot write `{}`: {error}", path.display())]
     Write { path: PathBuf, error: io::Error },
+    #[error(
+        "cannot change `{}`: a new file would have another owner, group or mode ({error}), so a server could not read it: run the command \
+         as the owner of the file or as root",
+        path.display()
+    )]
+    Access { path: PathBuf, error: io::Error },
     #[error("cannot change `{}`: another process is changing it", path.display())]
     Locked { path: PathBuf },
 }
@@ -61,7 +71,7 @@ impl KeyFile {
         let mut file = if target.exists() { Self::read(&target)? } else { Self::default() };
         change(&mut file)?;
         file.check().map_err(|error| KeyEditError::Invalid { path: path.to_owned(), error })?;
-        replace(&target, &folder, file.to_text().as_bytes()).map_err(write)?;
+        replace(&target, &folder, file.to_text().as_bytes())?;
         Ok(())
     }
 }
@@ -71,11 +81,11 @@ fn wait_for(lock: &File, path: &Path) -> Result<(), KeyEditError> {
     loop {
         match flock(lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if began.elapsed() < PATIENCE => {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if began.elapsed() < PATIENCE => {
                 #[expect(clippy::disallowed_methods, reason = "a command without an async runtime may block")]
                 std::thread::sleep(BETWEEN_ATTEMPTS);
             }
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 return Err(KeyEditError::Locked { path: path.to_owned() });
             }
             Err(error) => return Err(KeyEditError::Write { path: path.to_owned(), error: error.into() }),
@@ -83,11 +93,21 @@ fn wait_for(lock: &File, path: &Path) -> Result<(), KeyEditError> {
     }
 }
 
-/// Replaces a file at once.
-fn replace(target: &Path, folder: &Path, text: &[u8]) -> io::Result<()> {
+/// Replaces a file at once. What decides who may read it stays: owner, group, mode and access-control list.
+fn replace(target: &Path, folder: &Path, text: &[u8]) -> Result<(), KeyEditError> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let temporary = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = write_private(&temporary, text).and_then(|()| fs::rename(&temporary, target));
+    let failed = |error| KeyEditError::Write { path: target.to_owned(), error };
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(NEW_MODE).open(&temporary).map_err(failed)?;
+        file.write_all(text).map_err(failed)?;
+        if let Ok(replaced) = File::open(target) {
+            keep_access(&file, &replaced).map_err(|error| KeyEditError::Access { path: target.to_owned(), error })?;
+        }
+        file.sync_all().and_then(|()| fs::rename(&temporary, target)).map_err(failed)
+    };
+    let written = write();
     if written.is_err() {
         // It may not have been created.
         let _ = fs::remove_file(&temporary);
@@ -95,12 +115,22 @@ fn replace(target: &Path, folder: &Path, text: &[u8]) -> io::Result<()> {
     written
 }
 
-fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
-    file.set_permissions(Permissions::from_mode(MODE))?;
-    file.write_all(text)?;
-    file.sync_all()
+/// Gives a file the owner, the group, the mode and the access-control list of another one.
+fn keep_access(file: &File, replaced: &File) -> io::Result<()> {
+    let (found, wanted) = (file.metadata()?, replaced.metadata()?);
+    let differing = |found: u32, wanted: u32| (found != wanted).then_some(wanted);
+    let (owner, group) = (differing(found.uid(), wanted.uid()), differing(found.gid(), wanted.gid()));
+    if owner.or(group).is_some() {
+        fchown(file, owner, group)?;
+    }
+    file.set_permissions(Permissions::from_mode(wanted.mode() & 0o777))?;
+    let mut list = vec![0; MAX_ACCESS_LIST];
+    match fgetxattr(replaced, ACCESS_LIST, &mut list) {
+        Ok(length) => fsetxattr(file, ACCESS_LIST, &list[..length], XattrFlags::empty())?,
+        Err(Errno::NODATA | Errno::NOTSUP) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -148,5 +178,50 @@ mod tests {
         fs::write(&path, "damaged").unwrap();
         assert!(matches!(add(&path, "new"), Err(KeyEditError::Invalid { .. })));
         assert_eq!(fs::read(&path).unwrap(), b"damaged");
+    }
+
+    /// The access-control list `user::rw-, user:65534:r--, group::---, mask::r--, other::---`, as the kernel stores it.
+    fn list_for_another_user() -> Vec<u8> {
+        const NO_ID: u32 = u32::MAX;
+        let entries: [(u16, u16, u32); 5] =
+            [(0x01, 6, NO_ID), (0x02, 4, 65_534), (0x04, 0, NO_ID), (0x10, 4, NO_ID), (0x20, 0, NO_ID)];
+        let mut bytes = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in entries {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend(rights.to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn key_file_keeps_owner_group_mode_and_access_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        add(&path, "first").unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
+        } else {
+            eprintln!("not root: the file is not given to another user");
+        }
+        for mode in [0o640, 0o600, 0o440] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let before = fs::metadata(&path).unwrap();
+            add(&path, &format!("{mode}")).unwrap();
+            let after = fs::metadata(&path).unwrap();
+            assert_ne!(before.ino(), after.ino(), "the file is replaced at once");
+            assert_eq!((before.uid(), before.gid(), before.mode()), (after.uid(), after.gid(), after.mode()));
+        }
+        let list = list_for_another_user();
+        let file = File::open(&path).unwrap();
+        match fsetxattr(&file, ACCESS_LIST, &list, XattrFlags::empty()) {
+            Err(Errno::NOTSUP) => return eprintln!("the file system has no access-control lists"),
+            set => set.unwrap(),
+        }
+        add(&path, "with a list").unwrap();
+        let mut kept = [0; 256];
+        let length = fgetxattr(File::open(&path).unwrap(), ACCESS_LIST, &mut kept[..]).unwrap();
+        assert_eq!(&kept[..length], list);
     }
 }

@@ -8,12 +8,15 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, StatusCode};
 use lru::LruCache;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::limits::PrincipalLimits;
+use super::principal::TOKEN_PREFIX;
 use super::{
-    AccessMetrics, KeyHash, ModelPatterns, Principal, RateLimit, TokenError, TokenKeySet, TokenRules, verify_token,
+    AccessMetrics, KeyHash, ModelPatterns, Principal, RateLimit, Refusal, TokenError, TokenKeySet, TokenRules,
+    verify_token,
 };
 use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, Url};
 use crate::shutdown::spawn_supervised;
@@ -25,6 +28,9 @@ const BETWEEN_FETCHES: Duration = Duration::from_secs(10);
 /// How often keys are fetched without need, so that those that the issuer has withdrawn are forgotten.
 const REFRESH: Duration = Duration::from_mins(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many requests may wait for keys at once, and for how long. Other requests are told to try again.
+const MAX_WAITERS: usize = 8;
+const MAX_WAIT: Duration = Duration::from_secs(2);
 /// The most bytes of a set of keys.
 pub(super) const MAX_JWKS: u64 = 1 << 20;
 
@@ -36,9 +42,19 @@ pub(super) struct Issuer {
     /// The limits of senders, which last longer than their tokens.
     limits: Mutex<LruCache<String, Arc<PrincipalLimits>>>,
     metrics: AccessMetrics,
+    /// Is told when the keys have changed.
+    changes: watch::Sender<()>,
     source: Option<KeySource>,
-    /// When the keys were last fetched.
-    fetched: tokio::sync::Mutex<Option<Instant>>,
+    /// The last attempt to fetch the keys. Locked during the next one.
+    last: Arc<tokio::sync::Mutex<Option<Attempt>>>,
+    waiters: Semaphore,
+}
+
+/// An attempt to fetch keys that has ended.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    ended: Instant,
+    failed: bool,
 }
 
 /// The keys of an issuer, and the tokens that they have verified.
@@ -76,6 +92,13 @@ impl IssuerKeys {
     }
 }
 
+impl Attempt {
+    /// Returns the last attempt, if it is too early for another one.
+    fn recent(last: Option<Self>) -> Option<Self> {
+        last.filter(|attempt| attempt.ended.elapsed() < BETWEEN_FETCHES)
+    }
+}
+
 impl KeySource {
     /// Prepares to fetch keys.
     pub(super) fn new(url: Url) -> Result<Self, HttpError> {
@@ -99,6 +122,7 @@ impl Issuer {
         keys: TokenKeySet,
         source: Option<KeySource>,
         metrics: AccessMetrics,
+        changes: watch::Sender<()>,
     ) -> Self {
         Self {
             rules,
@@ -106,8 +130,10 @@ impl Issuer {
             keys: ArcSwap::from_pointee(IssuerKeys::new(keys)),
             limits: Mutex::new(LruCache::new(REMEMBERED)),
             metrics,
+            changes,
             source,
-            fetched: tokio::sync::Mutex::default(),
+            last: Arc::default(),
+            waiters: Semaphore::new(MAX_WAITERS),
         }
     }
 
@@ -115,6 +141,7 @@ impl Issuer {
     pub(super) fn replace(&self, keys: TokenKeySet) {
         if self.keys.load().set != keys {
             self.keys.store(Arc::new(IssuerKeys::new(keys)));
+            self.changes.send_replace(());
         }
     }
 
@@ -131,9 +158,10 @@ impl Issuer {
             let fresh = || Arc::new(PrincipalLimits::new(self.default_rate, None));
             Arc::clone(self.limits.lock().get_or_insert(claims.subject.clone(), fresh))
         };
+        let name = format!("{TOKEN_PREFIX}{}", claims.subject);
         let principal = Arc::new(Principal {
-            requests: self.metrics.requests_of(&claims.subject),
-            name: claims.subject,
+            requests: self.metrics.requests_of(&name),
+            name,
             scopes: claims.scopes,
             models: ModelPatterns::All,
             expires: Some(claims.expires),
@@ -143,24 +171,48 @@ impl Issuer {
         Ok(principal)
     }
 
-    /// Fetches the keys, unless that was tried a moment ago. Concurrent calls wait for the same attempt.
-    pub(super) async fn fetch(&self) {
-        // Only a source outside of the server can be wrong for a while.
-        if let Err(error) = self.try_fetch().await {
-            warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. The known keys stay in use.");
+    /// Has the keys fetched, unless that was tried a moment ago, and waits for a short time for the end of the attempt.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the keys are not available in time, or if too many requests wait for them.
+    pub(super) async fn fetch(self: &Arc<Self>) -> Result<(), Refusal> {
+        if self.source.is_none() {
+            return Ok(());
+        }
+        let unavailable = Refusal::KeysUnavailable { retry_after: MAX_WAIT };
+        if let Ok(last) = Arc::clone(&self.last).try_lock_owned() {
+            if let Some(recent) = Attempt::recent(*last) {
+                return if recent.failed { Err(unavailable) } else { Ok(()) };
+            }
+            let issuer = Arc::clone(self);
+            spawn_supervised("a fetch of the keys of tokens", async move {
+                if let Err(error) = issuer.attempt(last).await {
+                    warn!("Cannot fetch the keys of tokens (`jwks_url`): {error}. The known keys stay in use.");
+                }
+            });
+        }
+        let Ok(_waiter) = self.waiters.try_acquire() else { return Err(unavailable) };
+        match timeout(MAX_WAIT, self.last.lock()).await {
+            Ok(last) if last.is_some_and(|attempt| !attempt.failed) => Ok(()),
+            _ => Err(unavailable),
         }
     }
 
+    /// Fetches the keys, unless that was tried a moment ago. Concurrent calls wait for the same attempt.
     async fn try_fetch(&self) -> Result<(), FetchError> {
-        let Some(source) = &self.source else { return Ok(()) };
-        let mut fetched = self.fetched.lock().await;
-        if fetched.is_some_and(|at| at.elapsed() < BETWEEN_FETCHES) {
+        let last = Arc::clone(&self.last).lock_owned().await;
+        if Attempt::recent(*last).is_some() {
             return Ok(());
         }
-        let result = source.fetch().await;
-        *fetched = Some(Instant::now());
-        self.replace(result?);
-        Ok(())
+        self.attempt(last).await
+    }
+
+    async fn attempt(&self, mut last: OwnedMutexGuard<Option<Attempt>>) -> Result<(), FetchError> {
+        let Some(source) = &self.source else { return Ok(()) };
+        let result = source.fetch().await.map(|keys| self.replace(keys));
+        *last = Some(Attempt { ended: Instant::now(), failed: result.is_err() });
+        result
     }
 
     /// Fetches the keys now, and again from time to time.

@@ -7,8 +7,9 @@ use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{MAX_PATTERN, MAX_PATTERNS};
+use super::principal::{CERTIFICATE_PREFIX, TOKEN_PREFIX};
 use super::{KeyHash, RateLimit, Scope};
-use crate::types::text::{self, TextError};
+use crate::types::text::{self, TextError, is_deceptive};
 
 /// The most bytes of a file of keys.
 pub const MAX_KEY_FILE: u64 = 64 << 20;
@@ -103,8 +104,11 @@ impl KeyFile {
 
 impl KeyEntry {
     fn check(&self) -> Result<(), &'static str> {
-        if self.name.is_empty() || self.name.len() > MAX_NAME || self.name.chars().any(char::is_control) {
-            return Err("`name`: expected up to 128 bytes without control characters");
+        if self.name.is_empty() || self.name.len() > MAX_NAME || self.name.chars().any(is_deceptive) {
+            return Err("`name`: expected up to 128 bytes without control characters and marks of direction");
+        }
+        if [TOKEN_PREFIX, CERTIFICATE_PREFIX].iter().any(|prefix| self.name.starts_with(prefix)) {
+            return Err("`name`: `token:` and `certificate:` begin the names of other principals");
         }
         if self.scopes.is_empty() {
             return Err("`scopes`: expected at least one of `infer`, `read`, `admin`, `metrics`");

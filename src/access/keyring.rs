@@ -86,6 +86,16 @@ impl Keyring {
         Self::of(file.0.iter().map(|entry| (entry.hash, Arc::new(principal(entry)))).collect())
     }
 
+    /// Returns the names of the keys that `self` has and `other` does not, or not with the same rights, sorted.
+    pub(super) fn names_not_in(&self, other: &Self) -> Vec<&str> {
+        let differs = |(hash, principal): &(&KeyHash, &Arc<Principal>)| {
+            other.principals.get(hash).is_none_or(|found| !found.has_rights_of(principal))
+        };
+        let mut names: Vec<_> = self.principals.iter().filter(differs).map(|(_, principal)| principal.name()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Finds the principal of a key.
     pub(super) fn find(&self, key: &[u8]) -> Option<Arc<Principal>> {
         let tag = self.tags.hash(key).as_u128();

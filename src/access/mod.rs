@@ -17,14 +17,18 @@ mod principal;
 mod refusal;
 mod scope;
 mod setup;
+mod stream_right;
 mod token;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use tokio::sync::watch;
+use tracing::field::display;
 use tracing::warn;
 
 pub use editor::KeyEditError;
@@ -38,10 +42,28 @@ pub use principal::{Grant, Principal};
 pub use refusal::{Refusal, RefusalKind};
 pub use scope::{Scope, ScopeSet};
 pub use setup::{AccessFiles, AccessSetupError};
+pub use stream_right::StreamRight;
 pub use token::{TokenClaims, TokenError, TokenKeySet, TokenRules, verify_token};
 
 use crate::telemetry::limit::LogLimiter;
 use issuer::Issuer;
+
+/// The longest path in a log line, in bytes.
+const MAX_PATH: usize = 256;
+
+/// What access control needs to know of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct AccessRequest<'a> {
+    pub headers: &'a HeaderMap,
+    /// The names of the client's certificate.
+    pub certificate: &'a [String],
+    pub scope: Scope,
+    /// The model that the request concerns, or an empty string.
+    pub model: &'a str,
+    pub path: &'a str,
+    /// The address of the client.
+    pub address: Option<SocketAddr>,
+}
 
 /// Decides about requests. Clones share everything.
 #[derive(Debug, Clone)]
@@ -55,6 +77,8 @@ struct AccessState {
     certificates: HashMap<String, Arc<Principal>>,
     /// `None` if there are no tokens.
     issuer: Option<Arc<Issuer>>,
+    /// Changes with the keys of principals and of the issuer, for streams.
+    changes: watch::Sender<()>,
     metrics: AccessMetrics,
     log: LogLimiter,
     /// What limits measure time from.
@@ -62,30 +86,33 @@ struct AccessState {
 }
 
 impl Access {
-    /// Decides whether a request may do what needs `scope`, for `model` if it concerns one. `certificate` has the names of the
-    /// client's certificate. `None` if everybody may.
+    /// Decides whether a request may do what it asks for. `None` if everybody may.
+    ///
+    /// Waits only for the keys of a token that names an unknown one, for a short time, and holds the result of `begin_wait` meanwhile.
     ///
     /// # Errors
     ///
     /// Fails if the request has to be refused.
-    pub async fn authorize(
+    pub async fn authorize<M>(
         &self,
-        headers: &HeaderMap,
-        certificate: &[String],
-        scope: Scope,
-        model: &str,
+        request: AccessRequest<'_>,
+        begin_wait: impl FnOnce() -> M,
     ) -> Result<Option<Grant>, Refusal> {
+        let AccessRequest { headers, certificate, scope, model, path, address } = request;
         if scope == Scope::Open {
             return Ok(None);
         }
         let mut found = self.principal(headers, certificate);
         if let (Err(Refusal::Token(TokenError::UnknownKey)), Some(issuer)) = (&found, &self.0.issuer) {
             // Boxed, so that the futures of other requests stay small.
-            Box::pin(issuer.fetch()).await;
-            found = self.principal(headers, certificate);
+            let fetched = Box::pin(async {
+                let _waiting = begin_wait();
+                issuer.fetch().await
+            });
+            found = fetched.await.and_then(|()| self.principal(headers, certificate));
         }
         let decided = found.and_then(|principal| {
-            let grant = Grant::new(principal, scope)?;
+            let grant = Grant::new(principal, scope, address)?;
             if !model.is_empty() {
                 grant.check_model(model)?;
             }
@@ -97,7 +124,7 @@ impl Access {
                 Ok(Some(grant))
             }
             Err(refusal) => {
-                self.report(&refusal);
+                self.report(&refusal, scope, Some(path), address);
                 Err(refusal)
             }
         }
@@ -109,7 +136,7 @@ impl Access {
     ///
     /// Fails if the sender may not use the model.
     pub fn check_model(&self, grant: &Grant, model: &str) -> Result<(), Refusal> {
-        grant.check_model(model).inspect_err(|refusal| self.report(refusal))
+        grant.check_model(model).inspect_err(|refusal| self.report(refusal, Scope::Infer, None, grant.address()))
     }
 
     /// Finds out who sends a request.
@@ -133,11 +160,15 @@ impl Access {
         })
     }
 
-    fn report(&self, refusal: &Refusal) {
+    fn report(&self, refusal: &Refusal, scope: Scope, path: Option<&str>, address: Option<SocketAddr>) {
         self.0.metrics.count_refused(refusal.reason());
-        let summarize = |suppressed| warn!("Refused {suppressed} more requests.");
-        if self.0.log.allows("refused", summarize) {
-            warn!(reason = refusal.reason(), principal = refusal.principal(), "Refused a request: {refusal}.");
+        // Others must not keep refused calls of administrators out of the log.
+        let kind = if scope == Scope::Admin { "refused calls that need `admin`" } else { "refused requests" };
+        let summarize = move |suppressed| warn!("Audit: {suppressed} more {kind}.");
+        if self.0.log.allows(kind, summarize) {
+            let (reason, principal, address) = (refusal.reason(), refusal.principal(), address.map(display));
+            let path = path.map(|path| &path[..path.floor_char_boundary(MAX_PATH)]);
+            warn!(reason, principal, address, path, "Refused a request: {refusal}.");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Who sends a request, and the right that one request has.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,16 @@ use prometheus_client::metrics::counter::Counter;
 use super::limits::PrincipalLimits;
 use super::{InFlightPermit, ModelPatterns, Refusal, Scope, ScopeSet};
 
+/// What the names of principals begin with that have a token.
+pub(super) const TOKEN_PREFIX: &str = "token:";
+/// What the names of principals begin with that have a client certificate.
+pub(super) const CERTIFICATE_PREFIX: &str = "certificate:";
+
 /// The sender of requests: the owner of a key, a certificate or a token.
 #[derive(Debug)]
 pub struct Principal {
+    /// The name of the key; the prefix and `sub` of a token, or the name in a certificate. Principals of different kinds have
+    /// different names.
     pub(super) name: String,
     pub(super) scopes: ScopeSet,
     pub(super) models: ModelPatterns,
@@ -26,19 +34,29 @@ pub struct Principal {
 pub struct Grant {
     principal: Arc<Principal>,
     permit: Option<InFlightPermit>,
+    address: Option<SocketAddr>,
 }
 
 impl Principal {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Reports whether another principal has the same name and rights.
+    pub(super) fn has_rights_of(&self, other: &Self) -> bool {
+        let rights = |principal: &Self| (principal.scopes, principal.expires);
+        self.name == other.name
+            && rights(self) == rights(other)
+            && self.models == other.models
+            && self.limits.is_like(&other.limits)
+    }
 }
 
 impl Grant {
     /// Gives a principal the right to what needs a scope.
-    pub(super) fn new(principal: Arc<Principal>, scope: Scope) -> Result<Self, Refusal> {
+    pub(super) fn new(principal: Arc<Principal>, scope: Scope, address: Option<SocketAddr>) -> Result<Self, Refusal> {
         if principal.scopes.contains(scope) {
-            Ok(Self { principal, permit: None })
+            Ok(Self { principal, permit: None, address })
         } else {
             Err(Refusal::Scope { principal: principal.name.clone(), scope })
         }
@@ -76,6 +94,16 @@ impl Grant {
 
     pub const fn principal(&self) -> &Arc<Principal> {
         &self.principal
+    }
+
+    /// Returns the address that the request comes from.
+    pub const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Reports whether the principal has a scope.
+    pub fn has_scope(&self, scope: Scope) -> bool {
+        self.principal.scopes.contains(scope)
     }
 
     /// Returns what has to be kept until the response has been sent.

@@ -18,6 +18,8 @@ pub enum Refusal {
     Expired { principal: String },
     #[error("the token is invalid: {0}")]
     Token(#[from] TokenError),
+    #[error("the keys of the issuer (`jwks_url`) cannot be fetched now; try again")]
+    KeysUnavailable { retry_after: Duration },
     #[error("the client certificate has no entry in the setting `tls_client_scopes`")]
     UnknownCertificate,
     #[error("`{principal}` does not have the scope `{}`", scope.name())]
@@ -39,6 +41,8 @@ pub enum RefusalKind {
     Forbidden { scope: Option<Scope> },
     /// The sender may try again after this time.
     Limited { retry_after: Duration },
+    /// It cannot be found out now who sends the request. The sender may try again after this time.
+    Unavailable { retry_after: Duration },
 }
 
 /// When to try again if too many requests are in flight.
@@ -53,6 +57,7 @@ impl Refusal {
             | Self::Expired { .. }
             | Self::Token(_)
             | Self::UnknownCertificate => RefusalKind::Unauthenticated { presented: true },
+            Self::KeysUnavailable { retry_after } => RefusalKind::Unavailable { retry_after: *retry_after },
             Self::Scope { scope, .. } => RefusalKind::Forbidden { scope: Some(*scope) },
             Self::Model { .. } => RefusalKind::Forbidden { scope: None },
             Self::Rate { retry_after, .. } => RefusalKind::Limited { retry_after: *retry_after },
@@ -68,6 +73,7 @@ impl Refusal {
             Self::UnknownKey => "unknown_key",
             Self::Expired { .. } | Self::Token(TokenError::Expired) => "expired",
             Self::Token(_) => "invalid_token",
+            Self::KeysUnavailable { .. } => "keys_unavailable",
             Self::UnknownCertificate => "unknown_certificate",
             Self::Scope { .. } => "scope",
             Self::Model { .. } => "model",
@@ -88,6 +94,7 @@ impl Refusal {
             | Self::MalformedCredentials
             | Self::UnknownKey
             | Self::Token(_)
+            | Self::KeysUnavailable { .. }
             | Self::UnknownCertificate => None,
         }
     }
@@ -103,7 +110,9 @@ impl Refusal {
                 let name = scope.name();
                 Some(format!("Bearer realm=\"mlserver\", error=\"insufficient_scope\", scope=\"{name}\""))
             }
-            RefusalKind::Forbidden { scope: None } | RefusalKind::Limited { .. } => None,
+            RefusalKind::Forbidden { scope: None } | RefusalKind::Limited { .. } | RefusalKind::Unavailable { .. } => {
+                None
+            }
         }
     }
 }

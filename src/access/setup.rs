@@ -6,9 +6,12 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tracing::info;
 
 use super::issuer::{Issuer, KeySource, MAX_JWKS};
 use super::limits::PrincipalLimits;
+use super::principal::CERTIFICATE_PREFIX;
 use super::{
     Access, AccessMetrics, AccessState, KeyFile, Keyring, MAX_KEY_FILE, ModelPatterns, Principal, RateLimit, Scope,
     ScopeSet, TokenKeySet, TokenRules,
@@ -103,22 +106,25 @@ impl AccessFiles {
     /// Fails if one of them is missing or invalid.
     pub fn start(self, metrics: AccessMetrics) -> Result<Access, AccessSetupError> {
         let Self { keys, certificates, tokens, default_rate } = self;
-        let issuer = tokens.map(|tokens| issuer(tokens, default_rate, &metrics)).transpose()?;
-        let keys = keys.map(|file| watched_keys(file, default_rate, &metrics)).transpose()?;
-        let principal = |(name, scopes): (String, ScopeSet)| {
+        let changes = watch::Sender::new(());
+        let issuer = tokens.map(|tokens| issuer(tokens, default_rate, &metrics, &changes)).transpose()?;
+        let keys = keys.map(|file| watched_keys(file, default_rate, &metrics, &changes)).transpose()?;
+        let principal = |(of_certificate, scopes): (String, ScopeSet)| {
+            let name = format!("{CERTIFICATE_PREFIX}{of_certificate}");
             let principal = Principal {
                 requests: metrics.requests_of(&name),
-                name: name.clone(),
+                name,
                 scopes,
                 models: ModelPatterns::All,
                 expires: None,
                 limits: Arc::new(PrincipalLimits::new(default_rate, None)),
             };
-            (name, Arc::new(principal))
+            (of_certificate, Arc::new(principal))
         };
         let certificates = certificates.into_iter().map(principal).collect();
         let log = LogLimiter::default();
-        Ok(Access(Arc::new(AccessState { keys, certificates, issuer, metrics, log, began: Instant::now() })))
+        let began = Instant::now();
+        Ok(Access(Arc::new(AccessState { keys, certificates, issuer, changes, metrics, log, began })))
     }
 }
 
@@ -135,14 +141,21 @@ fn watched_keys(
     file: SettingFile,
     default_rate: Option<RateLimit>,
     metrics: &AccessMetrics,
+    changes: &watch::Sender<()>,
 ) -> Result<Arc<ArcSwap<Keyring>>, SettingFileError> {
     let contents = vec![file.read()?];
     let keys = parse(&file, &contents[0])?;
     let shared = Arc::new(ArcSwap::from_pointee(Keyring::new(&keys, &Keyring::default(), default_rate, metrics)));
-    let (of_watch, metrics) = (Arc::clone(&shared), metrics.clone());
+    let (of_watch, metrics, changes) = (Arc::clone(&shared), metrics.clone(), changes.clone());
     reload::watch(vec![file.clone()], &contents, move |contents| {
         let keys = parse(&file, contents.first().map(Vec::as_slice).unwrap_or_default())?;
-        of_watch.store(Arc::new(Keyring::new(&keys, &of_watch.load(), default_rate, &metrics)));
+        let previous = of_watch.load_full();
+        let current = Arc::new(Keyring::new(&keys, &previous, default_rate, &metrics));
+        let (added, removed) = (current.names_not_in(&previous).join(","), previous.names_not_in(&current).join(","));
+        // A key whose rights have changed is in both lists.
+        info!(added, removed, "Audit: the keys of `api_keys_file` have changed.");
+        of_watch.store(current);
+        changes.send_replace(());
         Ok(())
     });
     Ok(shared)
@@ -153,9 +166,10 @@ fn issuer(
     settings: TokenSettings,
     default_rate: Option<RateLimit>,
     metrics: &AccessMetrics,
+    changes: &watch::Sender<()>,
 ) -> Result<Arc<Issuer>, AccessSetupError> {
     let TokenSettings { rules, keys } = settings;
-    let new = |keys, source| Arc::new(Issuer::new(rules, default_rate, keys, source, metrics.clone()));
+    let new = |keys, source| Arc::new(Issuer::new(rules, default_rate, keys, source, metrics.clone(), changes.clone()));
     match keys {
         KeysOfIssuer::File(file) => {
             let read = |file: &SettingFile, text: &[u8]| TokenKeySet::parse(text).map_err(|error| file.error(&error));

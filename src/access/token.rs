@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Scope, ScopeSet};
-use crate::types::text;
+use crate::types::text::{self, is_deceptive};
 
 /// The most keys of an issuer.
 const MAX_KEYS: usize = 100;
@@ -151,7 +151,8 @@ impl TokenKey {
         let jwk: Jwk = serde_json::from_str(text).ok()?;
         let decode = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
         let key = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
-            ("RSA", _) => PublicKey::Rsa { n: decode(jwk.n)?, e: decode(jwk.e)? },
+            // Some issuers write the octet in front that the sign of an integer needs in DER.
+            ("RSA", _) => PublicKey::Rsa { n: without_zeros(decode(jwk.n)?), e: without_zeros(decode(jwk.e)?) },
             ("EC", Some("P-256")) => {
                 let (x, y) = (decode(jwk.x)?, decode(jwk.y)?);
                 let is_point = x.len() == 32 && y.len() == 32;
@@ -163,6 +164,11 @@ impl TokenKey {
         let signs = jwk.usage.is_none_or(|usage| usage == "sig") && jwk.alg.is_none_or(|alg| alg == key.algorithm());
         signs.then_some(Self { id: jwk.kid, key })
     }
+}
+
+fn without_zeros(mut number: Vec<u8>) -> Vec<u8> {
+    number.drain(..number.iter().take_while(|&&byte| byte == 0).count());
+    number
 }
 
 impl PublicKey {
@@ -237,7 +243,7 @@ fn read_claims(claims: &Map<String, Value>, rules: &TokenRules, now: i64) -> Res
         return Err(TokenError::TooEarly);
     }
     let is_name =
-        |subject: &&str| !subject.is_empty() && subject.len() <= MAX_SUBJECT && !subject.chars().any(char::is_control);
+        |subject: &&str| !subject.is_empty() && subject.len() <= MAX_SUBJECT && !subject.chars().any(is_deceptive);
     let subject = text("sub").filter(is_name).ok_or(TokenError::Subject)?.to_owned();
     let scopes = match claims.get(&rules.scope_claim) {
         Some(Value::String(scopes)) => scopes.split(' ').filter_map(Scope::find).collect(),
@@ -332,6 +338,11 @@ mod tests {
         let keys = TokenKeySet::parse(keys.to_string().as_bytes()).unwrap();
         let token = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw";
         assert_eq!(check(token, &keys), Err(TokenError::Issuer), "the signature is right");
+        // As issuers write it that encode the integer of DER.
+        let padded = [&[0, 0], &URL_SAFE_NO_PAD.decode(n).unwrap()[..]].concat();
+        let padded = json!({"keys": [{"kty": "RSA", "n": base64(padded), "e": "AAEAAQ"}]});
+        let padded = TokenKeySet::parse(padded.to_string().as_bytes()).unwrap();
+        assert_eq!(check(token, &padded), Err(TokenError::Issuer), "the signature is right");
         let changed = token.replace("eyJpc3MiOiJqb2Ui", "eyJpc3MiOiJqb2Uj");
         assert_eq!(check(&changed, &keys), Err(TokenError::Signature));
     }
@@ -386,6 +397,8 @@ mod tests {
             ("sub", json!(null), TokenError::Subject),
             ("sub", json!(""), TokenError::Subject),
             ("sub", json!("a\nb"), TokenError::Subject),
+            ("sub", json!("a\u{202e}b"), TokenError::Subject),
+            ("sub", json!("a\u{2066}b"), TokenError::Subject),
         ] {
             assert_eq!(with(name, value.clone()), Err(expected), "{name}: {value}");
         }

@@ -1,6 +1,7 @@
 //! The arguments that change settings of the server for one command.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -11,6 +12,11 @@ const HEADING: &str = "Settings";
 /// Settings from the command line, which take precedence over all other sources.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args)]
 pub struct SettingArgs {
+    /// Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the `settings.json` of the folder, which may then not set
+    /// access, TLS, addresses and ports
+    #[arg(long = "settings", help_heading = HEADING, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+
     /// Change a setting; may be repeated, and the last value is used. Keys inside objects are separated by dots, lists are JSON.
     /// `mlserver config list` prints all settings
     #[arg(long = "set", help_heading = HEADING, value_name = "KEY=VALUE", value_parser = Assignment)]

@@ -22,7 +22,7 @@ use crate::settings::{Environment, Settings, SettingsSources};
 use crate::shutdown::Signals;
 use crate::ui::Ui;
 
-use super::{CommandError, USAGE};
+use super::{CommandError, USAGE, async_runtime};
 
 /// The sample request of a model, next to its settings.
 const SAMPLE: &str = "request.json";
@@ -68,7 +68,7 @@ pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Resu
             return Err(CommandError { error: anyhow!("missing FOLDER and `--tag`, or `--base-images`"), code: USAGE });
         }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let runtime = async_runtime(environment)?;
     let outcome = runtime.block_on(until_signal(args, environment, builds, ui));
     // A credential helper may still be running.
     runtime.shutdown_background();

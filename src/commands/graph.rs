@@ -16,6 +16,7 @@ use crate::graphs::{
 use crate::remote::RemoteAddress;
 use crate::repository::{Artifact, Repository};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, SETTINGS_FILE, SettingsSources};
+use crate::types::without_credentials;
 use crate::ui::{Highlight, Ui};
 
 /// Runs `mlserver graph`.
@@ -124,7 +125,7 @@ impl ShownGraph {
         let manifest = match Artifact::resolve(settings, working_directory) {
             Ok(Artifact::Path(path)) => path,
             Ok(Artifact::Remote(uri)) => {
-                shown.problems.push(format!("the manifest `{uri}` is not on this machine"));
+                shown.problems.push(format!("the manifest `{}` is not on this machine", without_credentials(&uri)));
                 return shown;
             }
             Err(error) => {

@@ -52,6 +52,12 @@ pub fn run(args: &InitArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     } else {
         let project = Project::new(&args.template, &name)?;
         project.write(&folder, args.force)?;
+        if let Some(path) = project.former_suffix() {
+            ui.warning(format!(
+                "rendered `{}` of the template as Tera, which has most of the syntax of Jinja: rename such files to `.tera`",
+                path.display()
+            ));
+        }
         project
     };
     for path in project.paths() {

@@ -34,6 +34,7 @@ impl From<KeyScope> for Scope {
 /// Prints the key alone on standard output, so that it can be piped into a store of secrets.
 fn create(args: &CreateKeyArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let path = path(&args.file, environment)?;
+    let is_new = !path.exists();
     let key = ApiKey::generate().context("cannot generate random numbers")?;
     // In the order of the documents, each once.
     let given: Vec<Scope> = args.scopes.iter().map(|&scope| scope.into()).collect();
@@ -59,6 +60,12 @@ fn create(args: &CreateKeyArgs, environment: &dyn Environment, ui: &mut Ui) -> R
         args.name,
         path.display()
     ));
+    if is_new {
+        ui.note(format_args!(
+            "`{}` is new, and only the user of this command can read it: a server that runs as another user needs `chown`.",
+            path.display()
+        ));
+    }
     Ok(())
 }
 

@@ -76,9 +76,9 @@ pub fn run(args: &ManifestArgs, ui: &mut Ui) -> Result<(), CommandError> {
         memory: serde_json::to_string(&args.memory)?,
     };
     let template = match args.kind {
-        ManifestKind::Kubernetes => "manifests/kubernetes.yaml.jinja",
-        ManifestKind::Kserve => "manifests/kserve.yaml.jinja",
-        ManifestKind::Seldon => "manifests/seldon.yaml.jinja",
+        ManifestKind::Kubernetes => "manifests/kubernetes.yaml.tera",
+        ManifestKind::Kserve => "manifests/kserve.yaml.tera",
+        ManifestKind::Seldon => "manifests/seldon.yaml.tera",
     };
     Ok(ui.line(templates::embedded(template, &values)?.trim_end())?)
 }

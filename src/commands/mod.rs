@@ -16,8 +16,11 @@ pub mod manifest;
 mod setting_arguments;
 pub mod start;
 
+use anyhow::Context;
+use tokio::runtime::{Builder, Runtime};
+
 use crate::cli::Command;
-use crate::settings::Environment;
+use crate::settings::{Environment, worker_threads};
 use crate::ui::Ui;
 
 /// The command succeeded.
@@ -70,6 +73,12 @@ pub fn run(command: &Command, environment: &dyn Environment, ui: &mut Ui) -> Res
 #[cfg(not(feature = "image"))]
 pub const WITHOUT_IMAGE: &str = "this executable was built without the feature `image`; install a wheel or a release, or build it \
                                  with `cargo build --release --features image`";
+
+/// Starts the threads of a command that does I/O.
+fn async_runtime(environment: &dyn Environment) -> anyhow::Result<Runtime> {
+    let threads = worker_threads(environment).map_err(anyhow::Error::msg)?;
+    Builder::new_multi_thread().worker_threads(threads).enable_all().build().context("cannot start threads")
+}
 
 /// Quotes text as one word of a shell.
 fn shell_quoted(text: &str) -> String {

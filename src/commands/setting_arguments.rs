@@ -1,10 +1,16 @@
 //! The settings that the command line sets.
 
 use crate::cli::settings::SettingArgs;
-use crate::settings::SettingArgument;
+use crate::settings::{Environment, SettingArgument, SettingsError, SettingsSources};
+
+/// Reads the sources of settings for a command with arguments.
+pub(super) fn sources(args: &SettingArgs, environment: &dyn Environment) -> Result<SettingsSources, SettingsError> {
+    let sources = SettingsSources::read(environment)?;
+    Ok(sources.with_arguments(setting_arguments(args)).with_settings_file(args.file.as_deref()))
+}
 
 /// Returns the settings of the arguments, in their order of precedence: shorthands count more than `--set`.
-pub(super) fn setting_arguments(args: &SettingArgs) -> Vec<SettingArgument> {
+fn setting_arguments(args: &SettingArgs) -> Vec<SettingArgument> {
     let setting = |argument, key: &str, value: String| SettingArgument { argument, key: key.to_owned(), value };
     let mut settings: Vec<SettingArgument> =
         args.assignments.iter().map(|(key, value)| setting("--set", key, value.clone())).collect();

@@ -1,4 +1,4 @@
-//! URLs: their credentials, and how errors name them.
+//! URLs: their credentials, and the server in them.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -20,16 +20,6 @@ pub fn take_credentials(url: &mut Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Returns an address as it may be printed: `<hidden>` in place of the user name and the password.
-pub fn without_credentials(address: &str) -> String {
-    let start = address.find("://").map_or(0, |scheme| scheme + 3);
-    let end = address[start..].find(['/', '?', '#']).map_or(address.len(), |length| start + length);
-    match address[start..end].rfind('@') {
-        Some(at) => format!("{}<hidden>{}", &address[..start], &address[start + at..]),
-        None => address.to_owned(),
-    }
-}
-
 /// Returns the host and port of a URL.
 pub fn server_name(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
@@ -48,14 +38,6 @@ mod tests {
         assert!(value.is_sensitive());
         assert_eq!(url.as_str(), "http://localhost:8080/a");
         assert_eq!(take_credentials(&mut url), None);
-    }
-
-    #[test]
-    fn url_credentials_are_hidden() {
-        assert_eq!(without_credentials("http://me:pw@h:1/a@b"), "http://<hidden>@h:1/a@b");
-        assert_eq!(without_credentials("me:p@w@h:1"), "<hidden>@h:1");
-        assert_eq!(without_credentials("ftp://h/a@b"), "ftp://h/a@b");
-        assert_eq!(without_credentials(""), "");
     }
 
     #[test]

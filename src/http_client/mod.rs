@@ -21,7 +21,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Request, Response};
 
-pub use address::{server_name, take_credentials, without_credentials};
+pub use address::{server_name, take_credentials};
 pub use body::BodyChunks;
 pub use reqwest::Url;
 

@@ -217,7 +217,8 @@ fn no_identity(path: &Path) -> HttpError {
     HttpError::Pem {
         what: IDENTITY,
         path: path.to_owned(),
-        cause: "expected PEM with a certificate and its private key, which may be in a file of its own".to_owned(),
+        cause: "expected PEM with a certificate and its private key; `--key` names a separate file with the key"
+            .to_owned(),
     }
 }
 

@@ -189,7 +189,7 @@ pub fn dockerfile(plan: &ImagePlan, options: &DockerfileOptions) -> Result<Docke
         mounts: !options.classic,
         settings: options.settings,
     };
-    let text = templates::embedded("image/Dockerfile.jinja", &values)?;
+    let text = templates::embedded("image/Dockerfile.tera", &values)?;
     let images = environment.then_some(values.environment_base).into_iter().chain([base]).chain(server_image);
     let images = images.filter(|image| *image != SCRATCH).map(str::to_owned).collect();
     Ok(Dockerfile { text, images })

@@ -12,6 +12,7 @@ use crate::repository::{Artifact, DiscoveryError, Repository};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
 use crate::settings::{ModelSettings, Settings, SettingsError, SettingsSources};
+use crate::types::without_credentials;
 
 /// The files that describe a conda environment. If there are several, the last one is used.
 const CONDA_FILES: [&str; 4] = ["environment.yml", "environment.yaml", "conda.yml", "conda.yaml"];
@@ -182,7 +183,11 @@ impl PythonReason {
             {
                 return Ok(Some(Self::Model(model())));
             }
-            Artifact::Remote(uri) => return Err(failed(format!("its artifact `{uri}` is not in the folder").into())),
+            Artifact::Remote(uri) => {
+                return Err(failed(
+                    format!("its artifact `{}` is not in the folder", without_credentials(&uri)).into(),
+                ));
+            }
         };
         if evaluator == NativeEvaluator::Graph {
             // The models of its steps decide for themselves.

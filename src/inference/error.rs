@@ -118,12 +118,12 @@ impl InferenceError {
         }
     }
 
-    /// Returns whether the runtime has logged the error, with the traceback of the model's code.
-    pub(super) fn is_logged(&self) -> bool {
+    /// Returns the error of the runtime, if there is one.
+    pub(super) fn of_runtime(&self) -> Option<&RuntimeError> {
         match self {
-            Self::Runtime(error) => error.is_logged(),
-            Self::Shared(error) => error.is_logged(),
-            _ => false,
+            Self::Runtime(error) => Some(error),
+            Self::Shared(error) => error.of_runtime(),
+            _ => None,
         }
     }
 
@@ -157,7 +157,8 @@ pub(super) fn log_failure(model: &RegisteredModel, id: &str, failure: &Inference
         }
         return;
     };
-    if failure.is_logged() {
+    let of_runtime = failure.of_runtime();
+    if of_runtime.is_some_and(RuntimeError::mark_logged) {
         return;
     }
     let label = (name.to_owned(), version.map(str::to_owned));
@@ -166,6 +167,12 @@ pub(super) fn log_failure(model: &RegisteredModel, id: &str, failure: &Inference
         error!(model, version, kind, "Failed to answer {suppressed} more requests.");
     };
     if model.failure_log.allows(kind, summarize) {
-        error!(model = name, version, request_id = id, reason = chain(failure), "Failed to answer a request.");
+        let reason = chain(failure);
+        match of_runtime.map_or("", RuntimeError::traceback) {
+            "" => error!(model = name, version, request_id = id, reason, "Failed to answer a request."),
+            traceback => {
+                error!(model = name, version, request_id = id, reason, "Failed to answer a request.\n{traceback}");
+            }
+        }
     }
 }

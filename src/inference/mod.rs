@@ -326,6 +326,7 @@ impl Inference {
         admission: &mut Admission,
     ) -> Result<CustomReply, InferenceError> {
         let model = &target.model;
+        let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
         let reply = async {
             if self.is_stopping() && target.depth == 0 {
                 return Err(InferenceError::Stopping);
@@ -348,7 +349,7 @@ impl Inference {
             None => reply.await,
             Some((deadline, timeout)) => tokio::time::timeout_at(deadline, reply).await.unwrap_or(Err(timeout)),
         };
-        result.inspect_err(|failure| log_failure(model, "", failure))
+        result.inspect_err(|failure| log_failure(model, &id, failure))
     }
 
     /// Answers a call as [`Inference::call`] does, and counts it as a request of the model.

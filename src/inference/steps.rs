@@ -475,7 +475,7 @@ mod tests {
             (error.kind(), error.to_string()),
             (RequestErrorKind::NotFound, "Model missing not found".to_owned())
         );
-        assert!(error.is_logged());
+        assert!(error.of_runtime().is_some_and(RuntimeError::is_logged));
     }
 
     #[tokio::test(start_paused = true)]

@@ -37,7 +37,7 @@ use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::telemetry::limit::LogLimiter;
-use crate::types::{ModelMetadata, V1Handlers};
+use crate::types::{ModelMetadata, V1Handlers, without_credentials};
 
 pub use crate::families::V1Explainer;
 pub use crate::runtimes::RuntimeStatus;
@@ -70,7 +70,7 @@ pub enum LoadError {
     /// A route of the model belongs to the protocol, or begins with a reserved prefix.
     #[error("the model's route `{route}` is reserved by the server: choose another path")]
     Reserved { route: String },
-    #[error("the artifact `{uri}` is not on this machine; native runtimes read local files")]
+    #[error("the artifact `{}` is not on this machine; native runtimes read local files", without_credentials(uri))]
     Remote { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),

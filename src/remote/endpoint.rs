@@ -4,7 +4,8 @@ use std::fmt;
 
 use http::HeaderValue;
 
-use crate::http_client::{Url, take_credentials, without_credentials};
+use crate::http_client::{Url, take_credentials};
+use crate::types::without_credentials;
 
 /// A server's address, and the path in front of the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Texts of a server, made safe for a terminal.
 
+use crate::types::text::is_deceptive;
+
 /// The longest text of a server that is shown or written, in characters.
 const MAX_CHARACTERS: usize = 2000;
 
@@ -7,7 +9,7 @@ const MAX_CHARACTERS: usize = 2000;
 pub fn server_text(text: &str) -> String {
     let (mut shown, mut length) = (String::new(), 0);
     for character in text.chars() {
-        let escaped = is_unsafe(character).then(|| character.escape_default());
+        let escaped = is_deceptive(character).then(|| character.escape_default());
         length += escaped.as_ref().map_or(1, ExactSizeIterator::len);
         if length > MAX_CHARACTERS {
             shown.push('…');
@@ -26,13 +28,6 @@ pub fn server_bytes(body: &[u8]) -> String {
     // A character has at most four bytes, and one more is needed to know that the text is cut.
     let most = 4 * (MAX_CHARACTERS + 1);
     server_text(&String::from_utf8_lossy(&body[..body.len().min(most)]))
-}
-
-/// Reports whether a character may change what a terminal shows beyond itself.
-fn is_unsafe(character: char) -> bool {
-    // The latter are line separators, and marks and overrides of the direction of text.
-    character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use tonic::Code;
 
 use super::FailureKind;
 use super::printable::server_text;
-use crate::http_client::{Url, without_credentials};
+use crate::http_client::Url;
+use crate::types::without_credentials;
 
 /// What is printed in place of secrets.
 const HIDDEN: &str = "<hidden>";
@@ -133,7 +134,7 @@ mod tests {
         let message = |location| fatal_message(308, &headers(&[(LOCATION, location)]), &url).unwrap();
         let expected = "the server redirects to https://h/seldon: use that address";
         assert_eq!(message("https://h/seldon/v2/models/m/infer"), expected);
-        assert_eq!(message("/login?next=1"), "the server redirects to http://h/login?next=1: use that address");
+        assert_eq!(message("/login?next=1"), "the server redirects to http://h/login?<hidden>: use that address");
         assert_eq!(message("//me:pw@x/a"), "the server redirects to http://<hidden>@x/a: use that address");
         let nowhere = fatal_message(302, &HeaderMap::new(), &url).unwrap();
         assert_eq!(nowhere, "the server redirects, but does not say where to");

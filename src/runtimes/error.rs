@@ -9,6 +9,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{MAX_ARTIFACT_BYTES, StepSettingsError};
 use crate::codecs::CodecError;
@@ -23,12 +24,14 @@ pub type FamilyError = Box<dyn Error + Send + Sync>;
 pub struct RuntimeError {
     kind: RequestErrorKind,
     reason: FamilyError,
-    is_logged: bool,
+    /// That of the model's code; empty if there is none.
+    traceback: Box<str>,
+    is_logged: AtomicBool,
 }
 
 impl RuntimeError {
     pub fn new(kind: RequestErrorKind, reason: impl Into<FamilyError>) -> Self {
-        Self { kind, reason: reason.into(), is_logged: false }
+        Self { kind, reason: reason.into(), traceback: Box::default(), is_logged: AtomicBool::new(false) }
     }
 
     /// The model cannot answer this request.
@@ -70,15 +73,32 @@ impl RuntimeError {
         Self::inconsistent(format!("the model has no route {route}"))
     }
 
-    /// Marks the error as logged by the runtime, which knows more about it, so that it is not logged again.
+    /// Adds the traceback of the model's code, for the log.
     #[must_use]
-    pub fn logged(self) -> Self {
-        Self { is_logged: true, ..self }
+    pub fn with_traceback(self, traceback: &str) -> Self {
+        Self { traceback: traceback.trim_end().into(), ..self }
     }
 
-    /// Returns whether the runtime has logged the error.
-    pub const fn is_logged(&self) -> bool {
-        self.is_logged
+    /// Returns the traceback of the model's code; empty if there is none.
+    pub fn traceback(&self) -> &str {
+        &self.traceback
+    }
+
+    /// Marks the error as logged, so that it is not logged again.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        self.mark_logged();
+        self
+    }
+
+    /// Marks the error as logged, and returns whether it already was. Requests may share an error.
+    pub fn mark_logged(&self) -> bool {
+        self.is_logged.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns whether the error has been logged.
+    pub fn is_logged(&self) -> bool {
+        self.is_logged.load(Ordering::Relaxed)
     }
 
     /// Returns the kind, which decides what clients see.

@@ -7,7 +7,8 @@ use http::header::{AUTHORIZATION, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::source::MAX_BYTES;
-use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, Url, take_credentials, without_credentials};
+use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, Url, take_credentials};
+use crate::types::without_credentials;
 
 /// The timeout for each response, in full.
 const TIMEOUT: Duration = Duration::from_mins(2);

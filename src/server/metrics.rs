@@ -6,8 +6,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::panic_boundary::{self, RequestPanicked};
-use super::{HttpService, access_control, head, respond};
-use crate::access::{Access, Scope};
+use super::{HttpService, PacedRequestBody, access_control, head, respond};
+use crate::access::{Access, Grant, Scope};
 use crate::telemetry::exposition::{Expositions, MetricsSource};
 use crate::telemetry::metrics::{self, Registry};
 
@@ -35,31 +35,36 @@ impl MetricsService {
     }
 }
 
-impl<B: Send + 'static> HttpService<B> for MetricsService {
+impl<B: PacedRequestBody + 'static> HttpService<B> for MetricsService {
     type Body = respond::BodyChunks;
 
     fn call(&self, request: Request<B>) -> impl Future<Output = respond::Response> + Send + use<B> {
         let Self { path, metrics, access } = self.clone();
         async move {
-            let (parts, _) = request.into_parts();
+            let (parts, mut body) = request.into_parts();
             if let Err(error) = head::check(&parts.uri, &parts.headers) {
                 return respond::error(error.status(), &error.to_string());
             }
             let grant = match &access {
                 None => Ok(None),
                 Some(access) => {
-                    access_control::authorize(access, &parts.headers, &parts.extensions, Scope::Metrics, "").await
+                    let scope = Scope::Metrics;
+                    access_control::authorize(access, &parts, &mut body, scope, "").await
                 }
             };
             let mut grant = match grant {
                 Ok(grant) => grant,
-                Err(refusal) => return access_control::refuse(&refusal),
+                Err(refusal) => {
+                    let mut response = access_control::refuse(&refusal);
+                    access_control::hold_mark(&mut response, body.without_right());
+                    return response;
+                }
             };
             let answered = panic_boundary::contain(&path, answer(&parts.method, &parts.uri, &path, &metrics)).await;
             let failed =
                 |panicked: RequestPanicked| respond::error(StatusCode::INTERNAL_SERVER_ERROR, &panicked.to_string());
             let mut response = answered.unwrap_or_else(failed);
-            access_control::hold_permit(&mut response, grant.as_mut());
+            access_control::hold_permit(&mut response, grant.as_mut().and_then(Grant::take_permit));
             response
         }
     }

@@ -1,6 +1,7 @@
 //! Listeners: bind, serve, drain. The transports below only translate between their protocol and [`crate::inference`].
 
 mod access_control;
+mod audit;
 mod cloud_events;
 mod connection;
 mod deadline;
@@ -46,10 +47,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use crate::access::InFlightPermit;
 use crate::tls::ClientNames;
-use connection::{AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, SlowBody, TrackedBody};
-pub use connection::{BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody};
+use connection::{
+    AcceptWarnings, Connection, ConnectionEntry, ConnectionGroup, CountedStream, ResponseHold, SlowBody, TrackedBody,
+};
+pub use connection::{
+    BodyPace, ConnectionLimits, ConnectionMetrics, ConnectionTable, PacedBody, PacedRequestBody, TooManyWatches,
+    WaitingMark,
+};
 pub use listener::{DrainStage, Listener, RunningListeners};
 pub use model_headers::{ForwardedHeaders, UnknownForwardedHeader};
 use poll_time::measured;
@@ -58,6 +63,9 @@ pub use repository_access::RepositoryAccess;
 
 /// How long to wait before accepting again if the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long an evicted connection may take to tell its watches.
+const TELL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The settings of HTTP/2. Tensors are large, so frames and windows are too. The memory that a connection can make the server
 /// hold is bounded by its window and, for responses, by the send buffer of each stream.
@@ -153,7 +161,7 @@ impl<S: HttpService<IncomingBody>> Listening<S> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(entry) = self.group.admit() else { return };
+        let Some(entry) = self.group.admit(Some(accepted.peer)) else { return };
         let limits = *self.group.table().limits();
         let builder = builder(&limits, self.keep_alive, Arc::clone(&entry.connection));
         self.tasks.spawn(measured(run(accepted, entry, builder, self.app.clone(), limits.body_timeout)));
@@ -191,11 +199,11 @@ async fn run<I, S>(
             request.extensions_mut().insert(Arc::clone(client));
         }
         let active = of_requests.begin(request.version() == http::Version::HTTP_2);
-        let response = app.call(request.map(|body| PacedBody::new(body, body_timeout)));
+        let response = app.call(request.map(|body| PacedBody::new(body, body_timeout).on(&of_requests)));
         // Not an `async` block, whose future would hold that of the response twice and be copied with each move.
         response.map(|mut response| {
-            let permit = response.extensions_mut().remove::<Arc<InFlightPermit>>();
-            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active, permit)))
+            let hold = response.extensions_mut().remove::<ResponseHold>();
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, active, hold)))
         })
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -213,7 +221,19 @@ async fn run<I, S>(
     match ended.await {
         Some(Ok(())) => {}
         Some(Err(error)) => log_disconnect(peer, error.as_ref()),
-        None => debug!(%peer, "Closed a connection because of a timeout or a limit."),
+        None => {
+            let told = std::future::poll_fn(|context| {
+                // Before the connection sends what it has.
+                let is_told = !state.has_untold_watches(context);
+                let is_ended = connection.as_mut().poll(context).is_ready();
+                if is_told || is_ended { Poll::Ready(()) } else { Poll::Pending }
+            });
+            if state.is_telling() {
+                // A client that does not read is not waited for.
+                let _ = tokio::time::timeout(TELL_TIMEOUT, told).await;
+            }
+            debug!(%peer, "Closed a connection because of a timeout or a limit.");
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,8 +37,16 @@ const CE_MERGE: &str = "CE_MERGE";
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
 /// The folder with the settings that were baked into an image, as `mlserver dockerfile` and `mlserver build` set it.
 pub const DEFAULTS_DIR: &str = "MLSERVER_DEFAULTS_DIR";
+/// The settings file of the operator, above the `settings.json` of the served folder. Not read from a `.env` file, which may be beside
+/// the models.
+pub const SETTINGS_FILE_VARIABLE: &str = "MLSERVER_SETTINGS_FILE";
+/// The argument that names the same file, with precedence over the variable.
+const SETTINGS_FILE_ARGUMENT: &str = "--settings";
 /// The folder of the server, in the start command of a container.
 pub const PATH: &str = "MLSERVER_PATH";
+
+/// How many threads do I/O, as in every server on tokio.
+const TOKIO_WORKER_THREADS: &str = "TOKIO_WORKER_THREADS";
 
 /// What KServe's templates write for a label that an `InferenceService` does not have, such as `{{.Labels.modelClass}}`.
 const NO_VALUE: &str = "<no value>";
@@ -45,9 +54,10 @@ const NO_VALUE: &str = "<no value>";
 const MODEL_NAME_ARGUMENT: &str = "--model-name";
 
 /// Variables that are read elsewhere: by containers, `mlserver infer`, and runtimes with settings of their own.
-const FOREIGN: [&str; 8] = [
+const FOREIGN: [&str; 9] = [
     MODELS_DIR,
     DEFAULTS_DIR,
+    SETTINGS_FILE_VARIABLE,
     ENV_TARBALL,
     PATH,
     "MLSERVER_INFER_",
@@ -74,6 +84,30 @@ impl CloudEventVariables {
         };
         let merge = value(CE_MERGE).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Self { source: value(CE_SOURCE), kind: value(CE_TYPE), merge }
+    }
+}
+
+/// The most threads that `TOKIO_WORKER_THREADS` may ask for.
+const MAX_WORKER_THREADS: usize = 1024;
+
+/// Reads `TOKIO_WORKER_THREADS`, the number of threads that do I/O: as many as there are cores if it is absent or empty.
+///
+/// # Errors
+///
+/// Fails if it is not a number from 1 to 1024.
+pub fn worker_threads(environment: &dyn Environment) -> Result<usize, String> {
+    let variables = environment.variables();
+    match variables.iter().find(|(name, value)| name == TOKIO_WORKER_THREADS && !value.is_empty()) {
+        None => Ok(std::thread::available_parallelism().map_or(1, NonZero::get)),
+        Some((_, text)) => {
+            let threads = text.parse().ok().filter(|threads| (1..=MAX_WORKER_THREADS).contains(threads));
+            threads.ok_or_else(|| {
+                format!(
+                    "environment variable `{TOKIO_WORKER_THREADS}`: expected a number from 1 to {MAX_WORKER_THREADS}, found `{}`",
+                    text.chars().take(40).collect::<String>()
+                )
+            })
+        }
     }
 }
 
@@ -156,6 +190,7 @@ pub fn variables() -> impl Iterator<Item = Variable> {
 pub struct SettingsSources {
     snapshot: Arc<Snapshot>,
     arguments: Arc<[SettingArgument]>,
+    settings_file: Option<Arc<Path>>,
     model_name: Option<Arc<str>>,
     script: Option<(Arc<Path>, Map<String, Value>)>,
 }
@@ -205,13 +240,25 @@ impl SettingsSources {
     }
 
     fn of(snapshot: Snapshot) -> Self {
-        Self { snapshot: Arc::new(snapshot), arguments: Arc::default(), model_name: None, script: None }
+        Self {
+            snapshot: Arc::new(snapshot),
+            arguments: Arc::default(),
+            settings_file: None,
+            model_name: None,
+            script: None,
+        }
     }
 
     /// Adds settings of the server from the command line, which take precedence over all other sources.
     #[must_use]
     pub fn with_arguments(self, arguments: Vec<SettingArgument>) -> Self {
         Self { arguments: arguments.into(), ..self }
+    }
+
+    /// Sets the settings file of the operator, with precedence over `MLSERVER_SETTINGS_FILE`.
+    #[must_use]
+    pub fn with_settings_file(self, path: Option<&Path>) -> Self {
+        Self { settings_file: path.map(Arc::from), ..self }
     }
 
     /// Sets the name of a model that has none in its settings file, with precedence over `MLSERVER_MODEL_NAME`.
@@ -230,6 +277,21 @@ impl SettingsSources {
     pub(super) fn script_layer(&self) -> Option<Layer> {
         let (path, object) = self.script.as_ref()?;
         Some(Layer { object: object.clone(), source: SettingSource::Script(Arc::clone(path)) })
+    }
+
+    /// Returns the settings file of the operator and what named it.
+    pub(super) fn settings_file(&self) -> Option<(PathBuf, &'static str)> {
+        let argument = self.settings_file.as_deref().map(|path| (path, SETTINGS_FILE_ARGUMENT));
+        let variable = self.environment_variable(SETTINGS_FILE_VARIABLE);
+        let variable = variable.map(|path| (Path::new(path), SETTINGS_FILE_VARIABLE));
+        let (path, origin) = argument.or(variable)?;
+        Some((self.working_directory().join(path), origin))
+    }
+
+    /// Returns a variable of the environment, unless it is empty. A `.env` file, which may be beside the models, does not set it.
+    pub(super) fn environment_variable(&self, variable: &str) -> Option<&str> {
+        let (_, value) = self.snapshot.environment.get(&variable.to_lowercase())?;
+        Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
     /// Returns the name of a model that has none in its settings file.

@@ -56,6 +56,8 @@ pub struct SettingField {
     pub original: Original,
     /// Whether the value is never shown.
     pub secret: bool,
+    /// Whether only the operator may set it, if there is a settings file of the operator.
+    pub of_operator: bool,
 }
 
 /// The kind of values that a field accepts.
@@ -161,12 +163,18 @@ impl SettingField {
             _ => NullHandling::Refused,
         };
         let (availability, original) = (Availability::Supported, Original::Same);
-        Self { name, member, kind, preset, null, help, availability, original, secret: false }
+        Self { name, member, kind, preset, null, help, availability, original, secret: false, of_operator: false }
     }
 
     /// Never shows the value.
     pub(super) const fn secret(mut self) -> Self {
         self.secret = true;
+        self
+    }
+
+    /// Keeps files beside the models from setting the field, if there is a settings file of the operator.
+    pub(super) const fn of_operator(mut self) -> Self {
+        self.of_operator = true;
         self
     }
 

@@ -20,9 +20,9 @@ settings! {
     #[serde(deny_unknown_fields)]
     pub struct KafkaSettings with prefix "kafka_" {
         /// Process requests from Kafka
-        enabled: bool = [Bool, Bool(false)],
+        enabled: bool = [Bool, Bool(false), of_operator],
         /// Addresses of Kafka brokers, separated by commas
-        servers: String = [NonEmptyText, Text("localhost:9092")],
+        servers: String = [NonEmptyText, Text("localhost:9092"), of_operator],
         /// Kafka topics to read requests from
         ///
         /// Topics, and regular expressions that begin with `^`. At least one.

@@ -9,8 +9,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::source::SettingSource;
-use crate::types::HIDDEN;
 use crate::types::text::TextError;
+use crate::types::{HIDDEN, without_credentials};
 
 /// The error for invalid settings, with all their problems.
 #[derive(Debug, Error)]
@@ -31,6 +31,14 @@ pub enum SettingsProblem {
     Missing { key: String, file: Option<PathBuf>, variable: Option<String> },
     #[error("unknown key {}{}", place(key, source_of), nearest_hint(nearest.as_deref()))]
     UnknownKey { key: String, nearest: Option<String>, source_of: SettingSource },
+    #[error(
+        "{} is not allowed, because only `{}`, the settings file of the operator, may set it: remove it, or set it there",
+        place(key, source_of),
+        operator.display()
+    )]
+    OfOperator { key: String, source_of: SettingSource, operator: Arc<Path> },
+    #[error("cannot read the settings file of the operator, from {origin}: `{}` does not exist", path.display())]
+    NoOperatorFile { path: PathBuf, origin: &'static str },
 }
 
 /// Why a settings file cannot be read.
@@ -83,9 +91,10 @@ impl From<SettingsProblem> for SettingsError {
 /// Describes a value by its key and source.
 fn place(key: &str, source: &SettingSource) -> String {
     match source {
-        SettingSource::File(path) | SettingSource::Image(path) | SettingSource::Script(path) => {
-            format!("`{key}` in `{}`", path.display())
-        }
+        SettingSource::Operator(path)
+        | SettingSource::File(path)
+        | SettingSource::Image(path)
+        | SettingSource::Script(path) => format!("`{key}` in `{}`", path.display()),
         SettingSource::Environment(_) | SettingSource::Dotenv { .. } => {
             format!("`{key}` from {}", variable(source))
         }
@@ -129,9 +138,10 @@ fn shorten(value: &Value) -> String {
     format!("`{}`", shorten_text(&value.to_string()))
 }
 
-/// Truncates text of a user for a message.
+/// Truncates text of a user for a message, and hides credentials of a URL.
 fn shorten_text(text: &str) -> String {
     const LONGEST: usize = 80;
+    let text = if text.contains("://") { &*without_credentials(text) } else { text };
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

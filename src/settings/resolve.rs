@@ -9,6 +9,7 @@ use super::field::{Availability, FieldKind, NullHandling, SettingField, SettingG
 use super::nearest::nearest;
 use super::problem::{SettingsError, SettingsProblem, SettingsWarning};
 use super::source::{SettingEntry, SettingSource};
+use crate::types::with_hidden_credentials;
 
 /// The key under which a group's struct receives unknown keys.
 pub(super) const EXTRAS: &str = "extras";
@@ -346,7 +347,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn record(&mut self, key: &str, value: &Value, source: SettingSource) {
-        self.entries.push(SettingEntry { key: key.to_owned(), value: value.clone(), source });
+        self.entries.push(SettingEntry { key: key.to_owned(), value: with_hidden_credentials(value), source });
     }
 }
 

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::arguments;
 use super::convert;
-use super::defaults;
 use super::env::SettingsSources;
 use super::kafka::KafkaSettings;
+use super::layers;
 use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
@@ -51,9 +51,9 @@ settings! {
         /// Extensions in the server metadata
         extensions: Vec<String> = [TextList, TextList(&[]), in_original("supported extensions are not added")],
         /// Address to listen on, for all servers
-        host: String = [Text, Text("0.0.0.0")],
+        host: String = [Text, Text("0.0.0.0"), of_operator],
         /// Port of the REST server
-        http_port: u16 = [PORT, Int(8080)],
+        http_port: u16 = [PORT, Int(8080), of_operator],
         /// Path prefix under which a proxy exposes the REST server
         root_path: String = [Text, Text("")],
         /// Limits of requests and connections
@@ -61,9 +61,9 @@ settings! {
         /// Reject requests with 429 instead of 503 under overload
         overload_as_429: bool = [Bool, Bool(false), new_here],
         /// Serve the model repository API (index, load, unload)
-        repository_api: bool = [Bool, Bool(true), new_here],
+        repository_api: bool = [Bool, Bool(true), new_here, of_operator],
         /// Separate port for the model repository API; null serves it on the REST and gRPC ports
-        admin_port: Option<u16> = [PORT, Null, new_here],
+        admin_port: Option<u16> = [PORT, Null, new_here, of_operator],
         /// Add a Server-Timing header with queue and prediction times to responses
         server_timing: bool = [Bool, Bool(false), new_here],
         /// Reject data that does not match its datatype and shape for models in Python, too
@@ -79,7 +79,7 @@ settings! {
         /// Access control
         access: AccessSettings = group,
         /// Port of the gRPC server
-        grpc_port: u16 = [PORT, Int(8081)],
+        grpc_port: u16 = [PORT, Int(8081), of_operator],
         /// Maximum size of a gRPC message in bytes, in both directions; -1 means no limit
         ///
         /// `usize::MAX` for no limit.
@@ -87,12 +87,12 @@ settings! {
         grpc_max_message_length: usize =
             [int(-1, i64::MAX), Int(64 << 20), in_original("the default is null, which means 4 MiB"), null_is_preset],
         /// Allowed cross-origin requests; none by default
-        cors_settings: Option<CorsSettings> = [Group(&CORS), Null],
+        cors_settings: Option<CorsSettings> = [Group(&CORS), Null, of_operator],
         /// Path of the metrics; null or an empty string disables them
         #[serde(deserialize_with = "convert::non_empty")]
-        metrics_endpoint: Option<String> = [Route, Text("/metrics"), nullable],
+        metrics_endpoint: Option<String> = [Route, Text("/metrics"), nullable, of_operator],
         /// Port of the metrics server
-        metrics_port: u16 = [PORT, Int(8082)],
+        metrics_port: u16 = [PORT, Int(8082), of_operator],
         /// Prefix of the names of the REST metrics
         metrics_rest_server_prefix: String = [Text, Text("rest_server")],
         /// Folder for metrics files that processes share
@@ -196,17 +196,17 @@ settings! {
     #[serde(deny_unknown_fields)]
     pub struct TlsSettings with prefix "tls_" {
         /// PEM file with the server's certificate and its intermediate certificates; null means no TLS
-        certificate: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        certificate: Option<PathBuf> = [NonEmptyText, Null, new_here, of_operator],
         /// PEM file with the private key of `tls_certificate`
-        key: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        key: Option<PathBuf> = [NonEmptyText, Null, new_here, of_operator],
         /// PEM file with the authorities of client certificates; if set, all clients need a certificate
-        client_ca: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        client_ca: Option<PathBuf> = [NonEmptyText, Null, new_here, of_operator],
         /// Oldest version of TLS that clients may use
-        min_version: TlsVersion = [Choice(&["1.2", "1.3"]), Text("1.2"), new_here],
+        min_version: TlsVersion = [Choice(&["1.2", "1.3"]), Text("1.2"), new_here, of_operator],
         /// Use TLS for the metrics server, too
-        metrics: bool = [Bool, Bool(false), new_here],
+        metrics: bool = [Bool, Bool(false), new_here, of_operator],
         /// Lists of scopes by the common or DNS names of client certificates
-        client_scopes: Map<String, Value> = [Object, EmptyObject, new_here],
+        client_scopes: Map<String, Value> = [Object, EmptyObject, new_here, of_operator],
     }
 }
 
@@ -216,21 +216,21 @@ settings! {
     #[serde(deny_unknown_fields)]
     pub struct AccessSettings {
         /// JSON file with the hashes and scopes of API keys; if set, requests need credentials
-        api_keys_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        api_keys_file: Option<PathBuf> = [NonEmptyText, Null, new_here, of_operator],
         /// Rate limit of keys without `rate_limit`, such as `{"requests_per_second": 10, "burst": 20}`
-        key_rate_limit: Option<Map<String, Value>> = [Object, Null, new_here],
+        key_rate_limit: Option<Map<String, Value>> = [Object, Null, new_here, of_operator],
         /// Issuer of OpenID Connect tokens (claim `iss`); null means no tokens
-        jwt_issuer: Option<String> = [NonEmptyText, Null, new_here],
+        jwt_issuer: Option<String> = [NonEmptyText, Null, new_here, of_operator],
         /// Required audience of tokens (claim `aud`)
-        jwt_audience: Option<String> = [NonEmptyText, Null, new_here],
+        jwt_audience: Option<String> = [NonEmptyText, Null, new_here, of_operator],
         /// URL of the issuer's keys (JSON Web Key Set)
-        jwks_url: Option<String> = [NonEmptyText, Null, new_here],
+        jwks_url: Option<String> = [NonEmptyText, Null, new_here, of_operator],
         /// File with the issuer's keys, instead of `jwks_url`
-        jwks_file: Option<PathBuf> = [NonEmptyText, Null, new_here],
+        jwks_file: Option<PathBuf> = [NonEmptyText, Null, new_here, of_operator],
         /// Claim with the scopes: a string with spaces, or a list
-        jwt_scope_claim: String = [NonEmptyText, Text("scope"), new_here],
+        jwt_scope_claim: String = [NonEmptyText, Text("scope"), new_here, of_operator],
         /// Headers with credentials to pass to models despite access control, and to other servers: `authorization`, `cookie`
-        forward_headers: Vec<String> = [TextList, TextList(&[]), in_original("models see all headers")],
+        forward_headers: Vec<String> = [TextList, TextList(&[]), in_original("models see all headers"), of_operator],
     }
 }
 
@@ -309,7 +309,7 @@ impl Settings {
     pub fn load(folder: &Path, sources: &SettingsSources, strict: bool) -> Result<LoadedSettings<Self>, SettingsError> {
         let mut resolver = Resolver::new(sources, strict);
         resolver.warn(sources.warnings());
-        let (mut layers, problems) = arguments::layers(sources.arguments(), &SERVER);
+        let (mut found, problems) = arguments::layers(sources.arguments(), &SERVER);
         for problem in problems {
             resolver.problem(problem);
         }
@@ -318,14 +318,14 @@ impl Settings {
             object: Map::from_iter([("model_repository_root".to_owned(), root)]),
             source: SettingSource::Argument("FOLDER"),
         };
-        layers.insert(0, folder_argument);
+        found.insert(0, folder_argument);
         let path: PathBuf = sources.working_directory().join(folder).join(SETTINGS_FILE).components().collect();
-        match defaults::read_layer(&path, sources) {
-            Ok(layer) => layers.extend(layer),
-            Err(error) => resolver.problem(error.into()),
+        match layers::of_files(&path, sources, &SERVER) {
+            Ok(of_files) => found.extend(of_files),
+            Err(problems) => problems.into_iter().for_each(|problem| resolver.problem(problem)),
         }
-        layers.extend(sources.script_layer());
-        let mut loaded = resolver.finish::<Self>(&SERVER, &layers)?;
+        found.extend(sources.script_layer());
+        let mut loaded = resolver.finish::<Self>(&SERVER, &found)?;
         // Kept as it was typed, even if it is not UTF-8.
         folder.clone_into(&mut loaded.settings.model_repository_root);
         Ok(loaded)

@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 pub enum SettingSource {
     /// A command-line argument, with the name that the help uses.
     Argument(&'static str),
-    /// A settings file.
+    /// The settings file of the operator.
+    Operator(Arc<Path>),
+    /// A settings file of the served folder.
     File(Arc<Path>),
     /// A settings file that was baked into an image, below the environment.
     Image(Arc<Path>),
@@ -43,6 +45,7 @@ impl SettingSource {
     pub fn to_json(&self) -> Value {
         match self {
             Self::Argument(name) => json!({"kind": "argument", "name": name}),
+            Self::Operator(path) => json!({"kind": "operator", "path": path.to_string_lossy()}),
             Self::File(path) => json!({"kind": "file", "path": path.to_string_lossy()}),
             Self::Image(path) => json!({"kind": "image", "path": path.to_string_lossy()}),
             Self::Environment(name) => json!({"kind": "environment", "name": name}),
@@ -62,6 +65,7 @@ impl fmt::Display for SettingSource {
         match self {
             Self::Argument(name) => write!(f, "argument {name}"),
             Self::File(path) | Self::Script(path) => write!(f, "{}", path.display()),
+            Self::Operator(path) => write!(f, "{}, the settings file of the operator", path.display()),
             Self::Image(path) => write!(f, "{}, a default of the image", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Dotenv { path, name } => write!(f, "{} {name}", path.display()),

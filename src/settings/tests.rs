@@ -628,14 +628,14 @@ fn image_settings_are_below_the_environment_and_above_dotenv() {
 }
 
 #[test]
-fn image_settings_are_replaced_by_another_file() {
+fn image_settings_are_below_another_file() {
     let case = Case::new()
         .file("settings.json", json!({"http_port": 4}))
         .file("etc/settings.json", json!({"http_port": 1, "grpc_port": 1}))
         .env("MLSERVER_DEFAULTS_DIR", "etc")
         .env("MLSERVER_HTTP_PORT", "2");
     let loaded = case.server();
-    assert_eq!((loaded.settings.http_port, loaded.settings.grpc_port), (4, 8081));
+    assert_eq!((loaded.settings.http_port, loaded.settings.grpc_port), (4, 1));
     assert_eq!(case.plain(&entry(&loaded, "http_port").source), "[DIR]/settings.json");
 }
 
@@ -650,4 +650,124 @@ fn image_settings_apply_to_a_folder_without_a_file() {
     let loaded = case.server();
     assert_eq!(loaded.settings.http_port, 1);
     assert!(case.warnings(&loaded)[0].contains("`grpc_prot`"), "{:?}", case.warnings(&loaded));
+}
+
+#[test]
+fn settings_of_the_operator_are_above_the_folder_and_the_environment() {
+    let case = Case::new()
+        .file("etc/own.json", json!({"http_port": 1, "max_in_flight": 1, "api_keys_file": "keys.json"}))
+        .file("settings.json", json!({"max_in_flight": 2, "max_streams": 2, "cache_size": 2}))
+        .file("baked/settings.json", json!({"grpc_port": 3, "cache_size": 3}))
+        .env("MLSERVER_SETTINGS_FILE", "etc/own.json")
+        .env("MLSERVER_DEFAULTS_DIR", "baked")
+        .env("MLSERVER_HTTP_PORT", "4")
+        .env("MLSERVER_METRICS_PORT", "4");
+    let loaded = case.server();
+    let settings = &loaded.settings;
+    assert_eq!((settings.http_port, settings.grpc_port, settings.metrics_port), (1, 3, 4));
+    assert_eq!(
+        (settings.limits.max_in_flight.get(), settings.limits.max_streams.get(), settings.cache_size),
+        (1, 2, 2)
+    );
+    assert_eq!(settings.access.api_keys_file.as_deref(), Some(Path::new("keys.json")));
+    let source = &entry(&loaded, "http_port").source;
+    assert_eq!(case.plain(source), "[DIR]/etc/own.json, the settings file of the operator");
+    assert_eq!(case.plain(source.to_json()), r#"{"kind":"operator","path":"[DIR]/etc/own.json"}"#);
+    // The command line is above all of them, and names the file before the variable does.
+    let case = case.file("other.json", json!({"http_port": 5, "max_in_flight": 5}));
+    let sources = SettingsSources::read(&case.environment).unwrap();
+    let argument = SettingArgument { argument: "--set", key: "max_in_flight".to_owned(), value: "6".to_owned() };
+    let sources = sources.with_settings_file(Some(Path::new("other.json"))).with_arguments(vec![argument]);
+    let settings = Settings::load(Path::new("."), &sources, true).unwrap().settings;
+    assert_eq!((settings.http_port, settings.limits.max_in_flight.get()), (5, 6));
+}
+
+/// Each setting of the operator with a value that it accepts, as a file has it.
+fn settings_of_the_operator() -> Vec<(&'static str, Value)> {
+    let fields = SERVER.fields().filter(|field| field.of_operator);
+    let examples = examples(&SERVER, &Map::new());
+    let found = |name: &'static str| {
+        let value = examples.iter().find_map(|example| example.get(name).filter(|value| !value.is_null()));
+        (name, value.unwrap_or_else(|| panic!("no example of {name}")).clone())
+    };
+    fields.map(|field| found(field.name)).collect()
+}
+
+#[test]
+fn folders_set_no_setting_of_the_operator_if_it_has_a_file() {
+    let settings = settings_of_the_operator();
+    for expected in ["api_keys_file", "tls_key", "host", "http_port", "repository_api", "admin_port", "metrics_port"] {
+        assert!(settings.iter().any(|(name, _)| *name == expected), "{expected}");
+    }
+    for (name, value) in settings {
+        let folder = || Case::new().file("settings.json", json!({name: value}));
+        assert!(folder().server_with(true).is_ok(), "without a file of the operator, the folder sets {name}");
+        let case = folder().file("own.json", "{}").env("MLSERVER_SETTINGS_FILE", "own.json");
+        let error = case.plain(case.server_with(false).unwrap_err());
+        let expected = format!(
+            "`{name}` in `[DIR]/settings.json` is not allowed, because only `[DIR]/own.json`, the settings file of the operator, may \
+             set it: remove it, or set it there"
+        );
+        assert_eq!(error, expected);
+        // The same settings, as they were baked into an image.
+        let case = case.file("baked/settings.json", json!({name: value})).env("MLSERVER_DEFAULTS_DIR", "baked");
+        assert!(case.server_with(true).is_ok(), "{name}");
+        // What the folder offers in the place of an image is not one.
+        let variable = SERVER.env_name(SERVER.field(name).unwrap()).unwrap();
+        let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        let case = Case::new().file("own.json", "{}").env("MLSERVER_SETTINGS_FILE", "own.json");
+        let case = case.file(".env", format!("{variable}={text}\n"));
+        let error = case.plain(case.server_with(false).unwrap_err());
+        assert!(
+            error.starts_with(&format!("`{name}` from variable `{variable}` of `[DIR]/.env` is not all")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn dotenv_files_name_no_settings_files() {
+    let case = Case::new()
+        .file("evil/settings.json", json!({"http_port": 1}))
+        .file(".env", "MLSERVER_SETTINGS_FILE=evil/settings.json\nMLSERVER_DEFAULTS_DIR=evil\n");
+    assert_eq!(case.server().settings.http_port, 8080);
+}
+
+#[test]
+fn dotenv_of_another_folder_than_the_models_is_of_the_operator() {
+    let case = Case::new()
+        .file("own.json", "{}")
+        .file(".env", "MLSERVER_HTTP_PORT=7\n")
+        .file("models/settings.json", json!({"server_name": "models"}))
+        .env("MLSERVER_SETTINGS_FILE", "own.json");
+    let sources = SettingsSources::read(&case.environment).unwrap();
+    let settings = Settings::load(Path::new("models"), &sources, true).unwrap().settings;
+    assert_eq!((settings.http_port, settings.server_name.as_str()), (7, "models"));
+}
+
+#[test]
+fn settings_file_of_the_operator_has_to_exist() {
+    let case = Case::new().env("MLSERVER_SETTINGS_FILE", "etc/own.json");
+    assert_eq!(
+        case.plain(case.server_with(false).unwrap_err()),
+        "cannot read the settings file of the operator, from MLSERVER_SETTINGS_FILE: `[DIR]/etc/own.json` does not exist"
+    );
+    let case = Case::new().file("own.json", "[]").env("MLSERVER_SETTINGS_FILE", "own.json");
+    assert!(case.plain(case.server_with(false).unwrap_err()).contains("expected a JSON object, found a list"));
+}
+
+#[test]
+fn credentials_in_addresses_are_not_shown() {
+    let address = "https://me:hush@a.blob/c/model.ubj?sv=2024&sig=hush";
+    let case = Case::new()
+        .file("settings.json", json!({"jwks_url": address, "tracing_server": 7, "extensions": address}))
+        .file(
+            "iris/model-settings.json",
+            json!({"implementation": "a.B", "parameters": {"uri": address, "own": [address], "extra": {"a": {"b": address}}}}),
+        );
+    let model = case.model();
+    assert_eq!(model.settings.parameters.uri.as_deref(), Some(address));
+    let shown = format!("{:?} {}", model.entries, case.server_with(false).unwrap_err());
+    assert!(!shown.contains("hush"), "{shown}");
+    assert!(shown.contains("https://<hidden>@a.blob/c/model.ubj?<hidden>"), "{shown}");
 }

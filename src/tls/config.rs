@@ -85,6 +85,15 @@ impl TlsFiles {
         certificates(&self.certificate, &self.certificate.read()?)
     }
 
+    /// Reads the authorities of client certificates; none if clients need no certificate.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, or has no certificates.
+    pub fn client_authorities(&self) -> Result<Vec<CertificateDer<'static>>, SettingFileError> {
+        self.client_ca.as_ref().map_or(Ok(Vec::new()), |file| certificates(file, &file.read()?))
+    }
+
     /// Reads the files, and checks that they belong together.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ pub use parameters::Parameters;
 pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 pub use received::ReceivedBytes;
 pub use request::{InferenceRequest, InferenceResponse, RequestedOutput};
-pub use secret::{HIDDEN, Properties, Secret, is_secret_property};
+pub use secret::{HIDDEN, Properties, Secret, is_secret_property, with_hidden_credentials, without_credentials};
 pub use seldom::Seldom;
 pub use shedding::{LoadShedder, Overload};
 pub use tensor::{AsSent, BytesElements, Element, Tensor, TensorData, TensorError, TensorRule, short};

@@ -45,6 +45,13 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, TextError> {
     std::str::from_utf8(text).map_err(|error| TextError::Invalid { offset: skipped + error.valid_up_to() })
 }
 
+/// Reports whether a character may change what a terminal or a log shows beyond itself: control characters, separators of lines, and
+/// marks and overrides of the direction of text.
+pub fn is_deceptive(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -553,6 +553,9 @@ fn help_of_start_snapshot() {
       -h, --help               Print help
 
     Settings:
+          --settings <FILE>       Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the
+                                  `settings.json` of the folder, which may then not set access, TLS,
+                                  addresses and ports
           --set <KEY=VALUE>       Change a setting; may be repeated, and the last value is used. Keys
                                   inside objects are separated by dots, lists are JSON. `mlserver config
                                   list` prints all settings
@@ -743,6 +746,9 @@ fn help_of_config_show_snapshot() {
       -h, --help             Print help
 
     Settings:
+          --settings <FILE>       Settings file of the operator (`MLSERVER_SETTINGS_FILE`), above the
+                                  `settings.json` of the folder, which may then not set access, TLS,
+                                  addresses and ports
           --set <KEY=VALUE>       Change a setting; may be repeated, and the last value is used. Keys
                                   inside objects are separated by dots, lists are JSON. `mlserver config
                                   list` prints all settings

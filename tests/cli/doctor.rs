@@ -283,13 +283,17 @@ fn doctor_notes_what_changes_for_the_models_of_the_folder() {
         async def predict(self, payload):\n        user(payload.parameters.headers)\n        return payload\n";
     let helper = "def user(headers):\n    return headers.get('Authorization') or headers.get('authorization')\n";
     let batching = r#"{"name": "m", "implementation": "models.Own", "max_batch_size": 8, "max_batch_time": 0.1}"#;
-    let own = |forwarded: &[&str]| {
-        own_model(reads)
+    let own = |settings: &Value| {
+        let key = mlserver::access::KeyHash::of(b"a").to_string();
+        let folder = own_model(reads)
             .file("m/helper.py", helper)
             .file("m/model-settings.json", batching)
-            .settings(&json!({"forward_headers": forwarded}))
+            .file("keys.json", json!([{"name": "ci", "hash": key, "scopes": ["infer"]}]).to_string())
+            .settings(settings);
+        fs::set_permissions(folder.path("keys.json"), fs::Permissions::from_mode(0o600)).unwrap();
+        folder
     };
-    let folder = own(&[]);
+    let folder = own(&json!({"api_keys_file": "keys.json"}));
     let output = doctor(&folder, &python);
     assert_eq!(output.status.code(), Some(0));
     let found = notes(&output).join("\n").replace(folder.root().canonicalize().unwrap().to_str().unwrap(), "[DIR]");
@@ -303,7 +307,9 @@ fn doctor_notes_what_changes_for_the_models_of_the_folder() {
     .unwrap();
     assert_eq!((&json["warnings"], &json["problems"]), (&json!(0), &json!(0)), "notes are neither: {json}");
     // What the settings forward is no change, and models without such habits have no notes.
-    assert_eq!(notes(&doctor(&own(&["authorization"]), &python)).len(), 1, "only the batches");
+    let forwards = json!({"api_keys_file": "keys.json", "forward_headers": ["authorization"]});
+    assert_eq!(notes(&doctor(&own(&forwards), &python)).len(), 1, "only the batches");
+    assert_eq!(notes(&doctor(&own(&json!({})), &python)).len(), 1, "without access control, models see all headers");
     assert!(notes(&doctor(&own_model(OWN), &python)).is_empty());
     assert!(notes(&doctor(&Folder::iris(), &[])).is_empty());
 }

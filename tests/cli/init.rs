@@ -213,10 +213,16 @@ fn init_lists_templates_and_rejects_unknown_ones() {
 
 #[test]
 fn init_accepts_a_folder_as_template() {
-    let folder = Folder::new().file("house style/model-settings.json.jinja", r#"{"name": "{{ name }}"}"#);
-    succeed(&run_mlserver(folder.root(), &["init", "churn", "--template", "house style"]));
-    assert_eq!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), r#"{"name": "churn"}"#);
-    let broken = Folder::new().file("t/README.md.jinja", "# {{ title }}");
+    for (suffix, warns) in [("tera", false), ("jinja", true)] {
+        let file = format!("house style/model-settings.json.{suffix}");
+        let folder = Folder::new().file(&file, r#"{"name": "{{ name }}"}"#);
+        let created = run_mlserver(folder.root(), &["init", "churn", "--template", "house style"]);
+        succeed(&created);
+        assert_eq!(fs::read_to_string(folder.path("churn/model-settings.json")).unwrap(), r#"{"name": "churn"}"#);
+        let warning = "rendered `model-settings.json.jinja` of the template as Tera";
+        assert_eq!(text(&created.stderr).contains(warning), warns, "{}", text(&created.stderr));
+    }
+    let broken = Folder::new().file("t/README.md.tera", "# {{ title }}");
     let refused = run_mlserver(broken.root(), &["init", "churn", "--template", "t"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("title"), "{}", text(&refused.stderr));
@@ -230,7 +236,7 @@ fn template_archive() -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     header.set_size(data.len() as u64);
     header.set_mode(0o644);
-    builder.append_data(&mut header, "template-main/NAME.jinja", &data[..]).unwrap();
+    builder.append_data(&mut header, "template-main/NAME.tera", &data[..]).unwrap();
     builder.into_inner().unwrap().finish().unwrap()
 }
 

@@ -85,6 +85,7 @@ fn config_explain_finds_names_variables_and_typos() {
       file            settings.json
       environment     MLSERVER_HTTP_PORT
       argument        --set http_port=VALUE
+      beside models   not allowed if the operator has a settings file
       MLServer 1.7.1  the same
     ");
     assert_eq!(output(&["config", "explain", "mlserver_http_port"]).1, by_name);

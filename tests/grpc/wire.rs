@@ -70,7 +70,7 @@ async fn malformed_messages_are_answered() {
     let timeout = connection.call(READY, &[("grpc-timeout", "soon")], &framed(0, b"")).await.end();
     assert_eq!(timeout, invalid("`grpc-timeout` is `soon`, expected up to 8 digits and one of HMSmun"));
     let long = framed(0, &vec![0x0a; (1 << 20) + 1]);
-    let too_long = "the message has 1048577 bytes, more than the 1048576 that this method allows".to_owned();
+    let too_long = "the message has 1048577 bytes, more than the 4096 that this method allows".to_owned();
     assert_eq!(connection.call(READY, &[], &long).await.end(), (Code::ResourceExhausted as i32, too_long));
 
     // The connection still works.

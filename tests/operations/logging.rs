@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::python::with_python;
 use crate::support::worker_models::infer;
-use crate::support::{Client, Folder, TestServer, announced_address, worker_models};
+use crate::support::{Client, Folder, TestServer, announced_address, pause, wait_until, worker_models};
 
 /// Many times what a pipe holds, at about 150 bytes a line.
 const REQUESTS: usize = 3000;
@@ -101,6 +102,54 @@ fn log_of_failing_requests_is_limited() {
         (10, 10, 11),
         "one record for each failure, and their number"
     );
+}
+
+#[test]
+fn log_has_one_traceback_for_each_failed_request_of_a_batch() {
+    let source = "
+import os, time
+from mlserver import MLModel
+from mlserver.types import InferenceResponse
+
+class Picky(MLModel):
+    def predict(self, payload):
+        numbers = list(payload.inputs[0].data)
+        print('rows:', len(numbers))
+        while 0 in numbers and not os.path.exists('go'):
+            time.sleep(0.01)
+        if -1 in numbers:
+            raise ValueError('a negative number')
+        return InferenceResponse(model_name=self.name, outputs=[])
+";
+    let settings = serde_json::json!({
+        "name": "m", "implementation": "models.Picky", "max_batch_size": 2, "max_batch_time": 60,
+    });
+    let folder = Folder::new().file("models.py", source).file("model-settings.json", settings.to_string());
+    let Some(builder) = with_python(folder) else { return };
+    let server = builder.start();
+    let post = |number: i64| {
+        let input = serde_json::json!({"name": "x", "shape": [1, 1], "datatype": "INT64", "data": [number]});
+        server.post("/v2/models/m/infer", serde_json::json!({ "inputs": [input] }).to_string()).status
+    };
+    let go = server.folder.path("go");
+    let mut failed = 0;
+    while !server.log().contains("rows: 2") {
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| post(0));
+            wait_until("the model is busy", || server.log().matches("rows: 1").count() > 3 * failed);
+            // They share a batch if both arrive while the model is busy.
+            let (bad, good) = (scope.spawn(|| post(-1)), scope.spawn(|| post(1)));
+            pause(Duration::from_millis(300));
+            std::fs::write(&go, "").unwrap();
+            let codes = [busy, bad, good].map(|thread| thread.join().unwrap());
+            assert_eq!(codes, [200, 500, 200]);
+        });
+        std::fs::remove_file(&go).unwrap();
+        failed += 1;
+        assert!(failed < 20, "no batch:\n{}", server.log());
+    }
+    let tracebacks = server.log().matches("\n    | ValueError: a negative number").count();
+    assert_eq!(tracebacks, failed, "{}", server.log());
 }
 
 #[test]

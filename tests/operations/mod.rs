@@ -14,6 +14,7 @@ mod pressure;
 mod priority;
 mod repository;
 mod repository_access;
+mod signals;
 mod start;
 mod start_arguments;
 mod start_unconfigured;

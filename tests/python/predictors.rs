@@ -100,11 +100,21 @@ fn transformer_forwards_headers_and_passes_on_statuses() {
         ("lost", "Passes", Some("missing")),
         ("predictor", "Predictor", None),
     ];
-    let Some(hiding) = starting(&models, &json!({})) else { return };
-    let Some(starting) = starting(&models, &json!({"forward_headers": ["authorization"]})) else { return };
     let headers = [("authorization", "Bearer a"), ("x-request-id", "r7"), ("x-other", "b")];
-    let hidden = hiding.start().post_with("/v1/models/passes:predict", &headers, r#"{"instances": [1]}"#).ok();
-    assert_eq!(hidden["headers"], json!({"x-request-id": "r7"}), "models do not see credentials by default");
+    let key = json!([{"name": "ci", "hash": mlserver::access::KeyHash::of(b"a").to_string(), "scopes": ["infer"]}]);
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, key.to_string()).unwrap();
+    for (forwarded, seen) in [
+        (json!([]), json!({"x-request-id": "r7"})),
+        (json!(["authorization"]), json!({"authorization": "Bearer a", "x-request-id": "r7"})),
+    ] {
+        let settings = json!({"api_keys_file": keys, "forward_headers": forwarded});
+        let Some(guarded) = starting(&models, &settings) else { return };
+        let answer = guarded.start().post_with("/v1/models/passes:predict", &headers, r#"{"instances": [1]}"#).ok();
+        assert_eq!(answer["headers"], seen, "with access control, models see the credentials that are listed");
+    }
+    let Some(starting) = starting(&models, &json!({})) else { return };
     let server = starting.start();
     let answer = server.post_with("/v1/models/passes:predict", &headers, r#"{"instances": [1]}"#).ok();
     assert_eq!(answer["predictions"], json!([1]));

@@ -34,6 +34,31 @@ fn failed_reload_after_crash_is_retried_and_reported() {
 }
 
 #[test]
+fn call_that_waits_for_a_load_that_returns_false_ends() {
+    let Some(server) = server(&[("m", "FalseWhileBroken")], &json!({})) else { return };
+    let worker = pid(value(&infer(&server, "m", 0)));
+    let (broken, waits) = (server.folder.path("broken"), server.folder.path("loading"));
+    fs::write(&broken, "").unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    wait_until("the model loads again", || waits.exists());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| infer(&server, "m", 0));
+        let stream = scope.spawn(|| {
+            let body = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[0]}]}"#;
+            server.post("/v2/models/m/infer_stream", body)
+        });
+        // Both wait for the worker, or are refused because it is not up.
+        fs::write(server.folder.path("go"), "").unwrap();
+        for waiting in [waiting, stream] {
+            let error = waiting.join().unwrap().error(503);
+            assert!(error.contains("its `load` returned false; the load is retried"), "{error}");
+        }
+    });
+    fs::remove_file(broken).unwrap();
+    wait_until("it is loaded again by itself", || infer(&server, "m", 0).status == 200);
+}
+
+#[test]
 fn hung_plain_predict_is_detected() {
     let models = [("m", "Plain"), ("n", "Coroutine")];
     let Some(server) = server(&models, &json!({"worker_hang_timeout": 1})) else { return };

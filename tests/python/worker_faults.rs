@@ -118,6 +118,77 @@ fn worker_death_kills_its_children() {
     assert_ne!(pid(value(&infer(&server, "m", 0))), worker);
 }
 
+/// Returns the worker of the model `Ancestor`, and the processes that it has started.
+fn family(server: &TestServer) -> (Pid, Vec<Pid>) {
+    let answer = infer(server, "m", 0).ok();
+    let ids = answer["outputs"][0]["data"].as_array().unwrap().iter().map(|id| pid(id.as_i64().unwrap()));
+    let mut ids = ids.collect::<Vec<_>>();
+    let worker = ids.remove(0);
+    assert!(ids.iter().all(|&process| !has_ended(process)), "{ids:?}");
+    (worker, ids)
+}
+
+fn wait_for_the_end_of(processes: &[Pid]) {
+    for (index, &process) in processes.iter().enumerate() {
+        wait_until(&format!("process {index} ends"), || has_ended(process));
+    }
+}
+
+#[test]
+fn worker_death_kills_all_processes_that_it_has_started() {
+    for signal in [Signal::KILL, Signal::ABORT] {
+        let Some(server) = server(&[("m", "Ancestor"), ("n", "Coroutine")], &json!({})) else { return };
+        let (worker, mut processes) = family(&server);
+        // With another environment and another session, nothing says whose it is once its parent is dead.
+        let stranger = processes.remove(2);
+        kill_process(worker, signal).unwrap();
+        wait_for_the_end_of(&processes);
+        wait_until("the model is loaded again", || infer(&server, "m", 0).status == 200);
+        let (second, of_second) = family(&server);
+        assert_ne!(second, worker);
+        assert_eq!(server.terminate().code, Some(0));
+        wait_for_the_end_of(&of_second);
+        wait_for_the_end_of(&[stranger]);
+    }
+}
+
+#[test]
+fn unload_and_forced_end_kill_all_processes_of_a_model() {
+    let Some(server) = server(&[("m", "Ancestor")], &json!({})) else { return };
+    let (_, processes) = family(&server);
+    assert_eq!(server.post("/v2/repository/models/m/unload", "").status, 200);
+    wait_for_the_end_of(&processes);
+    assert_eq!(server.post("/v2/repository/models/m/load", "").status, 200);
+    let (worker, mut processes) = family(&server);
+    processes.push(worker);
+    let mut upload = server.connect();
+    upload.start_upload("/v2/models/m/infer", 100);
+    server.signal(Signal::INT);
+    server.wait_for_log("answering the requests in flight");
+    server.signal(Signal::INT);
+    assert_eq!(server.ended().code, Some(3));
+    wait_for_the_end_of(&processes);
+}
+
+#[test]
+fn processes_that_a_script_has_started_before_the_server_outlive_it() {
+    let Some(builder) = starting(&[("m", "Ancestor")], &json!({})) else { return };
+    let server = builder.shell("(sleep 1000 & sleep 1000) & echo $! > helper; exec \"$@\"").start();
+    let (_, processes) = family(&server);
+    let helper = fs::read_to_string(server.folder.path("helper")).unwrap();
+    let helper = pid(helper.trim().parse().unwrap());
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", helper.as_raw_nonzero())).unwrap();
+    let of_helper: Vec<Pid> = children.split_whitespace().map(|id| pid(id.parse().unwrap())).collect();
+    server.signal(Signal::TERM);
+    wait_for_the_end_of(&processes);
+    wait_until("the server ends", || has_ended(pid(server.process_id().into())));
+    assert!(!of_helper.is_empty());
+    for helper in of_helper.into_iter().chain([helper]) {
+        assert!(!has_ended(helper));
+        kill_process(helper, Signal::KILL).unwrap();
+    }
+}
+
 #[test]
 fn worker_crash_loop_does_not_block_other_models() {
     let Some(server) = server(&[("m", "Coroutine"), ("once", "LoadsOnce")], &json!({})) else { return };

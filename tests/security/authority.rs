@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use chrono::Datelike;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, date_time_ymd,
@@ -22,6 +23,8 @@ pub(super) struct Authority {
 pub(super) enum Validity {
     Now,
     Expired,
+    /// It ends in a week.
+    Soon,
     Future,
 }
 
@@ -66,12 +69,18 @@ impl Authority {
         parameters.distinguished_name.push(DnType::CommonName, common_name);
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let (begin, end) = match validity {
-            Validity::Now => (2020, 2090),
+            Validity::Now | Validity::Soon => (2020, 2090),
             Validity::Expired => (2019, 2020),
             Validity::Future => (2089, 2090),
         };
         parameters.not_before = date_time_ymd(begin, 1, 1);
-        parameters.not_after = date_time_ymd(end, 1, 1);
+        parameters.not_after = match validity {
+            Validity::Soon => {
+                let end = chrono::Utc::now() + chrono::Duration::days(7);
+                date_time_ymd(end.year(), u8::try_from(end.month()).unwrap(), u8::try_from(end.day()).unwrap())
+            }
+            _ => date_time_ymd(end, 1, 1),
+        };
         let key = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
         fs::write(self.path(&format!("{file}.pem")), certificate.pem()).unwrap();

@@ -49,6 +49,21 @@ fn doctor_reports_problems_with_certificates() {
     assert_found(&of("future"), "warning", "is not valid yet");
     assert_found(&of("elsewhere"), "warning", "is not for `localhost`, the setting `host`");
     assert_found(&of("nameless"), "warning", "has no DNS names and no IP addresses");
+    authority.issue("soon", "s", &["localhost"], Validity::Soon);
+    assert_found(&of("soon"), "warning", "expires soon, on 2");
+    // The other certificates of the files count, too: an intermediate one, and the authority of clients.
+    let chain = ["good.pem", "soon.pem", "expired.pem"].map(|name| fs::read_to_string(authority.path(name)).unwrap());
+    fs::write(authority.path("chain.pem"), chain.concat()).unwrap();
+    fs::copy(authority.path("good.key"), authority.path("chain.key")).unwrap();
+    let in_chain = of("chain");
+    assert_found(&in_chain, "ok", "until 2090-01-01");
+    assert_found(&in_chain, "warning", "certificate 2 in");
+    assert_found(&in_chain, "warning", "certificate 3 in");
+    let clients = json!({
+        "tls_certificate": authority.text("good.pem"), "tls_key": authority.text("good.key"),
+        "tls_client_ca": authority.text("expired.pem"),
+    });
+    assert_found(&findings(&clients, &json!([]), 0o600), "warning", "expired.pem` has expired");
     let mixed = json!({"tls_certificate": authority.text("good.pem"), "tls_key": authority.text("future.key")});
     assert_found(&findings(&mixed, &json!([]), 0o600), "problem", "it is not the key of the certificate");
     fs::set_permissions(authority.path("good.key"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -63,10 +78,21 @@ fn doctor_reports_problems_with_keys() {
         json!({"name": name, "hash": hash, "scopes": ["infer"], "expires": expires})
     };
     let settings = json!({"api_keys_file": "keys.json"});
-    let keys = json!([key("old", json!("2020-01-01T00:00:00Z")), key("ci", json!(null))]);
+    let soon = chrono::Utc::now() + chrono::Duration::days(13);
+    let later = chrono::Utc::now() + chrono::Duration::days(15);
+    let keys = json!([
+        key("old", json!("2020-01-01T00:00:00Z")),
+        key("soon", json!(soon.format("%Y-%m-%dT%H:%M:%SZ").to_string())),
+        key("later", json!(later.format("%Y-%m-%dT%H:%M:%SZ").to_string())),
+        key("ci", json!(null)),
+    ]);
     let found = findings(&settings, &keys, 0o644);
-    assert_found(&found, "ok", "2 API keys in");
+    assert_found(&found, "ok", "4 API keys in");
+    assert_found(&found, "warning", "expired keys in");
     assert_found(&found, "warning", ": `old`");
+    assert_found(&found, "warning", "keys that expire within 14 days in");
+    assert_found(&found, "warning", ": `soon`");
+    assert!(!found.iter().any(|(_, text)| text.contains("`later`") || text.contains("`ci`")), "{found:#?}");
     assert_found(&found, "warning", "run `chmod 600` on it");
     let private = findings(&settings, &keys, 0o600);
     assert!(!private.iter().any(|(_, text)| text.contains("chmod")), "{private:#?}");

@@ -13,7 +13,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Folder, ServerBuilder, TestServer, wait_until};
+use crate::support::{Answer, Client, Folder, ServerBuilder, TestServer, wait_until};
 
 const ISSUER: &str = "https://issuer.example";
 
@@ -68,7 +68,7 @@ fn token_of_the_issuer_has_its_scopes() {
     let server = serve(&settings, &key_set(&[&key]));
     assert_eq!(metadata(&server, &key.token("openid read", &json!({}))).status, 200);
     let message = metadata(&server, &key.token("infer", &json!({}))).error(403);
-    assert_eq!(message, "`alice` does not have the scope `read`");
+    assert_eq!(message, "`token:alice` does not have the scope `read`");
     let answer = metadata(&server, &key.token("read", &json!({"aud": "other"})));
     assert_eq!(answer.error(401), "the token is invalid: it is for another audience");
     assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"mlserver\", error=\"invalid_token\"");
@@ -80,6 +80,32 @@ fn token_of_the_issuer_has_its_scopes() {
     assert_eq!(metadata(&server, &key.token("read", &json!({"jti": "3"}))).status, 200);
     assert_eq!(metadata(&server, &key.token("read", &json!({"jti": "4"}))).status, 429);
     assert!(server.wait_for_log("status_code=200").contains("alice"));
+}
+
+#[test]
+fn token_principals_and_keys_have_different_names() {
+    let key = IssuerKey::new("a");
+    let hash = mlserver::access::KeyHash::of(b"secret-of-alice").to_string();
+    let keys = json!([{"name": "alice", "hash": hash, "scopes": ["read", "metrics"]}]);
+    let settings = json!({"jwks_file": "jwks.json", "api_keys_file": "keys.json", "debug": true});
+    let mut all = json!({"jwt_issuer": ISSUER, "jwt_audience": "mlserver"});
+    all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    let folder =
+        Folder::iris().file("jwks.json", &key_set(&[&key])).file("keys.json", &keys.to_string()).settings(&all);
+    let server = ServerBuilder::new(folder).env("NO_PROXY", "*").start();
+    assert_eq!(metadata(&server, &key.token("read", &json!({}))).status, 200);
+    assert_eq!(metadata(&server, "secret-of-alice").status, 200);
+    let hostile = key.token("read", &json!({"sub": "ci\u{202e}ecila"}));
+    assert_eq!(metadata(&server, &hostile).error(401), "the token is invalid: it has no valid `sub`");
+    let authorization = "Bearer secret-of-alice";
+    let headers = [("authorization", authorization)];
+    let metrics = Client::new(server.metrics.unwrap()).request(&http::Method::GET, "/metrics", &headers, b"");
+    for principal in ["alice", "token:alice"] {
+        let line = format!("access_requests_total{{principal=\"{principal}\"}} ");
+        let count = metrics.text().lines().filter(|found| found.starts_with(&line)).count();
+        assert_eq!(count, 1, "{line} in\n{}", metrics.text());
+    }
+    assert!(!server.log().contains('\u{202e}'));
 }
 
 #[test]

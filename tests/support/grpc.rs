@@ -123,6 +123,22 @@ impl Http2 {
         tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap().into_body()
     }
 
+    /// Sends a call whose body begins with `bytes` and does not end, and waits for nothing.
+    pub(crate) async fn begin(&self, path: &str, bytes: &[u8]) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+        let request = Request::post(format!("http://test{path}")).header("content-type", "application/grpc");
+        let mut sender = self.0.clone().ready().await.unwrap();
+        let (response, mut stream) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+        stream.send_data(Bytes::copy_from_slice(bytes), false).unwrap();
+        (response, stream)
+    }
+
+    /// Sends a request without a body, and returns the body of the response before any of it is read.
+    pub(crate) async fn send(&self, request: Request<()>) -> h2::RecvStream {
+        let mut sender = self.0.clone().ready().await.unwrap();
+        let (response, _) = sender.send_request(request, true).unwrap();
+        tokio::time::timeout(PATIENCE, response).await.unwrap().unwrap().into_body()
+    }
+
     /// Sends a request whose body begins with `bytes` and does not end, and reads the response.
     pub(crate) async fn unfinished(&self, request: Request<()>, bytes: &[u8]) -> Http2Answer {
         let mut sender = self.0.clone().ready().await.unwrap();

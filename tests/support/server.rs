@@ -104,6 +104,11 @@ impl ServerBuilder {
         Self { shell: Some(format!("ulimit -n {limit} && exec \"$@\"")), ..self }
     }
 
+    /// Starts the server with a line of shell script, as `"$@"`.
+    pub(crate) fn shell(self, script: &str) -> Self {
+        Self { shell: Some(script.to_owned()), ..self }
+    }
+
     /// Makes the server the first process of a namespace, as in a container. Returns `None` if that is not permitted.
     pub(crate) fn first_process(self) -> Option<Self> {
         let unshare = "unshare --pid --fork --kill-child --mount-proc";

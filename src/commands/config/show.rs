@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::cli::OutputFormat;
 use crate::cli::config::ShowArgs;
 use crate::repository::{Discovery, Repository};
-use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings, SettingsSources};
+use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings};
 use crate::ui::Ui;
 
 use crate::commands::CommandError;
-use crate::commands::setting_arguments::setting_arguments;
+use crate::commands::setting_arguments::sources;
 
 /// Prints the settings on standard output, and their problems on standard error.
 ///
@@ -25,7 +25,7 @@ pub(super) fn run(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -
         let why = if folder.exists() { "is not a folder" } else { "does not exist" };
         return Err(anyhow!("`{shown}` {why}: pass the folder with the models and their settings").into());
     }
-    let sources = SettingsSources::read(environment)?.with_arguments(setting_arguments(&args.settings));
+    let sources = sources(&args.settings, environment)?;
     let server = Settings::load(&args.folder, &sources, args.strict)?;
     let discovery = Repository::new(&args.folder, sources, args.strict).discover();
     report(&server, &discovery, ui);

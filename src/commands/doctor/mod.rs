@@ -8,11 +8,11 @@ mod security;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 
-use super::CommandError;
-use super::setting_arguments::setting_arguments;
+use super::setting_arguments::sources;
 use super::start::{ServeTarget, check_kafka, python_options};
+use super::{CommandError, async_runtime};
 use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
 #[cfg(feature = "image")]
@@ -21,7 +21,7 @@ use crate::registry::chain;
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
 use crate::server::{ForwardedHeaders, Port, rest};
-use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
+use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingSource, Settings};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
 use findings::{FindingLevel, Findings};
@@ -33,7 +33,7 @@ use port_owner::port_owner;
 ///
 /// Fails if a problem would keep the server from becoming ready.
 pub fn run(args: &DoctorArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let runtime = async_runtime(environment)?;
     let mut findings = Findings::default();
     runtime.block_on(examine(args, environment, &mut findings));
     match args.format {
@@ -47,16 +47,29 @@ pub fn run(args: &DoctorArgs, environment: &dyn Environment, ui: &mut Ui) -> Res
     }
 }
 
+/// Says what the settings file of the operator sets.
+fn of_operator(loaded: &LoadedSettings<Settings>, findings: &mut Findings) {
+    let mut keys = Vec::new();
+    let mut file = None;
+    for entry in &loaded.entries {
+        if let SettingSource::Operator(path) = &entry.source {
+            keys.push(format!("`{}`", entry.key));
+            file = Some(path);
+        }
+    }
+    if let Some(file) = file {
+        findings.ok(format_args!("`{}`, the settings file of the operator, sets {}", file.display(), keys.join(", ")));
+    }
+}
+
 async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mut Findings) {
     let target = match ServeTarget::of_any(&args.target, environment) {
         Ok(target) => target,
         Err(failure) => return findings.problem(failure.error),
     };
     let folder = target.folder.display();
-    let loaded = SettingsSources::read(environment).and_then(|sources| {
-        let sources = sources.with_arguments(setting_arguments(&args.settings));
-        Ok((Settings::load(&target.folder, &sources, false)?, sources))
-    });
+    let loaded = sources(&args.settings, environment)
+        .and_then(|sources| Ok((Settings::load(&target.folder, &sources, false)?, sources)));
     let (loaded, sources) = match loaded {
         Ok(loaded) => loaded,
         Err(error) => return findings.problem(format_args!("settings: {}", chain(&error))),
@@ -64,6 +77,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     for warning in &loaded.warnings {
         findings.warning(format_args!("settings: {warning}"));
     }
+    of_operator(&loaded, findings);
     let settings = loaded.settings;
     findings.models_are_optional = !settings.load_models_at_startup;
     findings.ok(format_args!("server settings in `{folder}` (`mlserver config show` prints them)"));

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use chrono::{DateTime, Utc};
+use rustls::pki_types::CertificateDer;
 
 use super::findings::Findings;
 use crate::access::AccessFiles;
@@ -13,7 +14,7 @@ use crate::server::ForwardedHeaders;
 use crate::settings::Settings;
 use crate::tls::{CertificateInfo, TlsFiles};
 
-/// Certificates are reported when they have less time left, in seconds: two weeks.
+/// Certificates and keys are reported when they have less time left, in seconds: two weeks.
 const SOON: i64 = 14 * 24 * 3600;
 /// The most expired keys that are named.
 const MAX_NAMED: usize = 5;
@@ -49,6 +50,15 @@ fn certificate(files: &TlsFiles, settings: &Settings, findings: &mut Findings) {
     let chain = files.chain().unwrap_or_default();
     let Some(info) = chain.first().and_then(|own| CertificateInfo::read(own).ok()) else { return };
     let now = Utc::now().timestamp();
+    for (index, other) in chain.iter().enumerate().skip(1) {
+        validity(&format!("certificate {} in `{shown}`", index + 1), other, now, findings);
+    }
+    if let Some(file) = &files.client_ca {
+        let shown = file.path.display();
+        for authority in files.client_authorities().unwrap_or_default() {
+            validity(&format!("the authority of clients in `{shown}`"), &authority, now, findings);
+        }
+    }
     let end = date(info.not_after);
     if let Some(problem) = info.problem_at(now) {
         let begin = date(info.not_before);
@@ -74,6 +84,17 @@ fn certificate(files: &TlsFiles, settings: &Settings, findings: &mut Findings) {
     }
 }
 
+/// Warns if a certificate is not valid, or will not be soon.
+fn validity(what: &str, certificate: &CertificateDer<'_>, now: i64, findings: &mut Findings) {
+    let Ok(info) = CertificateInfo::read(certificate) else { return };
+    let (begin, end) = (date(info.not_before), date(info.not_after));
+    if let Some(problem) = info.problem_at(now) {
+        findings.warning(format_args!("{what} {problem}: it is valid from {begin} to {end}"));
+    } else if info.not_after - now < SOON {
+        findings.warning(format_args!("{what} expires soon, on {end}"));
+    }
+}
+
 /// Returns the address that clients connect to, if the settings name one.
 fn named_host(settings: &Settings) -> Option<&str> {
     let host = settings.host.trim_start_matches('[').trim_end_matches(']');
@@ -89,8 +110,6 @@ fn keys(files: &AccessFiles, findings: &mut Findings) {
     check_mode(file, findings);
     let shown = file.path.display();
     let now = Utc::now().timestamp();
-    let expired = keys.0.iter().filter(|key| key.expires_at().is_some_and(|expires| expires <= now));
-    let expired: Vec<&str> = expired.map(|key| key.name.as_str()).collect();
     if keys.0.is_empty() {
         findings.warning(format_args!(
             "`{shown}` has no keys, so the server rejects all requests: `mlserver keys create` adds a key"
@@ -98,12 +117,18 @@ fn keys(files: &AccessFiles, findings: &mut Findings) {
     } else {
         findings.ok(format_args!("{} API keys in `{shown}`", keys.0.len()));
     }
-    if !expired.is_empty() {
-        let more = expired.len().saturating_sub(MAX_NAMED);
-        let more = if more > 0 { format!(" and {more} others") } else { String::new() };
-        let named = list(&expired[..expired.len().min(MAX_NAMED)]);
-        findings.warning(format_args!("expired keys in `{shown}`: {named}{more}"));
-    }
+    let mut warn_of = |what: &str, from: i64, until: i64| {
+        let found = keys.0.iter().filter(|key| key.expires_at().is_some_and(|time| from < time && time <= until));
+        let found: Vec<&str> = found.map(|key| key.name.as_str()).collect();
+        if !found.is_empty() {
+            let more = found.len().saturating_sub(MAX_NAMED);
+            let more = if more > 0 { format!(" and {more} others") } else { String::new() };
+            let named = list(&found[..found.len().min(MAX_NAMED)]);
+            findings.warning(format_args!("{what} in `{shown}`: {named}{more}"));
+        }
+    };
+    warn_of("expired keys", i64::MIN, now);
+    warn_of("keys that expire within 14 days", now, now + SOON);
 }
 
 /// Warns if everybody on the machine may read a file with secrets.

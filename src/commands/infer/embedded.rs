@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::commands::CommandError;
-use crate::commands::start::{ServeTarget, python_options};
+use crate::commands::start::{Orphans, ServeTarget, python_options};
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError};
 use crate::registry::{Registry, RegistryDirectory, RuntimeLoader, chain};
@@ -35,6 +35,8 @@ pub(super) struct EmbeddedModel {
     model: String,
     version: Option<String>,
     python: Python,
+    /// What its code has left is killed at the end.
+    _orphans: Orphans,
 }
 
 impl EmbeddedModel {
@@ -74,6 +76,7 @@ impl EmbeddedModel {
         }
         let models = choose_versions(models, folder, name, version)?;
         let mut metrics = MetricsRegistry::default();
+        let orphans = Orphans::adopt();
         let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
         let directory = RegistryDirectory::default();
         let loader = RuntimeLoader {
@@ -101,7 +104,7 @@ impl EmbeddedModel {
                 .map_err(|error| anyhow!("cannot load model `{model}` of `{}`: {}", folder.display(), chain(&error)))?;
         }
         let inference = Inference::new(registry, NonZeroUsize::MAX);
-        Ok(Self { inference, model, version: version.map(str::to_owned), python })
+        Ok(Self { inference, model, version: version.map(str::to_owned), python, _orphans: orphans })
     }
 
     /// Stops the workers of a Python model.

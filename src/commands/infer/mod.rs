@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILED, TERMINATED};
+use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILED, TERMINATED, async_runtime};
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
@@ -57,8 +57,7 @@ fn run_resolved(
     let is_comparison = resolved.as_ref().is_ok_and(|resolved| matches!(resolved.target, RunTarget::Servers(..)));
     let mut report = RunReport::new(Arc::clone(&stats), output.as_ref(), is_comparison);
     let outcome = resolved.and_then(|mut resolved| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let runtime = runtime.context("cannot start threads")?;
+        let runtime = async_runtime(environment)?;
         if let RunTarget::OnlyModel(transport, mut options) = resolved.target {
             let observer = Arc::new(RunObserver::new(Arc::clone(&progress), resolved.verbosity));
             options.model = runtime.block_on(only_model(transport, &options, observer))?;

@@ -15,7 +15,7 @@ use crate::registry::chain;
 use crate::repository::Artifact;
 use crate::runtimes::FileDescription;
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, SettingsSources};
-use crate::types::TensorMetadata;
+use crate::types::{TensorMetadata, without_credentials};
 use crate::ui::{Highlight, Ui};
 pub(super) use example::{AnsweredExample, answer};
 
@@ -107,7 +107,10 @@ impl InspectedModel {
         let artifact =
             match Artifact::resolve(&model, sources.working_directory()).context("cannot find the model file")? {
                 Artifact::Path(path) => path,
-                Artifact::Remote(uri) => return Err(anyhow!("the model file `{uri}` is not on this machine").into()),
+                Artifact::Remote(uri) => {
+                    let uri = without_credentials(&uri);
+                    return Err(anyhow!("the model file `{uri}` is not on this machine").into());
+                }
             };
         Ok(Self { name: model.name, family, artifact })
     }

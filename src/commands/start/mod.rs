@@ -2,6 +2,7 @@
 
 mod assembly;
 mod descriptors;
+mod hangup;
 mod kafka;
 mod orphans;
 mod parts;
@@ -19,8 +20,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 
 use super::custom_repository::PythonRepository;
-use super::setting_arguments::setting_arguments;
-use super::{CommandError, FAILURE, USAGE, shell_quoted};
+use super::setting_arguments::sources;
+use super::{CommandError, FAILURE, USAGE, async_runtime, shell_quoted};
 use crate::cli::is_script;
 use crate::cli::start::StartArgs;
 use crate::registry::chain;
@@ -34,7 +35,9 @@ use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
+use hangup::Hangups;
 pub(super) use kafka::check as check_kafka;
+pub(super) use orphans::Orphans;
 use port_file::PortFile;
 use script::Script;
 use shutdown::{ShutdownLimits, shut_down};
@@ -51,23 +54,23 @@ struct StartOptions {
 /// Runs `mlserver start`.
 pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), CommandError> {
     let target = target(args, environment)?;
-    let sources = SettingsSources::read(environment)?
-        .with_arguments(setting_arguments(&args.settings))
-        .with_model_name(args.model_name.as_deref());
+    let sources = sources(&args.settings, environment)?.with_model_name(args.model_name.as_deref());
     let target = target.with_model_name(&sources);
     let loaded = Settings::load(&target.folder, &sources, args.strict)?;
     kafka::check(&loaded.settings)?;
     let port_file = args.port_file.as_deref().map(PortFile::create).transpose()?;
     let _log = logging::start(log_format(&loaded.settings));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let runtime = async_runtime(environment)?;
     let outcome = runtime.block_on(async {
+        let hangups = Hangups::listen().context("cannot listen for signals")?;
+        let _orphans = Orphans::adopt();
         let repository = target.repository(sources.clone(), args.strict);
         let (loaded, repository) = match &target.script {
             Some(script) => with_script(script, loaded, repository, sources, args.strict, environment).await?,
             None => (loaded, repository),
         };
         let options = StartOptions { target, strict: args.strict, allow_empty: args.allow_empty, port_file };
-        serve(loaded, repository, options, environment).await
+        serve(loaded, repository, options, hangups, environment).await
     });
     // The callers of computations that are still running have been dropped.
     runtime.shutdown_background();
@@ -125,6 +128,7 @@ async fn serve(
     loaded: LoadedSettings<Settings>,
     repository: Repository,
     options: StartOptions,
+    mut hangups: Hangups,
     environment: &dyn Environment,
 ) -> Result<(), CommandError> {
     let LoadedSettings { settings, warnings, .. } = loaded;
@@ -133,7 +137,6 @@ async fn serve(
     let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;
     let StartupModels { models, unreadable } = discover(&repository, &settings, &warnings, &options).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
-    orphans::reap_if_first();
     let limits = ShutdownLimits::of(&settings);
     let events = CloudEventVariables::read(environment);
     let server = assembly::start(&settings, &models, repository, python, events, metrics).await?;
@@ -163,9 +166,9 @@ async fn serve(
                 shut_down(server, ShutdownLimits { delay: Duration::ZERO, ..limits }, &mut signals).await?;
                 return Err(failure);
             }
-            stop_reason(&mut signals).await
+            stop_reason(&mut signals, &mut hangups).await
         }
-        reason = stop_reason(&mut signals) => reason,
+        reason = stop_reason(&mut signals, &mut hangups) => reason,
     };
     // Announced before the log line.
     server.inference.announce_shutdown();
@@ -182,9 +185,10 @@ async fn serve(
 }
 
 /// Waits until the server has to stop: returns the name of the signal, or why it cannot continue.
-async fn stop_reason(signals: &mut Signals) -> Result<&'static str, String> {
+async fn stop_reason(signals: &mut Signals, hangups: &mut Hangups) -> Result<&'static str, String> {
     tokio::select! {
         signal = signals.next() => Ok(signal),
+        () = hangups.terminal_gone() => Ok("SIGHUP, and the terminal is gone"),
         failure = task_failure() => Err(failure),
     }
 }

@@ -110,6 +110,9 @@ pub enum PythonLoadError {
     /// The model's own code failed, or cannot be imported.
     #[error("{message}")]
     Failed { message: String, status: u16 },
+    /// `load` of a model that was ready has returned false in another process.
+    #[error("its `load` returned false")]
+    ReturnedFalse,
     #[error("cannot serve route `{path}` of handler `{handler}`: {reason}")]
     Route { handler: String, path: String, reason: String },
     #[error("the worker exited while it loaded the model: {exit}")]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Method;
 use serde_json::{Map, Value, json};
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::dispatch::{CallTarget, ModelNumber};
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
@@ -19,7 +19,6 @@ use crate::runtimes::{
     answer_first, ready,
 };
 use crate::settings::ModelSettings;
-use crate::telemetry::limit::LogLimiter;
 use crate::types::json::read_request_with;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority,
@@ -47,8 +46,6 @@ pub(super) struct PythonModel {
     /// The number of workers on which the model can be called now.
     ready_workers: Arc<AtomicUsize>,
     compute: ComputePool,
-    /// Limits the failures in the log.
-    failure_log: LogLimiter,
 }
 
 /// Loads a model in `pool`.
@@ -106,7 +103,6 @@ pub(super) async fn load(
         loaded: loaded.ready,
         ready_workers,
         compute: compute.clone(),
-        failure_log: LogLimiter::default(),
     };
     // From here on, dropping the model unloads it, also if one of its routes is invalid.
     let routes = model.handlers.iter().filter(|handler| handler.v1.is_none());
@@ -201,27 +197,14 @@ impl PythonModel {
         Err(RuntimeError::new(RequestErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
 
-    /// Returns the frame if it is an answer. If it is an error, logs it with its traceback, and returns it.
-    ///
-    /// An error that the model's code has meant for the client is logged only if its status blames the server.
-    pub(super) fn check_answer(&self, request: &str, frame: Frame) -> Result<Frame, RuntimeError> {
+    /// Returns the frame if it is an answer. If it is an error, returns it with its traceback.
+    pub(super) fn check_answer(frame: Frame) -> Result<Frame, RuntimeError> {
         if frame.kind != FrameKind::Error {
             return Ok(frame);
         }
         let failure: ErrorHead = frame.read_head().map_err(inconsistent)?;
         let ErrorHead { kind, message, status, traceback } = failure;
-        if traceback.is_empty() || kind == FailureKind::Mlserver && status < 500 {
-            return Err(failure_error(kind, status, message));
-        }
-        let (model, version) = (self.name.clone(), self.version.clone());
-        let summarize = move |suppressed| {
-            error!(model, version, "Failed to answer {suppressed} more requests.");
-        };
-        if self.failure_log.allows("traceback", summarize) {
-            let (model, version, traceback) = (self.name.as_str(), self.version.as_deref(), traceback.trim_end());
-            error!(model, version, request_id = request, reason = message, "Failed to answer a request.\n{traceback}");
-        }
-        Err(failure_error(kind, status, message).logged())
+        Err(failure_error(kind, status, message).with_traceback(&traceback))
     }
 }
 
@@ -266,10 +249,10 @@ impl Runtime for PythonModel {
         Box::pin(async move {
             self.check_ready()?;
             let priority = request.priority;
-            let (frame, id) = predict_frame(&self.compute, self.number, request).await?;
+            let frame = predict_frame(&self.compute, self.number, request).await?;
             let target = CallTarget { model: self.number, plain: self.plain, priority };
             let frame = self.pool.call(target, frame, progress).await?;
-            let frame = self.check_answer(&id, frame)?;
+            let frame = Self::check_answer(frame)?;
             let size = message::parsed_bytes(&frame);
             let read = move || message::read_response(&frame).map_err(invalid_response);
             self.compute.run_sized(size, priority, read).await?
@@ -297,27 +280,23 @@ impl Runtime for PythonModel {
         Box::pin(async move {
             self.check_ready()?;
             let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
-            let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
             let frame = message::call_frame(self.number, &handler.name, call).map_err(too_long)?;
             let target = CallTarget { model: self.number, plain: handler.plain, priority: Priority::default() };
             let frame = self.pool.call(target, frame, progress).await?;
-            let frame = self.check_answer(&id, frame)?;
+            let frame = Self::check_answer(frame)?;
             message::read_reply(&frame).map_err(invalid_response)
         })
     }
 }
 
-/// Writes the frame of a request, which it frees, and returns the frame and the id of the request.
+/// Writes the frame of a request, which it frees.
 async fn predict_frame(
     compute: &ComputePool,
     model: ModelNumber,
     request: InferenceRequest,
-) -> Result<(OutgoingFrame, String), RuntimeError> {
+) -> Result<OutgoingFrame, RuntimeError> {
     let (priority, size) = (request.priority, message::copied_bytes(&request));
-    let write = move || {
-        let frame = message::request_frame(FrameKind::Predict, Some(model), &request).map_err(too_long)?;
-        Ok((frame, request.id))
-    };
+    let write = move || message::request_frame(FrameKind::Predict, Some(model), &request).map_err(too_long);
     compute.run_sized(size, priority, write).await?
 }
 
@@ -401,7 +380,7 @@ mod tests {
         let mut frame = Box::pin(predict_frame(&compute, 1, texts(20_000)));
         assert!(futures_util::poll!(&mut frame).is_pending());
         drop(release);
-        assert_eq!(frame.await.unwrap().1, "r");
+        frame.await.unwrap();
         assert!(busy.await.unwrap().unwrap());
     }
 }

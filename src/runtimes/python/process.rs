@@ -1,12 +1,12 @@
 //! A worker's process: how it is spawned and reaped, and its output outside of frames.
 //!
 //! The worker's standard input is its end of the socket, so that no other process inherits it. Standard output and error
-//! are pipes that are read to their end. The process leads a process group of its own, which is killed with it, so that
-//! processes that user code has started end too. The worker asks the kernel to kill it when the thread that started it
+//! are pipes that are read to their end. The process leads a process group of its own, which is killed with it, and so are the
+//! processes that have left the group. The worker asks the kernel to kill it when the thread that started it
 //! ends; workers are started on threads that live as long as the server.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
@@ -19,6 +19,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -33,6 +34,7 @@ use tokio::task::JoinHandle;
 use super::frame::{OutgoingFrame, PAGE_BYTES};
 use super::memory_group::{MemoryGroup, oom_kills, read_small};
 use super::output::{self, OutputStream};
+use crate::processes::{self, RunningProcess};
 use crate::shutdown::spawn_supervised;
 
 /// How many of the last lines of standard error are kept for the log, and how many bytes at most.
@@ -46,6 +48,12 @@ const SOCKET_BUFFER: usize = 1 << 20;
 const EXIT_TIMEOUT: Duration = Duration::from_millis(400);
 /// How long a process that hangs may take to write the stacks of its threads.
 const STACKS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The variable that says which worker a process belongs to. Processes inherit it.
+const WORKER_VARIABLE: &str = "_MLSERVER_WORKER";
+
+/// How many workers have been started.
+static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// The program that a worker runs.
 #[derive(Debug, Clone)]
@@ -68,6 +76,8 @@ pub(super) struct WorkerProcess {
     oom_kills: Option<u64>,
     memory_limit: Option<u64>,
     memory_group: Option<MemoryGroup>,
+    /// The value of [`WORKER_VARIABLE`].
+    mark: String,
 }
 
 /// The page of shared memory in which a worker records the calls that have begun.
@@ -118,6 +128,8 @@ impl WorkerProcess {
                 None => command.env_remove(&**name),
             };
         }
+        let mark = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+        command.env(WORKER_VARIABLE, &mark);
         let oom_kills = oom_kills();
         let mut child = command.spawn()?;
         // Closes its copy of the worker's end of the socket; otherwise the socket would stay open after the worker exits.
@@ -139,7 +151,7 @@ impl WorkerProcess {
             ),
         ];
         let page = CallsPage(Arc::new(File::from(page)));
-        Ok((Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group }, stream))
+        Ok((Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group, mark }, stream))
     }
 
     pub(super) const fn pid(&self) -> Pid {
@@ -164,7 +176,18 @@ impl WorkerProcess {
         let _ = tokio::time::timeout(STACKS_TIMEOUT, self.child.wait()).await;
     }
 
-    /// Reaps the process, kills its process group, and returns how it ended. `kill_reason` is why the server kills the
+    /// Kills the processes that the worker has started, also those that have left its group. `below` are those that were below
+    /// it when it ended, which may have another environment.
+    async fn kill_descendants(&self, below: BTreeSet<RunningProcess>) {
+        let mark = self.mark.clone();
+        let kill = move || {
+            processes::kill(|| &processes::still_running(&below) | &processes::with_variable(WORKER_VARIABLE, &mark));
+        };
+        // Fails only if it panics.
+        let _ = tokio::task::spawn_blocking(kill).await;
+    }
+
+    /// Reaps the process, kills all processes that it has started, and returns how it ended. `kill_reason` is why the server kills the
     /// process immediately; `None` gives it a short time to exit by itself.
     pub(super) async fn reap(
         &mut self,
@@ -176,6 +199,7 @@ impl WorkerProcess {
             Some(_) => Duration::ZERO,
             None => EXIT_TIMEOUT,
         };
+        let below = processes::below(self.pid.as_raw_nonzero().get());
         let by_itself = tokio::time::timeout(timeout, self.child.wait()).await;
         // The group may outlive its leader.
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -183,8 +207,9 @@ impl WorkerProcess {
             Ok(status) => (status.ok(), false),
             Err(_) => (self.child.wait().await.ok(), true),
         };
+        self.kill_descendants(below).await;
         for reader in &mut self.readers {
-            // A process outside of the group may hold the pipe open.
+            // A process that belongs to another user may hold the pipe open.
             if tokio::time::timeout(EXIT_TIMEOUT, &mut *reader).await.is_err() {
                 reader.abort();
             }

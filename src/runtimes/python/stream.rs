@@ -18,8 +18,7 @@ const AHEAD: u32 = 4;
 
 /// The answers of a stream. Dropping it cancels the stream.
 pub(super) struct AnswerStream {
-    model: Arc<PythonModel>,
-    id: String,
+    _model: Arc<PythonModel>,
     call: OpenCall,
     frames: UnboundedReceiver<Result<Frame, CallError>>,
     /// `None` once the client has sent its last request.
@@ -43,10 +42,8 @@ impl AnswerStream {
             let head = StreamHead { model: model.number, request: &first.id, credit: AHEAD };
             let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(too_long)?;
             let (call, frames) = model.pool.open(model.number, first.priority, frame, progress)?;
-            let id = first.id.clone();
             Ok::<_, RuntimeError>(Self {
-                model,
-                id,
+                _model: model,
                 call,
                 frames,
                 requests: Some(requests),
@@ -94,7 +91,7 @@ impl AnswerStream {
                         }
                         _ => {
                             self.call.end();
-                            self.model.check_answer(&self.id, frame)?;
+                            PythonModel::check_answer(frame)?;
                             return Ok(None);
                         }
                     }

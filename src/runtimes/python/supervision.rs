@@ -107,6 +107,8 @@ struct SupervisedModel<L, E> {
     loads: BTreeMap<usize, LoadState<L, E>>,
     /// Whether all these workers have loaded the model once. From then on, failures are retried.
     established: bool,
+    /// Whether a worker's `load` has returned true.
+    was_ready: bool,
     last_crash: Option<Instant>,
     in_quarantine: bool,
 }
@@ -165,7 +167,8 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
         let successors = self.workers_with(|role| matches!(role, WorkerRole::Successor { of } if chosen.contains(&of)));
         let loads = chosen.iter().copied().chain(successors).map(|worker| (worker, LoadState::Pending { failures: 0 }));
         let loads = loads.collect();
-        let added = SupervisedModel { loads, established: false, last_crash: None, in_quarantine: false };
+        let added =
+            SupervisedModel { loads, established: false, was_ready: false, last_crash: None, in_quarantine: false };
         self.models.insert(model, added);
     }
 
@@ -232,11 +235,12 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
         last.map(Ok)
     }
 
-    /// Returns whether calls of the model would wait for workers that fail to start, or that cannot load it.
+    /// Returns whether calls of the model would wait for workers that fail to start, that cannot load it, or whose `load` has
+    /// returned false.
     pub(super) fn is_unavailable(&self, number: ModelNumber) -> bool {
         self.models.get(&number).is_none_or(|model| {
             model.loads.iter().all(|(&worker, state)| match state {
-                LoadState::Loaded { .. } => false,
+                LoadState::Loaded { ready, .. } => !ready,
                 LoadState::Failed { .. } => true,
                 LoadState::Pending { .. } => self.workers[worker].failed_starts >= MAX_FAILED_STARTS,
             })
@@ -275,6 +279,11 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
         }
     }
 
+    /// Returns whether a model has been established with a `load` that returned true, so that false is a failure now.
+    pub(super) fn was_ready(&self, number: ModelNumber) -> bool {
+        self.models.get(&number).is_some_and(|model| model.established && model.was_ready)
+    }
+
     /// Records the outcome of a load: the loaded model and whether it can be called, or the failure.
     pub(super) fn load_ended(
         &mut self,
@@ -289,6 +298,7 @@ impl<L: Clone, E: Clone> Supervision<L, E> {
         let Some(state) = model.loads.get_mut(&worker) else { return LoadResult::Discarded };
         let result = match outcome {
             Ok((loaded, ready)) => {
+                model.was_ready |= ready;
                 *state = LoadState::Loaded { loaded, ready };
                 LoadResult::Kept
             }

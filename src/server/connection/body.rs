@@ -7,12 +7,21 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::ActiveRequest;
+use super::{ActiveRequest, WaitingMark};
 use crate::access::InFlightPermit;
 
 /// Over HTTP/2, a response is handed to the connection in parts of at most this many bytes, each of which must be sent within
 /// the write timeout.
 const PART: usize = 64 * 1024;
+
+/// What a response holds until it has been sent. Transports attach it as an extension.
+#[derive(Debug, Clone)]
+pub(in crate::server) enum ResponseHold {
+    /// The request counts against the limit of its principal.
+    Permit(Arc<InFlightPermit>),
+    /// The caller has no right that the server knows of.
+    WithoutRight(Arc<WaitingMark>),
+}
 
 /// The body of a response, whose request is in flight until the body has been sent (over HTTP/1: consumed).
 #[derive(Debug)]
@@ -21,7 +30,6 @@ pub(in crate::server) struct TrackedBody<B> {
     /// The rest of a frame of which a part has been handed over.
     rest: Bytes,
     request: ActiveRequest,
-    /// The request counts against the limit of its principal as long as there is a body.
     _permit: Option<Arc<InFlightPermit>>,
 }
 
@@ -38,7 +46,15 @@ impl AsRef<[u8]> for UnsentBytes {
 }
 
 impl<B> TrackedBody<B> {
-    pub(in crate::server) const fn new(body: B, request: ActiveRequest, permit: Option<Arc<InFlightPermit>>) -> Self {
+    pub(in crate::server) fn new(body: B, mut request: ActiveRequest, hold: Option<ResponseHold>) -> Self {
+        let permit = match hold {
+            None => None,
+            Some(ResponseHold::Permit(permit)) => Some(permit),
+            Some(ResponseHold::WithoutRight(mark)) => {
+                request.mark = Some(mark);
+                None
+            }
+        };
         Self { body, rest: Bytes::new(), request, _permit: permit }
     }
 

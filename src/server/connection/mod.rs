@@ -10,16 +10,18 @@ mod stream;
 mod table;
 mod verdict;
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Context;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-pub(super) use body::TrackedBody;
+pub(super) use body::{ResponseHold, TrackedBody};
 pub(super) use pace::SlowBody;
 pub use pace::{BodyPace, PacedBody, PacedRequestBody};
 pub(super) use stream::CountedStream;
@@ -31,9 +33,14 @@ mod command {
     pub(super) const SERVE: u8 = 0;
     /// Finish the requests in flight and accept no others.
     pub(super) const CLOSE: u8 = 1;
+    /// End once the watches have been told.
+    pub(super) const END_WATCHES: u8 = 2;
     /// End at once.
-    pub(super) const CUT: u8 = 2;
+    pub(super) const CUT: u8 = 3;
 }
+
+/// The most watches on one connection. A client has one for each service that it asks about.
+pub(super) const MAX_WATCHES: usize = 16;
 
 /// The number of requests that a connection has received, in the upper half, and of those in flight, in the lower.
 const BEGUN: u64 = 1 << 32;
@@ -42,6 +49,12 @@ const BEGUN: u64 = 1 << 32;
 #[derive(Debug)]
 pub(super) struct Connection {
     requests: AtomicU64,
+    /// The marks of requests in flight that only wait.
+    waiting: AtomicU32,
+    /// How many requests have begun whose callers had no right that the server knew of, modulo 2^32.
+    without_right: AtomicU32,
+    /// What ends the watches when the connection is evicted.
+    watches: Mutex<Vec<WatchEntry>>,
     received: AtomicU64,
     /// Bytes that the system has accepted: a response may still be in transit long after its request has ended.
     sent: AtomicU64,
@@ -56,6 +69,7 @@ pub(super) struct Connection {
     newest: AtomicU32,
     /// How many requests HTTP/2 clients may send at once.
     max_streams: u32,
+    peer: Option<SocketAddr>,
 }
 
 /// A request in flight over HTTP/2. Each has flow control of its own, so its client may leave a single response unread.
@@ -81,12 +95,67 @@ pub(super) struct ActiveRequest {
     /// The position of its slot. `None` over HTTP/1, where a response that is not read blocks the connection.
     slot: Option<u32>,
     is_part: bool,
+    /// Set if the caller has no right: until the response has been sent, the request only waits.
+    mark: Option<Arc<WaitingMark>>,
+}
+
+/// Counts a request as only waiting until this is dropped: its caller has not sent all of it, or has no right that the server
+/// knows of. Such requests are evicted for others.
+#[derive(Debug)]
+pub struct WaitingMark {
+    connection: Arc<Connection>,
+    /// Whether this also counts as a request in flight, after the response has been sent.
+    is_request: bool,
+}
+
+/// A watch that has begun on a connection.
+#[derive(Debug)]
+struct WatchEntry {
+    /// Exists until the end of the watch has been handed to the connection.
+    mark: Weak<WaitingMark>,
+    /// Ends the watch.
+    ended: Weak<Notify>,
+}
+
+/// A connection that has as many watches as it may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the connection has {MAX_WATCHES} watches, which is the limit")]
+pub struct TooManyWatches;
+
+impl WaitingMark {
+    fn new(connection: &Arc<Connection>) -> Self {
+        connection.waiting.fetch_add(1, Ordering::AcqRel);
+        Self { connection: Arc::clone(connection), is_request: false }
+    }
+
+    /// Creates the mark of the rest of a request that has been answered.
+    fn of_rest(connection: &Arc<Connection>) -> Self {
+        connection.requests.fetch_add(1, Ordering::AcqRel);
+        let mut mark = Self::new(connection);
+        mark.is_request = true;
+        mark
+    }
+}
+
+impl Drop for WaitingMark {
+    fn drop(&mut self) {
+        if self.is_request {
+            self.connection.requests.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.connection.waiting.fetch_sub(1, Ordering::AcqRel);
+        if self.connection.command.load(Ordering::Acquire) == command::END_WATCHES {
+            self.connection.task.wake();
+        }
+    }
 }
 
 impl Connection {
-    fn new(max_streams: u32) -> Self {
+    fn new(max_streams: u32, peer: Option<SocketAddr>) -> Self {
         Self {
             requests: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            without_right: AtomicU32::new(0),
+            watches: Mutex::default(),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
@@ -96,6 +165,7 @@ impl Connection {
             slots: OnceLock::new(),
             newest: AtomicU32::new(0),
             max_streams,
+            peer,
         }
     }
 
@@ -103,7 +173,7 @@ impl Connection {
     pub(super) fn begin(self: &Arc<Self>, is_http2: bool) -> ActiveRequest {
         self.requests.fetch_add(BEGUN + 1, Ordering::AcqRel);
         let slot = if is_http2 { self.take_slot() } else { None };
-        ActiveRequest { connection: Arc::clone(self), slot, is_part: false }
+        ActiveRequest { connection: Arc::clone(self), slot, is_part: false, mark: None }
     }
 
     /// Takes a free slot. Only the task of the connection calls this.
@@ -140,6 +210,13 @@ impl Connection {
 
     fn order(&self, command: u8) {
         if self.command.fetch_max(command, Ordering::AcqRel) < command {
+            if command == command::END_WATCHES {
+                self.watches
+                    .lock()
+                    .iter()
+                    .filter_map(|watch| watch.ended.upgrade())
+                    .for_each(|ended| ended.notify_one());
+            }
             self.task.wake();
         }
     }
@@ -150,9 +227,34 @@ impl Connection {
         self.command.load(Ordering::Acquire)
     }
 
-    /// Reports whether the connection must end at once.
+    /// Reports whether the connection must end at once, or once its watches have ended.
     pub(super) fn is_cut(&self, context: &Context<'_>) -> bool {
-        self.commanded(context) == command::CUT
+        self.commanded(context) >= command::END_WATCHES
+    }
+
+    /// Reports whether the connection ends once its watches have been told.
+    pub(super) fn is_telling(&self) -> bool {
+        self.command.load(Ordering::Acquire) == command::END_WATCHES
+    }
+
+    /// Reports whether watches have not been told yet that the connection ends, and wakes the task when that changes.
+    pub(super) fn has_untold_watches(&self, context: &Context<'_>) -> bool {
+        self.commanded(context) == command::END_WATCHES && self.has_watches()
+    }
+
+    fn has_watches(&self) -> bool {
+        self.watches.lock().iter().any(|watch| watch.mark.strong_count() > 0)
+    }
+
+    /// Registers a watch, which counts as long as its mark exists.
+    fn add_watch(&self, mark: &Arc<WaitingMark>, ended: &Arc<Notify>) -> Result<(), TooManyWatches> {
+        let mut watches = self.watches.lock();
+        watches.retain(|watch| watch.mark.strong_count() > 0);
+        if watches.len() >= MAX_WATCHES {
+            return Err(TooManyWatches);
+        }
+        watches.push(WatchEntry { mark: Arc::downgrade(mark), ended: Arc::downgrade(ended) });
+        Ok(())
     }
 
     /// Reports whether the connection should finish the requests in flight and accept no others.
@@ -202,7 +304,7 @@ impl ActiveRequest {
             slot.unsent.fetch_add(1, Ordering::AcqRel);
             slot.progress.fetch_add(1, Ordering::Relaxed);
         }
-        Self { connection: Arc::clone(&self.connection), slot: self.slot, is_part: true }
+        Self { connection: Arc::clone(&self.connection), slot: self.slot, is_part: true, mark: self.mark.clone() }
     }
 }
 

@@ -1,15 +1,21 @@
 //! Time limits for the bodies of requests.
 //!
-//! A timer is set only if the server has to wait for a body, so those that arrive with their heads cost nothing.
+//! A timer is set only if the server has to wait for a body, so those that arrive with their heads cost nothing. While it waits, the request
+//! is marked as waiting.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
+use super::{Connection, TooManyWatches, WaitingMark};
 use crate::server::{BodyFailure, RequestBody};
 
 /// Beyond its idle limit, a body must arrive at this many bytes per second on average.
@@ -22,14 +28,40 @@ pub enum BodyPace {
     Steady { idle: Duration },
     /// The rest of the body within this time.
     Within { limit: Duration },
-    /// A stream of messages, whose length and duration are limited elsewhere.
-    Unlimited,
+    /// The first message of a stream: the time for it is limited elsewhere.
+    FirstMessage,
+    /// The later messages, whose number and time are limited elsewhere. Between them, the request does not only wait: answers may be on
+    /// their way.
+    LaterMessages,
 }
 
 /// A request body whose pace a transport can change.
 pub trait PacedRequestBody: RequestBody<Error = BodyFailure> {
     /// Sets how fast the rest of the body must arrive.
     fn set_pace(&mut self, pace: BodyPace);
+
+    /// Returns the address of the client.
+    fn peer(&self) -> Option<SocketAddr>;
+
+    /// Marks the request as only waiting until the result is dropped. `None` if it has no connection, or is marked.
+    fn mark_waiting(&self) -> Option<WaitingMark>;
+
+    /// Marks the request as one of a caller without a right that the server knows of, as long as the body or the result exists.
+    /// The result belongs to the response.
+    fn without_right(&mut self) -> Option<Arc<WaitingMark>>;
+
+    /// Registers what ends a watch, which is a request without a right, when its connection is evicted.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection has too many watches.
+    fn add_watch(&self, ended: &Arc<Notify>) -> Result<(), TooManyWatches>;
+
+    /// Gives the rest of the body, which is to be discarded, this much time. Until then, the request only waits.
+    fn begin_discard(&mut self, limit: Duration);
+
+    /// Reports whether the client has been asked for the body, as `expect: 100-continue` demands.
+    fn is_asked_for(&self) -> bool;
 }
 
 /// A body that did not arrive in time.
@@ -56,26 +88,50 @@ pub struct PacedBody<B> {
     waited: Duration,
     waiting: Option<Waiting>,
     failed: Option<SlowBody>,
+    /// `None` without a connection.
+    connection: Option<Arc<Connection>>,
+    /// Set if the request only waits, also while no byte is waited for.
+    mark: Option<Arc<WaitingMark>>,
 }
 
 /// The server waits for more bytes.
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
-    timer: Pin<Box<Sleep>>,
+    /// `None` if the time is limited elsewhere.
+    timer: Option<Pin<Box<Sleep>>>,
+    _mark: Option<WaitingMark>,
 }
 
 impl<B> PacedBody<B> {
     pub const fn new(body: B, idle: Duration) -> Self {
         let pace = BodyPace::Steady { idle };
-        Self { body, pace, received: 0, waited: Duration::ZERO, waiting: None, failed: None }
+        Self {
+            body,
+            pace,
+            received: 0,
+            waited: Duration::ZERO,
+            waiting: None,
+            failed: None,
+            connection: None,
+            mark: None,
+        }
+    }
+
+    /// Returns the body as one that a connection receives.
+    pub(in crate::server) fn on(self, connection: &Arc<Connection>) -> Self {
+        Self { connection: Some(Arc::clone(connection)), ..self }
+    }
+
+    fn mark_wait(&self) -> Option<WaitingMark> {
+        self.connection.as_ref().filter(|_| self.mark.is_none()).map(WaitingMark::new)
     }
 
     /// Returns the remaining time for the next bytes, and the error when it has passed. `None` if the time is unlimited.
     fn patience(&self) -> Option<(Duration, SlowBody)> {
         let received = self.received;
         match self.pace {
-            BodyPace::Unlimited => None,
+            BodyPace::FirstMessage | BodyPace::LaterMessages => None,
             BodyPace::Within { limit } => Some((limit.saturating_sub(self.waited), SlowBody::Unread { limit })),
             BodyPace::Steady { idle } => {
                 let total = idle.saturating_add(Duration::from_secs(received / MIN_RATE));
@@ -94,11 +150,19 @@ impl<B> PacedBody<B> {
 
     /// Continues to wait, or returns the error if that has taken too long.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<SlowBody> {
-        let Some((patience, error)) = self.patience() else { return Poll::Pending };
-        let waiting = self
-            .waiting
-            .get_or_insert_with(|| Waiting { since: Instant::now(), timer: Box::pin(tokio::time::sleep(patience)) });
-        waiting.timer.as_mut().poll(context).map(|()| error)
+        if self.pace == BodyPace::LaterMessages {
+            return Poll::Pending;
+        }
+        let limit = self.patience();
+        if self.waiting.is_none() {
+            let timer = limit.map(|(patience, _)| Box::pin(tokio::time::sleep(patience)));
+            self.waiting = Some(Waiting { since: Instant::now(), timer, _mark: self.mark_wait() });
+        }
+        let timer = self.waiting.as_mut().and_then(|waiting| waiting.timer.as_mut());
+        match timer.zip(limit) {
+            Some((timer, (_, error))) => timer.as_mut().poll(context).map(|()| error),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -106,6 +170,37 @@ impl<B: RequestBody> PacedRequestBody for PacedBody<B> {
     fn set_pace(&mut self, pace: BodyPace) {
         self.resume();
         (self.pace, self.waited) = (pace, Duration::ZERO);
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.connection.as_ref()?.peer
+    }
+
+    fn mark_waiting(&self) -> Option<WaitingMark> {
+        self.mark_wait()
+    }
+
+    fn without_right(&mut self) -> Option<Arc<WaitingMark>> {
+        let connection = self.connection.as_ref()?;
+        let mark = self.mark.get_or_insert_with(|| {
+            connection.without_right.fetch_add(1, Ordering::Relaxed);
+            Arc::new(WaitingMark::new(connection))
+        });
+        Some(Arc::clone(mark))
+    }
+
+    fn add_watch(&self, ended: &Arc<Notify>) -> Result<(), TooManyWatches> {
+        let counted = self.connection.as_ref().zip(self.mark.as_ref());
+        counted.map_or(Ok(()), |(connection, mark)| connection.add_watch(mark, ended))
+    }
+
+    fn begin_discard(&mut self, limit: Duration) {
+        self.set_pace(BodyPace::Within { limit });
+        self.mark = self.connection.as_ref().map(|connection| Arc::new(WaitingMark::of_rest(connection)));
+    }
+
+    fn is_asked_for(&self) -> bool {
+        self.received > 0 || self.waiting.is_some() || !self.waited.is_zero()
     }
 }
 
@@ -198,7 +293,7 @@ mod tests {
         rest.set_pace(BodyPace::Within { limit: Duration::from_secs(5) });
         assert_eq!(read(rest).await.unwrap_err(), "the rest of the request body did not arrive within 5 s");
         let mut stream = body(2, 1, Duration::from_mins(10));
-        stream.set_pace(BodyPace::Unlimited);
+        stream.set_pace(BodyPace::LaterMessages);
         assert_eq!(read(stream).await, Ok(2));
     }
 }

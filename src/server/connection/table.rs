@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::verdict::{CLOSE_TIMEOUT, History, Snapshot, Verdict};
+use super::verdict::{CLOSE_TIMEOUT, History, Level, Snapshot, Verdict};
 use super::{Connection, command};
 use crate::settings::LimitSettings;
 use crate::shutdown::spawn_supervised;
@@ -26,11 +27,14 @@ const CHECKS: u32 = 8;
 /// The shortest time between two checks.
 const SHORTEST_CHECK: Duration = Duration::from_millis(10);
 
-/// How many idle connections are found at once when some must be evicted. A search looks at all connections.
+/// How many connections are found at once when some must be evicted. A search looks at all connections.
 const CANDIDATES: usize = 64;
 
 /// Warnings of the same kind are logged at most once in this time.
-const WARNING_INTERVAL: Duration = Duration::from_secs(10);
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The most evicted connections at once whose watches are told before. Others end at once, so that they hold no descriptors.
+const MAX_TOLD: usize = 64;
 
 /// HTTP/2 streams per connection, if `max_in_flight` allows: one connection must not be able to use all slots.
 const MAX_STREAMS: u32 = 128;
@@ -41,7 +45,7 @@ pub(super) const RESERVED: usize = 64;
 /// The limits on connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// The maximum number of connections. Above it, the one that has been idle for the longest time is evicted.
+    /// The maximum number of connections. Above it, one is evicted that is idle, or if none is, one that only waits.
     pub max_connections: usize,
     /// The maximum number of concurrent requests on one HTTP/2 connection.
     pub max_streams: u32,
@@ -125,6 +129,7 @@ struct TableState {
     metrics: ConnectionMetrics,
     entries: Mutex<Entries>,
     full: Mutex<Throttle>,
+    evicted: Mutex<Throttle>,
 }
 
 #[derive(Default)]
@@ -135,10 +140,18 @@ struct Entries {
     groups: u64,
     /// The number of checks.
     checks: u32,
-    /// Connections that were idle when some were last searched, with the number of their requests; the oldest is the last.
-    candidates: Vec<(u64, u32)>,
+    /// Connections that did not work when some were last searched; the first to evict is the last.
+    candidates: Vec<Candidate>,
     /// Connections that have been cut and have not ended yet.
     ending: usize,
+}
+
+/// A connection that may be evicted, unless it has been used since.
+struct Candidate {
+    number: u64,
+    level: Level,
+    /// The number of its requests with a right.
+    with_right: u32,
 }
 
 struct Entry {
@@ -164,7 +177,8 @@ pub(in crate::server) struct ConnectionEntry {
 impl ConnectionTable {
     /// Creates a table, and checks its connections for as long as it exists.
     pub fn start(limits: ConnectionLimits, metrics: ConnectionMetrics) -> Self {
-        let state = Arc::new(TableState { limits, metrics, entries: Mutex::default(), full: Mutex::default() });
+        let (full, evicted) = (Mutex::default(), Mutex::default());
+        let state = Arc::new(TableState { limits, metrics, entries: Mutex::default(), full, evicted });
         let checks = check_regularly(Arc::downgrade(&state), limits.check_interval());
         spawn_supervised("checks of connections", checks);
         Self(state)
@@ -205,9 +219,9 @@ impl ConnectionGroup {
         &self.table
     }
 
-    /// Registers a connection that has just been accepted. If there are too many, evicts an idle one. `None` if none is idle.
-    pub(in crate::server) fn admit(&self) -> Option<ConnectionEntry> {
-        let TableState { limits, metrics, entries, full } = &*self.table.0;
+    /// Registers a connection that has just been accepted. If there are too many, evicts one. `None` if all work.
+    pub(in crate::server) fn admit(&self, peer: Option<SocketAddr>) -> Option<ConnectionEntry> {
+        let TableState { limits, metrics, entries, full, evicted } = &*self.table.0;
         let mut entries = entries.lock();
         if entries.open.len() - entries.ending >= limits.max_connections {
             if !entries.evict() {
@@ -216,15 +230,22 @@ impl ConnectionGroup {
                 if let Some(count) = full.lock().report() {
                     let limit = limits.max_connections;
                     warn!(
-                        "Closed {count} new connections: {limit} are open and none is idle (`max_connections`). Raise the \
-                         limit, or start more servers."
+                        "Closed {count} new connections: {limit} are open, and each has a request that is being answered \
+                         (`max_connections`). Raise the limit, or start more servers."
                     );
                 }
                 return None;
             }
             metrics.count_closed("evicted");
+            if let Some(count) = evicted.lock().report() {
+                warn!(
+                    "Closed {count} connections that were idle, or only waited for their clients, to make room for new \
+                     ones: {} are open (`max_connections`).",
+                    limits.max_connections
+                );
+            }
         }
-        let connection = Arc::new(Connection::new(limits.max_streams));
+        let connection = Arc::new(Connection::new(limits.max_streams, peer));
         let number = entries.accepted;
         entries.accepted += 1;
         let history = History::new(Instant::now());
@@ -248,7 +269,7 @@ impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         let mut entries = self.table.entries.lock();
         entries.open.remove(&self.number);
-        if self.connection.command.load(Ordering::Acquire) == command::CUT {
+        if self.connection.command.load(Ordering::Acquire) >= command::END_WATCHES {
             entries.ending -= 1;
         }
         self.table.metrics.open.dec();
@@ -261,6 +282,8 @@ impl Connection {
         Snapshot {
             begun,
             in_flight,
+            waiting: self.waiting.load(Ordering::Acquire),
+            without_right: self.without_right.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
             blocked: self.blocked.load(Ordering::Relaxed),
@@ -271,11 +294,11 @@ impl Connection {
 }
 
 impl Entries {
-    /// Ends the connection that has been idle for the longest time. Returns false if none is idle.
+    /// Ends the oldest connection of the lowest level. Returns false if all work.
     fn evict(&mut self) -> bool {
         let mut searched = false;
         loop {
-            let Some((number, begun)) = self.candidates.pop() else {
+            let Some(Candidate { number, level, with_right }) = self.candidates.pop() else {
                 if searched {
                     return false;
                 }
@@ -285,34 +308,52 @@ impl Entries {
             };
             let Some(entry) = self.open.get(&number) else { continue };
             let seen = entry.connection.snapshot();
-            if seen.is_idle() && seen.begun == begun && self.cut(number) {
-                debug!("Evicted the connection that was idle for the longest time.");
+            if seen.level() <= level && seen.with_right() == with_right && self.end(number) {
+                debug!("Evicted a connection that was idle, or only waited.");
                 return true;
             }
         }
     }
 
-    /// Finds the connections that have been idle for the longest time.
+    /// Finds the oldest connections of the lowest levels.
     fn search(&mut self) {
-        let idle = self.open.iter().filter_map(|(&number, entry)| {
-            let seen = entry.connection.snapshot();
-            let is_open = entry.connection.command.load(Ordering::Relaxed) != command::CUT;
-            (seen.is_idle() && is_open).then_some((entry.history.idle_since, number, seen.begun))
+        let found = self.open.iter().filter_map(|(&number, Entry { connection, history, .. })| {
+            let seen = connection.snapshot();
+            let since = match seen.level() {
+                Level::Idle => history.idle_since,
+                Level::Waiting => history.worked,
+                Level::Working => return None,
+            };
+            let is_open = connection.command.load(Ordering::Relaxed) < command::END_WATCHES;
+            is_open.then_some((seen.level(), since, number, seen.with_right()))
         });
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable();
-        idle.truncate(CANDIDATES);
-        self.candidates = idle.into_iter().rev().map(|(_, number, begun)| (number, begun)).collect();
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        let idle = found.partition_point(|(level, ..)| *level == Level::Idle);
+        // Some of the others may be idle soon, so they are found again for each eviction unless there are many.
+        found.truncate(if idle > 0 { idle.min(CANDIDATES) } else { (self.open.len() / 256).clamp(1, CANDIDATES) });
+        let candidate = |(level, _, number, with_right)| Candidate { number, level, with_right };
+        self.candidates = found.into_iter().rev().map(candidate).collect();
     }
 
-    /// Ends a connection at once. Returns false if it has been cut before.
+    /// Ends a connection at once, or once its watches have been told. Returns false if it has been ended before.
+    fn end(&mut self, number: u64) -> bool {
+        let tell = self.ending < MAX_TOLD && self.open.get(&number).is_some_and(|entry| entry.connection.has_watches());
+        self.order_end(number, if tell { command::END_WATCHES } else { command::CUT })
+    }
+
+    /// Ends a connection at once. Returns false if it has been ended before.
     fn cut(&mut self, number: u64) -> bool {
+        self.order_end(number, command::CUT)
+    }
+
+    fn order_end(&mut self, number: u64, command: u8) -> bool {
         let Some(entry) = self.open.get(&number) else { return false };
-        if entry.connection.command.load(Ordering::Acquire) == command::CUT {
+        if entry.connection.command.load(Ordering::Acquire) >= command::END_WATCHES {
             return false;
         }
-        // Only with the lock of the table are connections cut.
-        entry.connection.order(command::CUT);
+        // Only with the lock of the table are connections ended.
+        entry.connection.order(command);
         self.ending += 1;
         true
     }
@@ -399,6 +440,7 @@ impl AcceptWarnings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::connection::WaitingMark;
 
     fn table(max_connections: usize) -> ConnectionTable {
         ConnectionTable::start(
@@ -414,29 +456,52 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn oldest_idle_connection_is_evicted_for_a_new_one() {
         let group = table(3).group();
-        let first = group.admit().unwrap();
+        let first = group.admit(None).unwrap();
         let busy = first.connection.begin(false);
-        let second = group.admit().unwrap();
-        let third = group.admit().unwrap();
-        let fourth = group.admit().unwrap();
+        let second = group.admit(None).unwrap();
+        let third = group.admit(None).unwrap();
+        let fourth = group.admit(None).unwrap();
         assert!(!is_cut(&first) && is_cut(&second) && !is_cut(&third));
         drop(second);
         let _third = third.connection.begin(false);
         let _fourth = fourth.connection.begin(true);
-        assert!(group.admit().is_none(), "all are busy");
+        assert!(group.admit(None).is_none(), "all are busy");
         drop(busy);
-        let _fifth = group.admit().unwrap();
+        let _fifth = group.admit(None).unwrap();
         assert!(is_cut(&first));
     }
 
     #[tokio::test(start_paused = true)]
     async fn connection_that_answered_last_is_evicted_last() {
         let group = table(2).group();
-        let (first, second) = (group.admit().unwrap(), group.admit().unwrap());
+        let (first, second) = (group.admit(None).unwrap(), group.admit(None).unwrap());
+        drop((first.connection.begin(false), second.connection.begin(false)));
+        tokio::time::sleep(Duration::from_secs(2)).await;
         drop(first.connection.begin(false));
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let _third = group.admit().unwrap();
+        let _third = group.admit(None).unwrap();
         assert!(is_cut(&second) && !is_cut(&first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connection_is_evicted_before_the_oldest_that_waits_and_none_that_works() {
+        let group = table(4).group();
+        let entries: Vec<_> = (0..4).map(|_| group.admit(None).unwrap()).collect();
+        let [working, refused, _silent, idle] = &entries[..] else { unreachable!() };
+        let request = working.connection.begin(false);
+        let _refused = refused.connection.begin(false);
+        refused.connection.without_right.fetch_add(1, Ordering::Relaxed);
+        let _mark = WaitingMark::new(&refused.connection);
+        drop(idle.connection.begin(false));
+        let ended = || entries.iter().map(is_cut).collect::<Vec<_>>();
+        let _fifth = group.admit(None).unwrap();
+        assert_eq!(ended(), [false, false, false, true], "idle");
+        let _sixth = group.admit(None).unwrap();
+        assert_eq!(ended(), [false, true, false, true], "the oldest that waits");
+        let _mark = WaitingMark::new(&working.connection);
+        let _seventh = group.admit(None).unwrap();
+        assert_eq!(ended(), [true, true, false, true], "its body is waited for");
+        drop(request);
     }
 
     #[tokio::test(start_paused = true)]
@@ -444,7 +509,7 @@ mod tests {
         let table = table(2);
         let weak = Arc::downgrade(&table.0);
         let group = table.group();
-        let entry = group.admit().unwrap();
+        let entry = group.admit(None).unwrap();
         tokio::time::sleep(Duration::from_secs(29)).await;
         assert!(!is_cut(&entry));
         tokio::time::sleep(Duration::from_secs(2)).await;

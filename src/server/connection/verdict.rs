@@ -15,6 +15,10 @@ pub(super) struct Snapshot {
     /// Requests that have begun, and those in flight.
     pub(super) begun: u32,
     pub(super) in_flight: u32,
+    /// Requests in flight that only wait.
+    pub(super) waiting: u32,
+    /// Requests that have begun whose callers had no right that the server knew of.
+    pub(super) without_right: u32,
     /// Bytes.
     pub(super) received: u64,
     pub(super) sent: u64,
@@ -24,12 +28,25 @@ pub(super) struct Snapshot {
     pub(super) is_closing: bool,
 }
 
+/// What a connection is used for. If there are too many, one of the lowest level is evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// All requests so far have been answered.
+    Idle,
+    /// No request so far, or only requests that wait for their clients, or whose callers have no right.
+    Waiting,
+    /// A request is being answered.
+    Working,
+}
+
 /// What was seen of a connection at earlier checks.
 #[derive(Debug)]
 pub(super) struct History {
     last: Snapshot,
     /// When the connection was accepted, or last had a request in flight.
     pub(super) idle_since: Instant,
+    /// When the connection was accepted, last worked, or last had a new request of a caller with a right.
+    pub(super) worked: Instant,
     /// When the first bytes of the next head were seen.
     head_since: Option<Instant>,
     /// When the system last accepted bytes, or there were none to send.
@@ -70,15 +87,33 @@ impl CloseReason {
 }
 
 impl Snapshot {
-    /// Reports whether nobody waits for the connection, so that it can be evicted.
-    pub(super) const fn is_idle(&self) -> bool {
-        self.in_flight == 0 && !self.blocked
+    pub(super) const fn level(&self) -> Level {
+        if self.in_flight > self.waiting {
+            return Level::Working;
+        }
+        // A response may be in transit, whose request has ended.
+        if self.blocked && self.with_right() > 0 {
+            return Level::Working;
+        }
+        if self.in_flight > 0 || self.blocked || self.begun == 0 { Level::Waiting } else { Level::Idle }
+    }
+
+    /// Returns how many requests have begun whose callers had a right, modulo 2^32.
+    pub(super) const fn with_right(&self) -> u32 {
+        self.begun.wrapping_sub(self.without_right)
     }
 }
 
 impl History {
     pub(super) fn new(now: Instant) -> Self {
-        Self { last: Snapshot::default(), idle_since: now, head_since: None, unblocked: now, quiet_since: now }
+        Self {
+            last: Snapshot::default(),
+            idle_since: now,
+            worked: now,
+            head_since: None,
+            unblocked: now,
+            quiet_since: now,
+        }
     }
 
     /// Compares a connection with what was seen of it before, and decides about it.
@@ -87,6 +122,9 @@ impl History {
         let was_active = seen.in_flight > 0 || seen.begun != last.begun;
         if was_active || seen.sent != last.sent {
             self.quiet_since = now;
+        }
+        if seen.level() == Level::Working || seen.with_right() != last.with_right() {
+            self.worked = now;
         }
         if !seen.blocked || seen.sent != last.sent {
             self.unblocked = now;
@@ -138,8 +176,29 @@ mod tests {
         (seconds, Verdict::Keep)
     }
 
-    const SILENT: Snapshot =
-        Snapshot { begun: 0, in_flight: 0, received: 0, sent: 0, blocked: false, is_http2: false, is_closing: false };
+    const SILENT: Snapshot = Snapshot {
+        begun: 0,
+        in_flight: 0,
+        waiting: 0,
+        without_right: 0,
+        received: 0,
+        sent: 0,
+        blocked: false,
+        is_http2: false,
+        is_closing: false,
+    };
+
+    #[test]
+    fn level_of_a_connection_is_that_of_its_most_useful_request() {
+        let level = |begun, in_flight, waiting, without_right| {
+            Snapshot { begun, in_flight, waiting, without_right, ..SILENT }.level()
+        };
+        assert_eq!(level(0, 0, 0, 0), Level::Waiting, "no credentials so far");
+        assert_eq!((level(3, 0, 0, 0), level(3, 0, 0, 3)), (Level::Idle, Level::Idle));
+        assert_eq!((level(3, 2, 1, 0), level(3, 2, 2, 0)), (Level::Working, Level::Waiting));
+        let blocked = |without_right| Snapshot { begun: 3, without_right, blocked: true, ..SILENT }.level();
+        assert_eq!((blocked(2), blocked(3)), (Level::Working, Level::Waiting));
+    }
 
     #[test]
     fn connection_without_a_complete_head_is_cut_after_the_header_timeout() {

@@ -55,7 +55,7 @@ impl Status {
     pub(super) fn refused(refusal: Refusal) -> http::Response<GrpcBody> {
         let kind = refusal.kind();
         let mut response = Self::from(refusal).response();
-        if let RefusalKind::Limited { retry_after } = kind {
+        if let RefusalKind::Limited { retry_after } | RefusalKind::Unavailable { retry_after } = kind {
             response.headers_mut().insert(RETRY_AFTER, access_control::retry_after(retry_after));
         }
         response
@@ -80,6 +80,7 @@ impl From<Refusal> for Status {
             RefusalKind::Unauthenticated { .. } => Code::Unauthenticated,
             RefusalKind::Forbidden { .. } => Code::PermissionDenied,
             RefusalKind::Limited { .. } => Code::ResourceExhausted,
+            RefusalKind::Unavailable { .. } => Code::Unavailable,
         };
         Self::new(code, refusal.to_string())
     }

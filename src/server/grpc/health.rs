@@ -1,22 +1,25 @@
 //! `grpc.health.v1.Health`: the server under the empty name and the names of its services, each model under its own name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 use tonic_health::pb::HealthCheckResponse;
 use tonic_health::pb::health_check_response::ServingStatus;
 
-use super::App;
 use super::message::MessageLimit;
 use super::method::{INFERENCE, REPOSITORY};
 use super::reply::{self, Reply};
 use super::status::Status;
 use super::stream::MessageSource;
+use super::{App, PacedRequestBody};
 use crate::registry::Registry;
+use crate::server::TooManyWatches;
 use crate::shutdown::spawn_supervised;
 
 /// Answers `Check`.
@@ -76,21 +79,70 @@ async fn monitor(registry: Registry) {
     }
 }
 
+/// The most watches of the server. Beyond them, the oldest ends, so that nobody can keep others from watching.
+const MAX_WATCHES: usize = 1024;
+
+/// What ends the watches that are open, by their age.
+#[derive(Debug, Default)]
+pub(super) struct Watches(Arc<Mutex<OpenWatches>>);
+
+#[derive(Debug, Default)]
+struct OpenWatches {
+    ended: BTreeMap<u64, Arc<Notify>>,
+    opened: u64,
+}
+
+/// A watch that counts against the limits until it is dropped.
+pub(super) struct OpenWatch {
+    watches: Arc<Mutex<OpenWatches>>,
+    number: u64,
+    ended: Arc<Notify>,
+}
+
+impl Watches {
+    /// Adds a watch, and ends the oldest if there are too many.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection has too many.
+    pub(super) fn add(&self, body: &impl PacedRequestBody) -> Result<OpenWatch, TooManyWatches> {
+        let ended = Arc::new(Notify::new());
+        body.add_watch(&ended)?;
+        let mut open = self.0.lock();
+        if open.ended.len() >= MAX_WATCHES
+            && let Some((_, oldest)) = open.ended.pop_first()
+        {
+            oldest.notify_one();
+        }
+        let number = open.opened;
+        open.opened += 1;
+        open.ended.insert(number, Arc::clone(&ended));
+        Ok(OpenWatch { watches: Arc::clone(&self.0), number, ended })
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.watches.lock().ended.remove(&self.number);
+    }
+}
+
 /// The responses of `Watch`: the current health, and the new one after each change.
 pub(super) struct Watch {
     app: Arc<App>,
     service: String,
     changes: watch::Receiver<()>,
     last: Option<ServingStatus>,
+    open: OpenWatch,
     limit: MessageLimit,
 }
 
 impl Watch {
-    pub(super) fn new(app: Arc<App>, service: String, limit: MessageLimit) -> Self {
+    pub(super) fn new(app: Arc<App>, service: String, open: OpenWatch, limit: MessageLimit) -> Self {
         let registry = app.inference.registry();
         app.health.get_or_init(|| HealthMonitor::start(registry.clone()));
         let changes = registry.changes();
-        Self { app, service, changes, last: None, limit }
+        Self { app, service, changes, last: None, open, limit }
     }
 }
 
@@ -107,9 +159,18 @@ impl MessageSource for Watch {
                 return Some(reply::encode(&message, self.limit).map(|bytes| vec![bytes]));
             }
             // The watcher has received the last status; waiting for another change would delay shutdown.
-            if stopping || self.changes.changed().await.is_err() {
-                return Some(Err(Status::new(Code::Unavailable, "the server is shutting down; try another one")));
-            }
+            let changed = async { !stopping && self.changes.changed().await.is_ok() };
+            let message = tokio::select! {
+                biased;
+                () = self.open.ended.notified() => "the server has too many watches or connections; try again later",
+                continues = changed => {
+                    if continues {
+                        continue;
+                    }
+                    "the server is shutting down; try another one"
+                }
+            };
+            return Some(Err(Status::new(Code::Unavailable, message)));
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) async fn infer(
     message: Bytes,
     mut admission: Admission,
 ) -> Result<Reply, Status> {
-    let Call { headers, until, trace, grant } = call;
+    let Call { headers, until, trace, grant, .. } = call;
     let mut exchange = Exchange::new(&app.inference, &app.compute, headers, until, trace)?;
     let ProtobufRequest { model_name, model_version, mut request, raw } =
         read(&exchange, message, &mut admission.reservation).await?;

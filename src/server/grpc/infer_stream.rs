@@ -16,12 +16,12 @@ use tonic::Code;
 use super::message::Messages;
 use super::status::Status;
 use super::stream::MessageSource;
-use super::{App, RequestBody, deadline, infer};
-use crate::access::Grant;
+use super::{App, PacedRequestBody, deadline, infer};
+use crate::access::{Grant, Scope, StreamRight};
 use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::exchange::Exchange;
-use crate::server::priority;
+use crate::server::{access_control, priority};
 use crate::types::protobuf::ProtobufRequest;
 use crate::types::{InferenceRequest, InferenceResponse, Priority, TraceContext};
 
@@ -33,10 +33,17 @@ pub(super) struct StreamInfer<B> {
     /// When the client stops waiting. `None` if it sets no deadline.
     until: Option<Instant>,
     trace: Option<TraceContext>,
-    grant: Option<Grant>,
+    rights: StreamRights,
     open: Option<OpenStream>,
     /// The headers of the last response.
     trailers: HeaderMap,
+}
+
+/// The right of the call, and what its credentials are checked again with.
+pub(super) struct StreamRights {
+    pub(super) grant: Option<Grant>,
+    /// The names of the client's certificate.
+    pub(super) certificate: Vec<String>,
 }
 
 /// A stream after its first request, which names the model.
@@ -45,25 +52,26 @@ struct OpenStream {
     raw: bool,
     responses: InferenceStream,
     failure: RequestFailure,
+    right: Option<StreamRight>,
 }
 
-impl<B: RequestBody + 'static> StreamInfer<B> {
+impl<B: PacedRequestBody + 'static> StreamInfer<B> {
     pub(super) fn new(
         app: Arc<App>,
         messages: Messages<B>,
         headers: HeaderMap,
         until: Option<Instant>,
         trace: Option<TraceContext>,
-        grant: Option<Grant>,
+        rights: StreamRights,
     ) -> Self {
-        Self { app, unread: Some((messages, headers)), until, trace, grant, open: None, trailers: HeaderMap::new() }
+        Self { app, unread: Some((messages, headers)), until, trace, rights, open: None, trailers: HeaderMap::new() }
     }
 }
 
-impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
+impl<B: PacedRequestBody + 'static> MessageSource for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
-            match open_in_time(&self.app, messages, headers, self.until, self.trace, self.grant.as_ref()).await {
+            match open_in_time(&self.app, messages, headers, self.until, self.trace, &self.rights).await {
                 Ok(open) => self.open = Some(open),
                 Err(status) => return Some(Err(status)),
             }
@@ -72,6 +80,7 @@ impl<B: RequestBody + 'static> MessageSource for StreamInfer<B> {
         let response = tokio::select! {
             biased;
             status = open.failure.wait() => return Some(Err(status)),
+            refusal = access_control::right_lost(open.right.as_mut()) => return Some(Err(refusal.into())),
             response = open.responses.next() => response,
         };
         match response {
@@ -112,16 +121,16 @@ async fn write(
 }
 
 /// Opens the stream, within the time for its first request.
-async fn open_in_time<B: RequestBody + 'static>(
+async fn open_in_time<B: PacedRequestBody + 'static>(
     app: &Arc<App>,
     messages: Messages<B>,
     headers: HeaderMap,
     until: Option<Instant>,
     trace: Option<TraceContext>,
-    grant: Option<&Grant>,
+    rights: &StreamRights,
 ) -> Result<OpenStream, Status> {
     let limit = app.inference.stream_idle_timeout();
-    let opening = tokio::time::timeout(limit, open(app, messages, headers, until, trace, grant));
+    let opening = tokio::time::timeout(limit, open(app, messages, headers, until, trace, rights));
     let opened = match until {
         None => opening.await,
         Some(until) => timeout_at(until, opening).await.map_err(|_| deadline::exceeded())?,
@@ -130,21 +139,26 @@ async fn open_in_time<B: RequestBody + 'static>(
 }
 
 /// Reads the first request and starts the stream of its model.
-async fn open<B: RequestBody + 'static>(
+async fn open<B: PacedRequestBody + 'static>(
     app: &Arc<App>,
     mut messages: Messages<B>,
     headers: HeaderMap,
     until: Option<Instant>,
     trace: Option<TraceContext>,
-    grant: Option<&Grant>,
+    rights: &StreamRights,
 ) -> Result<OpenStream, Status> {
+    let StreamRights { grant, certificate } = rights;
+    let grant = grant.as_ref();
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let mut exchange = Exchange::new(&app.inference, &app.compute, &headers, until, trace)?;
     let (message, mut held) = messages.next().await?.ok_or_else(empty)?;
+    messages.begin_later_messages();
     let ProtobufRequest { model_name, model_version, mut request, raw } =
         infer::read(&exchange, message, &mut held).await?;
     request.reservation = held;
     app.check_model(grant, &model_name)?;
+    let access = app.access.as_ref();
+    let right = access_control::stream_right(access, grant, &headers, certificate, Scope::Infer, &model_name)?;
     let target = exchange.target(&model_name, model_version.as_deref())?;
     infer::check_tensors(app, &request, &target.model)?;
     exchange.prepare(&mut request);
@@ -157,11 +171,12 @@ async fn open<B: RequestBody + 'static>(
         headers,
         model: Arc::clone(&target.model),
         id: id.clone(),
+        right: right.clone(),
         failure: Some(sender),
     };
     let requests = stream::iter([request]).chain(reader.requests());
     let responses = app.inference.infer_stream(&target, id, requests, app.inference.admission())?;
-    Ok(OpenStream { target, raw, responses, failure: RequestFailure(Some(failure)) })
+    Ok(OpenStream { target, raw, responses, failure: RequestFailure(Some(failure)), right })
 }
 
 /// Reads the requests after the first.
@@ -172,11 +187,12 @@ struct RequestReader<B> {
     model: Arc<RegisteredModel>,
     /// The id of the first request, which all requests get.
     id: String,
+    right: Option<StreamRight>,
     /// Receives the first failure, which also ends the requests.
     failure: Option<oneshot::Sender<Status>>,
 }
 
-impl<B: RequestBody + 'static> RequestReader<B> {
+impl<B: PacedRequestBody + 'static> RequestReader<B> {
     fn requests(self) -> impl Stream<Item = InferenceRequest> + Send {
         stream::unfold(self, |mut reader| async move {
             match reader.next().await {
@@ -194,6 +210,9 @@ impl<B: RequestBody + 'static> RequestReader<B> {
 
     async fn next(&mut self) -> Result<Option<InferenceRequest>, Status> {
         let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
+        if let Some(right) = &mut self.right {
+            right.take_message()?;
+        }
         let priority = priority::of_headers(&self.headers);
         let exchange = Exchange::later(&self.app.inference, &self.app.compute, priority, None);
         let mut request = infer::read(&exchange, message, &mut held).await?.request;

@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use prometheus_client::metrics::counter::Counter;
 use tonic::Code;
 
-use super::RequestBody;
 use super::status::Status;
+use super::{BodyPace, PacedRequestBody, RequestBody};
 use crate::compute::ComputePool;
 use crate::server::received::{self, Compression, DecompressError};
 use crate::types::ReceivedBytes;
@@ -73,6 +73,8 @@ pub(super) struct Messages<B> {
     received: Option<Counter>,
     /// Holds the bytes that have been received and not been taken.
     reservation: ByteReservation,
+    /// Takes the place of `reservation` when a message arrives in parts.
+    of_parts: Option<ByteReservation>,
 }
 
 impl<B: RequestBody> Messages<B> {
@@ -85,12 +87,25 @@ impl<B: RequestBody> Messages<B> {
         reservation: ByteReservation,
     ) -> Result<Self, Status> {
         let compression = compression(headers)?;
-        Ok(Self { body, compression, limit, compute, rest: Bytes::new(), received: None, reservation })
+        Ok(Self { body, compression, limit, compute, rest: Bytes::new(), received: None, reservation, of_parts: None })
+    }
+
+    /// Has `reservation` hold the bytes of a message that arrives in parts.
+    pub(super) fn reserved_in_parts(self, reservation: ByteReservation) -> Self {
+        Self { of_parts: Some(reservation), ..self }
     }
 
     /// Counts the messages in `received`.
     pub(super) fn counted(self, received: Option<Counter>) -> Self {
         Self { received, ..self }
+    }
+
+    /// Sets the pace of the messages after the first.
+    pub(super) fn begin_later_messages(&mut self)
+    where
+        B: PacedRequestBody,
+    {
+        self.body.set_pace(BodyPace::LaterMessages);
     }
 
     /// Returns the message of a call that takes exactly one, and what holds its bytes.
@@ -139,6 +154,10 @@ impl<B: RequestBody> Messages<B> {
             received.push(self.rest.split_to(self.rest.len().min(length - received.len())), length);
             if received.len() == length {
                 return Ok(received.into_bytes());
+            }
+            if let Some(mut of_parts) = self.of_parts.take() {
+                of_parts.grow(received.len())?;
+                self.reservation = of_parts;
             }
             if !self.receive().await? {
                 let found = received.len();

@@ -101,6 +101,11 @@ impl Method {
         matches!(self.spec.action, MethodAction::Index | MethodAction::Load | MethodAction::Unload)
     }
 
+    /// Reports whether the method needs no right.
+    pub(super) fn is_open(self) -> bool {
+        self.spec.scope == Scope::Open
+    }
+
     /// Reports whether the messages hold tensors, so that the configured limit on messages applies.
     pub(super) const fn is_inference(self) -> bool {
         matches!(self.spec.action, MethodAction::ModelInfer | MethodAction::ModelStreamInfer)

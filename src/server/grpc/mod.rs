@@ -21,6 +21,7 @@ mod repository;
 mod status;
 mod stream;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use http::header::CONTENT_TYPE;
@@ -34,6 +35,7 @@ use tonic_health::pb::HealthCheckRequest;
 pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
+use super::audit::AdminCall;
 use super::cloud_events::CloudEvents;
 use super::{
     BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control, head,
@@ -44,10 +46,10 @@ use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference};
 use crate::types::protobuf::messages::{ServerLiveResponse, ServerReadyResponse};
-use crate::types::{ServerMetadata, TraceContext};
+use crate::types::{ByteBudget, ByteReservation, ServerMetadata, TraceContext};
 use body::BufferedBody;
-use health::{HealthMonitor, Watch};
-use infer_stream::StreamInfer;
+use health::{HealthMonitor, Watch, Watches};
+use infer_stream::{StreamInfer, StreamRights};
 use instrument::Observation;
 use message::{MessageLimit, Messages};
 use method::{CallKind, Method, MethodAction};
@@ -57,6 +59,12 @@ use status::Status;
 
 /// The limit on the messages of methods without tensors.
 const CONTROL_MESSAGE_LIMIT: MessageLimit = MessageLimit { bytes: 1 << 20, reason: "that this method allows" };
+
+/// The limit on the messages of methods that need no right, and of reflection. They have a name at most.
+const OPEN_MESSAGE_LIMIT: MessageLimit = MessageLimit { bytes: 4096, reason: "that this method allows" };
+
+/// The bytes of all messages of such methods that have arrived in part. A message that arrives in one piece does not count.
+const OPEN_BYTES: usize = 1 << 20;
 
 /// The configuration of the gRPC server.
 #[derive(Debug)]
@@ -85,6 +93,8 @@ struct App {
     reflection: Reflection,
     /// Started by the first watcher.
     health: OnceLock<HealthMonitor>,
+    watches: Watches,
+    open_bytes: ByteBudget,
 }
 
 /// The context of a call with one message.
@@ -97,6 +107,16 @@ struct Call<'a> {
     trace: Option<TraceContext>,
     /// The right of the call, if there is access control.
     grant: Option<&'a Grant>,
+    /// The address of the client, of calls that change models.
+    address: Option<SocketAddr>,
+}
+
+impl Call<'_> {
+    /// Writes the audit record of a call that changes a model.
+    fn record(&self, action: &str, model: &str, code: Code) {
+        let principal = self.grant.map(|grant| grant.principal().name());
+        AdminCall { action, model, principal, address: self.address }.record(status::code_name(code));
+    }
 }
 
 /// Returns the path and the scope of every method.
@@ -132,6 +152,8 @@ impl GrpcService {
             access: options.access,
             reflection: Reflection::new(),
             health: OnceLock::new(),
+            watches: Watches::default(),
+            open_bytes: ByteBudget::new(OPEN_BYTES),
         }))
     }
 }
@@ -145,7 +167,7 @@ impl<B: PacedRequestBody + 'static> HttpService<B> for GrpcService {
 }
 
 impl App {
-    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, request: Request<B>) -> Response<GrpcBody> {
+    async fn answer<B: PacedRequestBody + 'static>(self: Arc<Self>, mut request: Request<B>) -> Response<GrpcBody> {
         if !is_grpc(&request) {
             let message = "this port speaks gRPC: HTTP/2, POST, content type application/grpc";
             let rejection = respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
@@ -159,21 +181,28 @@ impl App {
             return Status::new(code, error.to_string()).response();
         }
         let method = Method::find(request.uri().path());
+        let mark = if method.is_some_and(Method::is_open) { request.body_mut().without_right() } else { None };
         let mut grant = match &self.access {
             None => None,
             Some(access) => {
                 let scope = method.map_or(Scope::Read, |method| method.spec.scope);
-                match access_control::authorize(access, request.headers(), request.extensions(), scope, "").await {
+                let (parts, mut body) = request.into_parts();
+                let authorized = access_control::authorize(access, &parts, &mut body, scope, "").await;
+                request = Request::from_parts(parts, body);
+                match authorized {
                     Ok(grant) => grant,
-                    Err(refusal) => return Status::refused(refusal),
+                    Err(refusal) => {
+                        let mut response = Status::refused(refusal);
+                        access_control::hold_mark(&mut response, request.body_mut().without_right());
+                        return response;
+                    }
                 }
             }
         };
         let permit = grant.as_mut().and_then(Grant::take_permit);
         let mut response = self.perform(method, grant, request).await;
-        if let Some(permit) = permit {
-            response.extensions_mut().insert(Arc::new(permit));
-        }
+        access_control::hold_permit(&mut response, permit);
+        access_control::hold_mark(&mut response, mark);
         response
     }
 
@@ -186,7 +215,7 @@ impl App {
     ) -> Response<GrpcBody> {
         match method {
             Some(method) if method.spec.kind == CallKind::BidiStreaming => {
-                request.body_mut().set_pace(BodyPace::Unlimited);
+                request.body_mut().set_pace(BodyPace::FirstMessage);
             }
             Some(_) => {}
             None => request.body_mut().set_pace(BodyPace::Steady { idle: self.inference.stream_idle_timeout() }),
@@ -196,18 +225,32 @@ impl App {
             let Some(service) = self.reflection.find(path) else {
                 return Status::new(Code::Unimplemented, format!("unknown method {path}")).response();
             };
-            let request = request.map(|body| reflection::body(body, self.inference.clone()));
+            let certificate = access_control::certificate_names(request.extensions());
+            let (access, headers) = (self.access.as_ref(), request.headers());
+            let right = access_control::stream_right(access, grant.as_ref(), headers, certificate, Scope::Read, "");
+            let right = match right {
+                Ok(right) => right,
+                Err(refusal) => return Status::refused(refusal),
+            };
+            let request = request.map(|body| reflection::body(body, self.inference.clone(), right));
             return reflection::answer(service, request).await.map(GrpcBody::Tonic);
         };
         let observation = Observation::start(&self, method, request.headers(), grant.as_ref());
         let trace = observation.trace();
-        let (Parts { headers, .. }, body) = request.into_parts();
-        let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
+        let (Parts { headers, extensions, .. }, body) = request.into_parts();
+        let address = if method.spec.scope == Scope::Admin { body.peer() } else { None };
+        let watch = if method.spec.action == MethodAction::HealthWatch { Some(self.watches.add(&body)) } else { None };
         let opened = deadline::of(&headers).and_then(|deadline| {
-            Ok((
-                deadline,
-                Messages::new(&headers, body, limit, self.compute.clone(), self.inference.admission().reservation)?,
-            ))
+            let compute = self.compute.clone();
+            let messages = if method.is_open() {
+                let none = ByteReservation::default();
+                Messages::new(&headers, body, OPEN_MESSAGE_LIMIT, compute, none)?
+                    .reserved_in_parts(self.open_bytes.reservation())
+            } else {
+                let limit = if method.is_inference() { self.limit } else { CONTROL_MESSAGE_LIMIT };
+                Messages::new(&headers, body, limit, compute, self.inference.admission().reservation)?
+            };
+            Ok((deadline, messages))
         });
         let (deadline, messages) = match opened {
             Ok(opened) => opened,
@@ -217,20 +260,31 @@ impl App {
             MethodAction::ModelStreamInfer => {
                 let messages = messages.counted(observation.received());
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                stream::open(StreamInfer::new(self, messages, headers, until, trace, grant), None, observation)
+                let certificate = access_control::certificate_names(&extensions).to_vec();
+                let rights = StreamRights { grant, certificate };
+                stream::open(StreamInfer::new(self, messages, headers, until, trace, rights), None, observation)
             }
             MethodAction::HealthWatch => {
-                let service = match service_of(messages).await {
-                    Ok(service) => service,
-                    Err(status) => return refuse(&status, observation),
+                let opened = match watch {
+                    Some(Ok(watch)) => service_of(messages).await.map(|service| (service, watch)),
+                    Some(Err(error)) => Err(Status::new(Code::ResourceExhausted, error.to_string())),
+                    None => Err(Status::new(Code::Internal, "the watch has not been counted")),
                 };
-                stream::open(Watch::new(self, service, CONTROL_MESSAGE_LIMIT), deadline, observation)
+                match opened {
+                    Ok((service, watch)) => {
+                        stream::open(Watch::new(self, service, watch, CONTROL_MESSAGE_LIMIT), deadline, observation)
+                    }
+                    Err(status) => refuse(&status, observation),
+                }
             }
             _ => {
                 // A deadline that the clock cannot express is never reached.
                 let until = deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-                let work =
-                    self.reply(method, Call { headers: &headers, until, trace, grant: grant.as_ref() }, messages);
+                let work = self.reply(
+                    method,
+                    Call { headers: &headers, until, trace, grant: grant.as_ref(), address },
+                    messages,
+                );
                 let work = panic_boundary::contain(method.spec.name, work);
                 let result = match until {
                     None => work.await,

@@ -10,8 +10,10 @@ use tonic_reflection::server::Builder;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use super::OPEN_MESSAGE_LIMIT;
+use crate::access::StreamRight;
 use crate::inference::Inference;
-use crate::server::RequestBody;
+use crate::server::{RequestBody, access_control};
 use crate::types::protobuf::DESCRIPTORS;
 
 type Reflect = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -29,10 +31,13 @@ impl Reflection {
             let builder = Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
             builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
+        let limit = OPEN_MESSAGE_LIMIT.bytes;
         let reason = "the descriptors are those that the build wrote";
         Self {
-            v1: BoxCloneSyncService::new(builder().build_v1().expect(reason)),
-            v1alpha: BoxCloneSyncService::new(builder().build_v1alpha().expect(reason)),
+            v1: BoxCloneSyncService::new(builder().build_v1().expect(reason).max_decoding_message_size(limit)),
+            v1alpha: BoxCloneSyncService::new(
+                builder().build_v1alpha().expect(reason).max_decoding_message_size(limit),
+            ),
         }
     }
 
@@ -46,11 +51,16 @@ impl Reflection {
     }
 }
 
-/// Returns the body of a request that ends when the server stops, so that a stream that a tool keeps open does not delay that.
-pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference) -> Body {
+/// Returns the body of a request that ends when the server stops, so that a stream that a tool keeps open does not delay that, and
+/// when the call has lost its right.
+pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference, mut right: Option<StreamRight>) -> Body {
     let stopped = async move {
         let mut changes = inference.registry().changes();
-        while !inference.is_stopping() && changes.changed().await.is_ok() {}
+        let stopping = async { while !inference.is_stopping() && changes.changed().await.is_ok() {} };
+        tokio::select! {
+            () = stopping => {}
+            _ = access_control::right_lost(right.as_mut()) => {}
+        }
     };
     let frames = StreamExt::take_until(BodyStream::new(body), Box::pin(stopped));
     Body::new(StreamBody::new(frames))

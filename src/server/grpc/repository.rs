@@ -2,9 +2,11 @@
 //!
 //! The messages of the deprecated service have the same layout, so both services share these.
 
+use tonic::Code;
+
 use super::status::Status;
 use super::{App, Call};
-use crate::admin::IndexEntry;
+use crate::admin::{AdminError, IndexEntry};
 use crate::types::protobuf::messages::repository_index_response::ModelIndex;
 use crate::types::protobuf::messages::{
     RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelLoadRequest, RepositoryModelLoadResponse,
@@ -26,13 +28,28 @@ fn model_index(entry: IndexEntry) -> ModelIndex {
     ModelIndex { name, version: version.unwrap_or_default(), state: state.name().to_owned(), reason }
 }
 
+/// Changes a model if the caller may use it, and records that.
+async fn change(
+    app: &App,
+    call: Call<'_>,
+    action: &str,
+    model: &str,
+    operation: impl Future<Output = Result<(), AdminError>>,
+) -> Result<(), Status> {
+    let result = match app.check_model(call.grant, model) {
+        Ok(()) => operation.await.map_err(Status::from),
+        Err(refused) => Err(refused),
+    };
+    call.record(action, model, result.as_ref().err().map_or(Code::Ok, |status| status.code));
+    result
+}
+
 pub(super) async fn load(
     app: &App,
     call: Call<'_>,
     request: &RepositoryModelLoadRequest,
 ) -> Result<RepositoryModelLoadResponse, Status> {
-    app.check_model(call.grant, &request.model_name)?;
-    app.admin.load(&request.model_name).await?;
+    change(app, call, "load", &request.model_name, app.admin.load(&request.model_name)).await?;
     Ok(RepositoryModelLoadResponse {})
 }
 
@@ -41,7 +58,6 @@ pub(super) async fn unload(
     call: Call<'_>,
     request: &RepositoryModelUnloadRequest,
 ) -> Result<RepositoryModelUnloadResponse, Status> {
-    app.check_model(call.grant, &request.model_name)?;
-    app.admin.unload(&request.model_name).await?;
+    change(app, call, "unload", &request.model_name, app.admin.unload(&request.model_name)).await?;
     Ok(RepositoryModelUnloadResponse {})
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -21,10 +22,16 @@ use crate::types::{ByteReservation, OverBudget};
 /// The most bytes that are read from a connection only so that it can be reused. Beyond it, a new connection costs less.
 const MAX_RELEASED: usize = 64 * 1024;
 
+/// The longest body, in bytes, of a caller that needs no right. Its request names something at most.
+const MAX_OPEN: usize = 4096;
+
 /// The reasons why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    #[error("the body is larger than {limit} bytes (setting `http_max_body_bytes`)")]
+    #[error(
+        "the body is larger than {limit} bytes{}",
+        if *limit == MAX_OPEN { ", the limit of requests that need no key" } else { " (setting `http_max_body_bytes`)" }
+    )]
     TooLarge { limit: usize },
     #[error(transparent)]
     Compute(#[from] ComputeError),
@@ -58,7 +65,12 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, PayloadError> {
 /// Reads the body of a call, of any type, and decompresses it if it is compressed. The admission of the call holds its bytes.
 pub(super) async fn read_any(call: &mut Call<'_>) -> Result<Bytes, BodyError> {
     let App { max_body_bytes, compute, .. } = call.app;
-    receive(&call.parts.headers, &mut *call.body, *max_body_bytes, compute, &mut call.admission.reservation).await
+    let headers = &call.parts.headers;
+    if call.is_open() {
+        // Such callers have no share of the bytes that predictions may take.
+        return receive(headers, &mut *call.body, MAX_OPEN, compute, &mut ByteReservation::default()).await;
+    }
+    receive(headers, &mut *call.body, *max_body_bytes, compute, &mut call.admission.reservation).await
 }
 
 async fn receive<B: RequestBody>(
@@ -120,21 +132,29 @@ pub(super) async fn discard<B: RequestBody>(body: B, limit: usize) -> Result<(),
     Ok(())
 }
 
-/// Reads and discards the rest of a request's body, and returns whether the connection can be reused.
-///
-/// Without this, whether the connection is closed would depend on whether the body arrived before or after the response.
-/// A body that is long, or of unknown length, is not waited for.
-pub(super) async fn release<B: RequestBody>(body: B) -> bool {
-    if body.is_end_stream() {
-        return true;
+/// Discards what has arrived of the rest of a body. Returns whether that is all, or `None` if the body has failed or is too long.
+pub(super) fn discard_now<B: RequestBody>(body: &mut B) -> Option<bool> {
+    match discard(body, MAX_RELEASED).now_or_never() {
+        None => Some(false),
+        Some(end) => end.ok().map(|()| true),
     }
-    let length = body.size_hint().upper();
-    let rest = discard(body, MAX_RELEASED);
-    match length {
-        Some(length) if length <= MAX_RELEASED as u64 => rest.await.is_ok(),
-        Some(_) => false,
-        None => rest.now_or_never().is_some_and(|end| end.is_ok()),
-    }
+}
+
+/// Reports whether the rest of a body is known to be short.
+pub(super) fn is_short<B: RequestBody>(body: &B) -> bool {
+    body.size_hint().upper().is_some_and(|length| length <= MAX_RELEASED as u64)
+}
+
+/// Reads and discards a part of the rest of a body, and drops it after `limit`, or when it has ended.
+pub(super) async fn discard_rest<B: RequestBody>(mut body: B, limit: Duration) {
+    let discard = async {
+        if matches!(discard(&mut body, MAX_RELEASED).await, Err(BodyError::TooLarge { .. })) {
+            // The client has time to read the answer.
+            std::future::pending::<()>().await;
+        }
+    };
+    // In either case, nothing more is read.
+    let _ = tokio::time::timeout(limit, discard).await;
 }
 
 fn failure(error: BodyFailure, limit: usize) -> BodyError {

@@ -62,6 +62,11 @@ impl AllowedOrigins {
         Ok(Self { any, list, pattern: pattern.transpose()? })
     }
 
+    /// Reports whether every origin is allowed.
+    pub(super) const fn allow_any(&self) -> bool {
+        self.any
+    }
+
     pub(super) fn allows(&self, origin: &HeaderValue) -> bool {
         let matches = |pattern: &Regex| origin.to_str().is_ok_and(|origin| pattern.is_match(origin));
         self.any || self.list.contains(origin) || self.pattern.as_ref().is_some_and(matches)

@@ -8,13 +8,14 @@ use http::{HeaderValue, StatusCode};
 use super::body::BodyError;
 use super::caller::CallerError;
 use super::respond::{self, Response};
+use crate::access::Refusal;
 use crate::admin::AdminError;
 use crate::compute::ComputeError;
 use crate::inference::InferenceError;
 use crate::server::deadline::DeadlineError;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
-use crate::server::{SlowBody, status};
+use crate::server::{SlowBody, access_control, status};
 use crate::types::OverBudget;
 use crate::types::json::{EventError, ReadError, V1Error, WriteError};
 use crate::types::text::TextError;
@@ -51,6 +52,8 @@ pub(super) enum RequestError {
     #[error(transparent)]
     Caller(#[from] CallerError),
     #[error(transparent)]
+    Refused(Box<Refusal>),
+    #[error(transparent)]
     RequestPanicked(#[from] RequestPanicked),
 }
 
@@ -76,6 +79,12 @@ impl From<V1Error> for RequestError {
 impl From<EventError> for RequestError {
     fn from(error: EventError) -> Self {
         Self::Event(Box::new(error))
+    }
+}
+
+impl From<Refusal> for RequestError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
     }
 }
 
@@ -113,6 +122,7 @@ impl RequestError {
             Self::Event(error) if matches!(**error, EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) => StatusCode::BAD_REQUEST,
             Self::Caller(error) => error.status(),
+            Self::Refused(refusal) => access_control::status(refusal),
             Self::Other { status, .. } => *status,
             Self::Inference(error) => error.kind().http_status(),
             Self::Admin(error) => error.kind().http_status(),

@@ -31,7 +31,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either};
-use http::header::CONNECTION;
+use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body;
@@ -44,11 +44,12 @@ pub use cors::Cors;
 pub use instrument::RestMetrics;
 pub use router::is_reserved;
 
+use super::audit::AdminCall;
 use super::cloud_events::CloudEvents;
 use super::exchange::Exchange;
 use super::{
-    BodyFailure, BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, access_control, deadline,
-    head, panic_boundary, respond,
+    BodyFailure, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, access_control, deadline, head,
+    panic_boundary, respond,
 };
 use crate::access::{Access, Grant, Scope};
 use crate::admin::Admin;
@@ -66,8 +67,9 @@ use route::RouteSubject;
 use router::Route;
 use stream::EventStream;
 
-/// How long a response waits for the rest of a body that nothing reads, so that its connection can be reused.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the rest of a body that nothing reads is discarded once its request has been answered, so that the client receives the answer
+/// and can reuse its connection.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The configuration of the REST server.
 #[derive(Debug)]
@@ -171,6 +173,11 @@ type Handled<'a> = BoxFuture<'a, Result<Answer, RequestError>>;
 type Handler = for<'a> fn(Call<'a>) -> Handled<'a>;
 
 impl<'a> Call<'a> {
+    /// Reports whether the caller needs no right, and has none that is known.
+    const fn is_open(&self) -> bool {
+        self.app.access.is_some() && self.grant.is_none()
+    }
+
     /// Returns the path, without the prefix of the server.
     fn path(&self) -> &'a str {
         without_prefix(self.parts.uri.path(), &self.app.root_path)
@@ -246,30 +253,59 @@ impl<B: PacedRequestBody + 'static> HttpService<B> for RestService {
 }
 
 impl App {
-    async fn answer<B: PacedRequestBody>(self: Arc<Self>, request: Request<B>) -> http::Response<ResponseBody> {
+    async fn answer<B: PacedRequestBody + 'static>(
+        self: Arc<Self>,
+        request: Request<B>,
+    ) -> http::Response<ResponseBody> {
         let (parts, mut body) = request.into_parts();
-        if let Err(error) = head::check(&parts.uri, &parts.headers) {
-            let mut response = respond::error(error.status(), &error.to_string()).map(ResponseBody::from);
-            release(body, parts.version, &mut response).await;
-            return response;
-        }
+        let head = match head::check(&parts.uri, &parts.headers) {
+            Ok(head) => head,
+            Err(error) => {
+                let mut response = respond::error(error.status(), &error.to_string()).map(ResponseBody::from);
+                access_control::hold_mark(&mut response, body.without_right());
+                release(body, &parts, &mut response);
+                if error == head::HeadError::TransferEncoding {
+                    // A proxy may have read another end of the body.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                return response;
+            }
+        };
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let route = Route::find(&parts.method, path, &parts.uri);
         let route = route.filter(|route| !self.is_shadowed(route, &parts, path));
         let route = route.map(|route| self.with_graph(route));
+        let (scope, model) = needs(&parts, path, route.as_ref());
+        let mark = if scope == Scope::Open { body.without_right() } else { None };
+        let change = if scope == Scope::Admin { Some((parts.uri.path(), model.to_owned())) } else { None };
         let authorized = match &self.access {
             None => Ok(None),
-            Some(access) => authorize(access, &parts, path, route.as_ref()).await,
+            Some(access) => access_control::authorize(access, &parts, &mut body, scope, model).await,
         };
         let mut response = match authorized {
             Ok(mut grant) => {
-                let mut response = self.respond(&parts, path, route, grant.as_ref(), &mut body).await;
-                access_control::hold_permit(&mut response, grant.as_mut());
+                let is_change = head.from_page && !parts.method.is_safe();
+                let checked = if is_change { self.callers.check_page(&parts) } else { Ok(()) };
+                let mut response = match checked {
+                    Ok(()) => self.respond(&parts, path, route, grant.as_ref(), &mut body).await,
+                    Err(error) => respond::error(error.status(), &error.to_string()).map(ResponseBody::from),
+                };
+                if let Some((path, model)) = &change {
+                    let principal = grant.as_ref().map(|grant| grant.principal().name());
+                    let action = path.rsplit('/').next().unwrap_or_default();
+                    AdminCall { action, model, principal, address: body.peer() }.record(response.status().as_str());
+                }
+                access_control::hold_permit(&mut response, grant.as_mut().and_then(Grant::take_permit));
+                access_control::hold_mark(&mut response, mark);
                 response
             }
-            Err(refusal) => access_control::refuse(&refusal).map(ResponseBody::from),
+            Err(refusal) => {
+                let mut response = access_control::refuse(&refusal).map(ResponseBody::from);
+                access_control::hold_mark(&mut response, body.without_right());
+                response
+            }
         };
-        release(body, parts.version, &mut response).await;
+        release(body, &parts, &mut response);
         response
     }
 
@@ -345,30 +381,42 @@ impl App {
     }
 }
 
-/// Reads the rest of a request's body, or has the response close the connection.
-async fn release<B: PacedRequestBody>(mut body: B, version: Version, response: &mut http::Response<ResponseBody>) {
-    body.set_pace(BodyPace::Within { limit: RELEASE_TIMEOUT });
-    // A stream of HTTP/2 can end without closing its connection. Its rest is discarded, too: some clients (curl 7.88) miss a
-    // response that comes before they have sent a short body.
-    if !body::release(body).await && version < Version::HTTP_2 {
+/// Discards the rest of a request's body while the response is sent, or has the response close the connection.
+///
+/// A client may miss the response if its connection or stream is reset while it sends (curl 7.88 over HTTP/2, and everybody over HTTP/1.1).
+fn release<B: PacedRequestBody + 'static>(mut body: B, parts: &Parts, response: &mut http::Response<ResponseBody>) {
+    if body.is_end_stream() {
+        return;
+    }
+    let is_http1 = parts.version < Version::HTTP_2;
+    let waits_to_be_asked = is_http1 && parts.headers.contains_key(EXPECT) && !body.is_asked_for();
+    body.begin_discard(RELEASE_TIMEOUT);
+    let (may_continue, is_kept) = if waits_to_be_asked {
+        (false, false)
+    } else {
+        match body::discard_now(&mut body) {
+            Some(true) => return,
+            // One of unknown length is not worth waiting for with the next request.
+            Some(false) => (body::is_short(&body), true),
+            None => (false, true),
+        }
+    };
+    if is_http1 && !may_continue {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if is_kept {
+        tokio::spawn(body::discard_rest(body, RELEASE_TIMEOUT));
     }
 }
 
-/// Decides whether a request may do what its route asks for. A path without a route may be one of a model's own.
-async fn authorize(
-    access: &Access,
-    parts: &Parts,
-    path: &str,
-    route: Option<&Route<'_>>,
-) -> Result<Option<Grant>, crate::access::Refusal> {
+/// Returns the scope that a request needs, and its model. A path without a route may be one of a model's own.
+fn needs<'a>(parts: &Parts, path: &str, route: Option<&'a Route<'_>>) -> (Scope, &'a str) {
     let is_probe = || path == "/ping" && (parts.method == Method::GET || parts.method == Method::HEAD);
-    let (scope, model) = match route {
+    match route {
         Some(route) => (route.spec.scope, &*route.name),
         None if is_probe() => (Scope::Open, ""),
         None => (Scope::Infer, ""),
-    };
-    access_control::authorize(access, &parts.headers, &parts.extensions, scope, model).await
+    }
 }
 
 /// Normalizes a root path to one leading and no trailing slash; empty if there is none.

@@ -88,7 +88,7 @@ async fn change(
     call: Call<'_>,
     operation: impl Future<Output = Result<(), AdminError>>,
 ) -> Result<Answer, RequestError> {
-    call.app.callers.check(call.parts)?;
+    call.app.callers.check_change(call.parts)?;
     body::discard(call.body, call.app.max_body_bytes).await?;
     operation.await?;
     Ok(respond::empty(StatusCode::OK).into())

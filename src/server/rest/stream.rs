@@ -4,6 +4,8 @@
 //! `parameters.headers`. An error before the first event becomes an ordinary error response. A later error becomes an event
 //! `event: error` with `{"error": …, "status": …}`, which ends the stream.
 //!
+//! The stream also ends with such an event when its key is removed or expires.
+//!
 //! The next event is produced when the connection has room for it, so a slow client slows down the model, and a client that
 //! disconnects ends the stream.
 
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderValue, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 
@@ -22,9 +25,10 @@ use super::respond::ResponseBody;
 use super::route::RouteSpec;
 use super::{Answer, App, Call, Handled};
 use crate::access::Scope::Infer;
+use crate::access::StreamRight;
 use crate::inference::{InferenceStream, ModelTarget};
 use crate::server::exchange::Exchange;
-use crate::server::{model_headers, panic_boundary};
+use crate::server::{access_control, model_headers, panic_boundary};
 use crate::types::json::BinaryOutputs;
 use crate::types::{InferenceResponse, Priority};
 
@@ -41,6 +45,7 @@ pub(super) struct EventStream {
     first: Option<Bytes>,
     target: ModelTarget,
     responses: InferenceStream,
+    right: Option<StreamRight>,
 }
 
 /// Reads a request and waits for the model's first response.
@@ -50,6 +55,10 @@ fn infer_stream(mut call: Call<'_>) -> Handled<'_> {
         let mut exchange = call.exchange()?;
         // Events are text, so a request for binary outputs is ignored.
         let ParsedRequest { target, request, .. } = infer::read(&mut call, &mut exchange).await?;
+        let Parts { headers, extensions, .. } = call.parts;
+        let certificate = access_control::certificate_names(extensions);
+        let right =
+            access_control::stream_right(app.access.as_ref(), call.grant, headers, certificate, Infer, call.name)?;
         let id = request.id.clone();
         let admission = std::mem::take(call.admission);
         let mut responses = app.inference.infer_stream(&target, id, stream::iter([request]), admission)?;
@@ -57,7 +66,7 @@ fn infer_stream(mut call: Call<'_>) -> Handled<'_> {
             Some(response) => Some(event(app, &mut exchange, &target, response?).await?),
             None => None,
         };
-        Ok(Answer::Events(EventStream { first, target, responses }))
+        Ok(Answer::Events(EventStream { first, target, responses, right }))
     })
 }
 
@@ -69,8 +78,8 @@ impl EventStream {
         observation: Option<Observation>,
         uri: Uri,
     ) -> http::Response<ResponseBody> {
-        let Self { first, target, responses } = self;
-        let later = LaterEvents { app, target, responses: Some(responses), observation, uri };
+        let Self { first, target, responses, right } = self;
+        let later = LaterEvents { app, target, responses: Some(responses), right, observation, uri };
         let events = stream::iter(first).chain(stream::unfold(later, LaterEvents::next));
         let mut response = http::Response::new(ResponseBody::Stream(Box::pin(events)));
         let headers = response.headers_mut();
@@ -86,15 +95,22 @@ struct LaterEvents {
     target: ModelTarget,
     /// `None` after an error.
     responses: Option<InferenceStream>,
+    right: Option<StreamRight>,
     observation: Option<Observation>,
     uri: Uri,
 }
 
 impl LaterEvents {
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        let Self { app, target, responses, uri, .. } = &mut self;
+        let Self { app, target, responses, right, uri, .. } = &mut self;
         let work = async {
-            Some(match responses.as_mut()?.next().await? {
+            let responses = responses.as_mut()?;
+            let response = tokio::select! {
+                biased;
+                refusal = access_control::right_lost(right.as_mut()) => return Some(Err(refusal.into())),
+                response = responses.next() => response?,
+            };
+            Some(match response {
                 Ok(response) => {
                     event(
                         app,

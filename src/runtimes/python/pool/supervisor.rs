@@ -397,6 +397,10 @@ impl Pool {
         let now = Instant::now();
         let mut state = self.state.lock();
         let state = &mut *state;
+        let outcome = match outcome {
+            Ok(loaded) if !loaded.ready && state.supervision.was_ready(number) => Err(PythonLoadError::ReturnedFalse),
+            outcome => outcome,
+        };
         let threads = outcome
             .as_ref()
             .ok()

@@ -42,6 +42,24 @@ fn load_all(supervision: &mut TestSupervision, worker: usize, now: Instant) {
 }
 
 #[test]
+fn model_that_is_not_ready_anywhere_takes_no_calls() {
+    let mut supervision = TestSupervision::new(2, true);
+    supervision.add_model(1, 2);
+    for (worker, was_ready) in [(0, false), (1, true)] {
+        assert!(!supervision.was_ready(1));
+        supervision.load_begun(worker, 1);
+        supervision.load_ended(worker, 1, Ok(((), was_ready)), at(0));
+        supervision.outcome(1);
+        assert_eq!((supervision.was_ready(1), supervision.is_unavailable(1)), (was_ready, false));
+    }
+    supervision.worker_ended(1, end(&[1]), at(1));
+    assert!(!supervision.is_unavailable(1), "calls wait for the load");
+    supervision.load_begun(1, 1);
+    supervision.load_ended(1, 1, Ok(((), false)), at(1));
+    assert!(supervision.is_unavailable(1), "nothing loads it again");
+}
+
+#[test]
 fn established_model_that_fails_to_load_is_retried_with_backoff() {
     let mut supervision = pool(1, &[1]);
     assert_eq!(supervision.worker_ended(0, end(&[]), at(0)), Some(Duration::ZERO));
