@@ -4,12 +4,15 @@
 //! Steps answer with their inputs, and fail if their names begin with `f`.
 #![no_main]
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::graphs::{BoxFuture, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, draw, execute};
-use mlserver::types::{InferenceRequest, InferenceResponse, Tensor};
+use mlserver::graphs::{
+    BoxFuture, ConditionWork, FoundCondition, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, draw, execute,
+};
+use mlserver::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
@@ -21,13 +24,14 @@ struct Echo;
 impl StepRunner for Echo {
     type Error = &'static str;
 
-    fn run<'a>(
-        &'a self,
-        step: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        step: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, &'static str>> {
+    ) -> BoxFuture<'static, Result<InferenceResponse, &'static str>> {
+        let fails = step.name.starts_with('f');
         Box::pin(async move {
-            if step.name.starts_with('f') {
+            if fails {
                 return Err("the step fails");
             }
             let InferenceRequest { inputs: outputs, parameters, .. } = request;
@@ -39,6 +43,14 @@ impl StepRunner for Echo {
 
     fn random(&self, below: u32) -> u32 {
         below / 2
+    }
+
+    fn compute(
+        self: &Arc<Self>,
+        _: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<FoundCondition, &'static str>> {
+        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }
 

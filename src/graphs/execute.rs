@@ -66,12 +66,14 @@ pub trait StepRunner: Send + Sync + 'static {
         self: &Arc<Self>,
         priority: Priority,
         work: ConditionWork,
-    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, Self::Error>>;
+    ) -> BoxFuture<'static, Result<FoundCondition, Self::Error>>;
 }
 
 /// Finds the index of the first condition that matches. It reserves the memory of its document, and ends soon after the flag is true.
-pub type ConditionWork =
-    Box<dyn FnOnce(ByteReservation, &AtomicBool) -> Result<Option<usize>, ConditionFailure> + Send>;
+pub type ConditionWork = Box<dyn FnOnce(ByteReservation, &AtomicBool) -> FoundCondition + Send>;
+
+/// The index of the first condition that matches, if one does.
+pub type FoundCondition = Result<Option<usize>, ConditionFailure>;
 
 /// Why conditions could not be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -272,12 +274,9 @@ enum RunningNode<R: StepRunner> {
     },
     Choice {
         node: NodeId,
-        found: BoxFuture<'static, Found<R::Error>>,
+        found: BoxFuture<'static, Result<FoundCondition, R::Error>>,
     },
 }
-
-/// The index of the first condition that matches.
-type Found<E> = Result<Result<Option<usize>, ConditionFailure>, E>;
 
 impl<R: StepRunner> Future for RunningNode<R> {
     type Output = RunningEnd<R>;
@@ -300,7 +299,7 @@ impl<R: StepRunner> Future for RunningNode<R> {
 /// The end of a node that has run.
 enum RunningEnd<R: StepRunner> {
     Step(StepEnd<R>),
-    Choice { node: NodeId, found: Found<R::Error> },
+    Choice { node: NodeId, found: Result<FoundCondition, R::Error> },
 }
 
 impl<R: StepRunner> RunningEnd<R> {
@@ -640,7 +639,7 @@ impl<R: StepRunner> GraphRun<R> {
         self.run_node(node, RunningNode::Choice { node, found });
     }
 
-    fn conditions_ended(&mut self, node: NodeId, found: Found<R::Error>) {
+    fn conditions_ended(&mut self, node: NodeId, found: Result<FoundCondition, R::Error>) {
         let graph = Arc::clone(&self.graph);
         let name = || match &graph.nodes()[node].action {
             NodeAction::Choose(Choice::Switch { node, .. }) => node.clone(),
@@ -873,7 +872,7 @@ impl ConditionDocument {
     }
 
     /// Returns the index of the first condition that matches.
-    fn find(self, stop: &AtomicBool) -> Result<Option<usize>, ConditionFailure> {
+    fn find(self, stop: &AtomicBool) -> FoundCondition {
         let node = &self.graph.nodes()[self.node];
         let Bundle { tensors, parameters, .. } = &self.bundle;
         let document = match &node.action {

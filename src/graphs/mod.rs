@@ -20,8 +20,8 @@ mod tests;
 
 pub use drawing::draw;
 pub use execute::{
-    BackgroundSteps, BoxFuture, ConditionFailure, ConditionWork, Execution, GraphError, LastStep, Prepared,
-    SkippedStep, StepOutcome, StepRunner, execute, prepare,
+    BackgroundSteps, BoxFuture, ConditionFailure, ConditionWork, Execution, FoundCondition, GraphError, LastStep,
+    Prepared, SkippedStep, StepOutcome, StepRunner, execute, prepare,
 };
 pub use graph::{Edge, Endpoint, Graph, GraphKind, ModelReference, Step};
 pub use load::{GRAPH_IMPLEMENTATION, GraphFileError, read_manifest};

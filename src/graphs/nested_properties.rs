@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{
-    BoxFuture, ConditionFailure, ConditionWork, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
+    BoxFuture, ConditionWork, FoundCondition, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
 };
 use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor};
 
@@ -225,7 +225,7 @@ impl StepRunner for TestRunner {
         self: &Arc<Self>,
         _: Priority,
         work: ConditionWork,
-    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, String>> {
+    ) -> BoxFuture<'static, Result<FoundCondition, String>> {
         Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use super::graph::{Graph, NodeAction, NodeId};
 use super::schedule::{FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus};
 use super::{
-    BoxFuture, ConditionFailure, ConditionWork, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
+    BoxFuture, ConditionWork, FoundCondition, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
 };
 use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor};
 
@@ -422,7 +422,7 @@ impl StepRunner for TestRunner {
         self: &Arc<Self>,
         _: Priority,
         work: ConditionWork,
-    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, String>> {
+    ) -> BoxFuture<'static, Result<FoundCondition, String>> {
         Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }

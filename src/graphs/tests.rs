@@ -111,7 +111,7 @@ impl StepRunner for Models {
         self: &Arc<Self>,
         _: Priority,
         work: ConditionWork,
-    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, String>> {
+    ) -> BoxFuture<'static, Result<FoundCondition, String>> {
         *self.computations.lock() += 1;
         Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }

@@ -71,11 +71,11 @@ pub(super) async fn decode(
         _ => return Err(failed(format!("unsupported encoding `{}`", name.escape_debug()))),
     }
     let mut decoded = Vec::new();
-    let mut decoder = MultiGzDecoder::new(&body[..]);
+    let mut reader = MultiGzDecoder::new(&body[..]);
     loop {
         let piece = PIECE.min(limit + 1 - decoded.len());
         reservation.grow(piece)?;
-        let read = decoder.by_ref().take(piece as u64).read_to_end(&mut decoded);
+        let read = reader.by_ref().take(piece as u64).read_to_end(&mut decoded);
         let read = read.map_err(|error| failed(last_cause(&error)))?;
         drop(reservation.split(piece - read));
         if decoded.len() > limit {

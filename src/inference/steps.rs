@@ -27,7 +27,7 @@ use crate::types::{
 const LOOP_DETECTED: u16 = 508;
 
 /// What the steps of a request have of it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StepOrigin<'a> {
     pub(super) priority: Priority,
     pub(super) trace: Option<TraceContext>,

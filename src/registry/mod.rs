@@ -23,6 +23,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, Method};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tracing::warn;
@@ -171,6 +172,8 @@ pub struct RegisteredModel {
     pub source: Option<PathBuf>,
     /// Whether it is an inference graph.
     pub is_graph: bool,
+    /// Whether its code passes requests on to other servers: a transformer or an explainer of KServe.
+    pub asks_servers: bool,
     metrics: ModelMetrics,
     metrics_as_default: ModelMetrics,
     /// The name as a header value. `None` if it is not a valid one.
@@ -472,6 +475,7 @@ impl Registry {
                 .is_some_and(|family| family.native == Some(NativeEvaluator::Graph)),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),
+            asks_servers: asks_servers(settings),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
             response_headers: OnceLock::new(),
             failure_log: LogLimiter::default(),
@@ -537,6 +541,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Returns whether a model has a predictor or an explainer on another server: in its settings, or in the arguments of its script.
+fn asks_servers(settings: &ModelSettings) -> bool {
+    const HOSTS: [&str; 2] = ["predictor_host", "explainer_host"];
+    let extra = &settings.parameters.extra;
+    let arguments = extra.get("arguments").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let mut names = arguments.filter_map(|argument| argument.strip_prefix("--")?.split('=').next());
+    HOSTS.iter().any(|host| extra.get(*host).is_some_and(|host| !host.is_null()))
+        || names.any(|name| HOSTS.contains(&name))
 }
 
 #[cfg(test)]

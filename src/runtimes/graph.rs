@@ -23,8 +23,8 @@ use super::{
 };
 use crate::compute::ComputePool;
 use crate::graphs::{
-    self, ConditionFailure, ConditionWork, Execution, Graph, GraphError, GraphManifest, LastStep, ModelReference,
-    Prepared, Step, StepOutcome, StepRunner,
+    self, ConditionFailure, ConditionWork, Execution, FoundCondition, Graph, GraphError, GraphManifest, LastStep,
+    ModelReference, Prepared, Step, StepOutcome, StepRunner,
 };
 use crate::remote::{RemoteAddress, RemoteError, RemoteModel, RemoteServers};
 use crate::settings::ModelSettings;
@@ -535,7 +535,7 @@ impl StepRunner for GraphRun {
         self: &Arc<Self>,
         priority: Priority,
         work: ConditionWork,
-    ) -> BoxFuture<'static, Result<Result<Option<usize>, ConditionFailure>, RuntimeError>> {
+    ) -> BoxFuture<'static, Result<FoundCondition, RuntimeError>> {
         let run = Arc::clone(self);
         Box::pin(async move {
             let cancel = CancelOnDrop::default();

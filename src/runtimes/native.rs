@@ -11,7 +11,7 @@ use super::{
     BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
     answer_first, ready,
 };
-use crate::compute::{ComputeError, ComputePool};
+use crate::compute::{ComputeError, ComputePool, LONG_WORK};
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority};
 
 /// Predictions that are estimated to take no longer run on the thread of the connection: handing them to another thread takes
@@ -28,6 +28,9 @@ pub(super) trait NativeModel: fmt::Debug + Send + Sync + 'static {
 
     /// Whether every request of a stream is answered, not only the first.
     const ANSWERS_STREAMS: bool = false;
+
+    /// How many times the memory of a large answer is needed while it is computed: results of blocks are joined, or converted.
+    const COPIES: usize = 1;
 
     /// Returns a request that is answered before any other, which would otherwise be slower than those after it.
     fn sample(&self) -> Option<InferenceRequest> {
@@ -145,8 +148,10 @@ impl<M: NativeModel> Runtime for Native<M> {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let Plan { cost, bytes, prepared } = self.model.plan(&request)?;
-            progress.reserve(bytes)?;
-            if cost <= INLINE {
+            // To fill the memory of a wide answer takes time, too.
+            let is_small = bytes < LONG_WORK;
+            progress.reserve(if is_small { bytes } else { bytes.saturating_mul(M::COPIES) })?;
+            if is_small && cost <= INLINE {
                 progress.begin();
                 return self.model.answer(&request, prepared, &NEVER);
             }

@@ -109,6 +109,9 @@ impl SklearnModel {
 impl NativeModel for SklearnModel {
     type Prepared<'r> = Vec<EstimatorMethod>;
 
+    /// The result of the last step of a pipeline and that of the one before, or a sparse result and the table that it becomes.
+    const COPIES: usize = 2;
+
     fn plan(&self, request: &InferenceRequest) -> Result<Plan<Vec<EstimatorMethod>>, RuntimeError> {
         let methods = self.methods(&request.outputs)?;
         let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
@@ -305,9 +308,9 @@ const fn to_f64(value: u64) -> f64 {
 
 pub(super) fn tensor(name: &str, shape: Vec<usize>, elements: Elements<'_>) -> Result<Tensor, RuntimeError> {
     let tensor = match elements {
-        Elements::F32(values) => Tensor::from_elements(name, shape, &values),
-        Elements::F64(values) => Tensor::from_elements(name, shape, &values),
-        Elements::Int(values, IntType::I64) => Tensor::from_elements(name, shape, &values),
+        Elements::F32(values) => Tensor::from_values(name, shape, values),
+        Elements::F64(values) => Tensor::from_values(name, shape, values),
+        Elements::Int(values, IntType::I64) => Tensor::from_values(name, shape, values),
         Elements::Int(values, int) => {
             let (datatype, width) = width(int);
             // Results are values of labels, which fit the type that they were read from.

@@ -98,6 +98,9 @@ impl TreeModel {
 impl NativeModel for TreeModel {
     type Prepared<'r> = Prepared<'r>;
 
+    /// The results of the blocks, and their join.
+    const COPIES: usize = 2;
+
     /// Returns a row of zeros, which walks every tree.
     fn sample(&self) -> Option<InferenceRequest> {
         let columns = self.model.n_features();

@@ -81,7 +81,7 @@ impl CloudEvents {
         }
         if model.reads_headers() {
             headers.clone_into(&mut request.headers);
-            self.forwarded.hide_others(&mut request.headers);
+            self.forwarded.hide_from(model, &mut request.headers);
             self.add_to_request(&mut request.headers, model, &request.id);
             request.set_trace_header();
         }

@@ -7,6 +7,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName};
 
+use crate::registry::RegisteredModel;
 use crate::settings::{AccessSettings, TlsSettings};
 
 /// Headers that describe one connection, or that only requests have.
@@ -17,12 +18,14 @@ const NEVER: [HeaderName; 9] =
 ///
 /// Without access control, models on this server see all headers, as in the original: a model that reads the token of a user must not
 /// silently get none. With it, the credentials are for this server, and models see those that the setting `forward_headers` lists. Other
-/// servers get only those in any case.
+/// servers, and models that pass requests on to them, get only those in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForwardedHeaders {
+    /// Those that are listed.
     authorization: bool,
     cookie: bool,
-    authorization_to_servers: bool,
+    /// Whether there is no access control.
+    is_open: bool,
 }
 
 /// A header that models see anyway.
@@ -42,13 +45,10 @@ impl ForwardedHeaders {
     }
 
     fn new(names: &[String], is_open: bool) -> Result<Self, UnknownForwardedHeader> {
-        let mut forwarded = Self { authorization: is_open, cookie: is_open, authorization_to_servers: false };
+        let mut forwarded = Self { is_open, ..Self::default() };
         for name in names {
             match name.to_ascii_lowercase().as_str() {
-                "authorization" => {
-                    forwarded.authorization = true;
-                    forwarded.authorization_to_servers = true;
-                }
+                "authorization" => forwarded.authorization = true,
                 "cookie" => forwarded.cookie = true,
                 _ => return Err(UnknownForwardedHeader(name.clone())),
             }
@@ -58,19 +58,26 @@ impl ForwardedHeaders {
 
     /// Reports whether other servers get the header `authorization`.
     pub const fn forwards_authorization(self) -> bool {
-        self.authorization_to_servers
+        self.authorization
     }
 
     /// Returns the names of the headers that models do not see.
     pub fn hidden(self) -> Vec<&'static str> {
         [(self.authorization, "authorization"), (self.cookie, "cookie")]
             .into_iter()
-            .filter_map(|(is_forwarded, name)| (!is_forwarded).then_some(name))
+            .filter_map(|(is_listed, name)| (!self.is_open && !is_listed).then_some(name))
             .collect()
     }
 
-    /// Removes the credentials that models do not see.
-    pub(super) fn hide_others(self, headers: &mut HeaderMap) {
+    /// Removes the credentials that a model does not see.
+    pub(super) fn hide_from(self, model: &RegisteredModel, headers: &mut HeaderMap) {
+        self.hide(model.asks_servers, headers);
+    }
+
+    fn hide(self, asks_servers: bool, headers: &mut HeaderMap) {
+        if self.is_open && !asks_servers {
+            return;
+        }
         if !self.authorization {
             headers.remove(AUTHORIZATION);
         }
@@ -151,20 +158,23 @@ mod tests {
     #[test]
     fn forwarded_headers_are_credentials_only() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let kept = |forwarded: &[&str], is_open: bool| {
+        let kept_by = |forwarded: &[&str], is_open: bool, asks_servers: bool| {
             let mut headers = HeaderMap::new();
             for name in ["authorization", "cookie", "x-own"] {
                 headers.append(name, HeaderValue::from_static("a"));
                 headers.append(name, HeaderValue::from_static("b"));
             }
-            ForwardedHeaders::new(&names(forwarded), is_open).unwrap().hide_others(&mut headers);
+            ForwardedHeaders::new(&names(forwarded), is_open).unwrap().hide(asks_servers, &mut headers);
             headers.keys().map(|name| name.as_str().to_owned()).collect::<std::collections::BTreeSet<_>>()
         };
+        let kept = |forwarded: &[&str], is_open: bool| kept_by(forwarded, is_open, false);
         let set = |list: &[&str]| names(list).into_iter().collect();
         assert_eq!(kept(&[], false), set(&["x-own"]));
         assert_eq!(kept(&["Authorization"], false), set(&["authorization", "x-own"]));
         assert_eq!(kept(&["cookie", "authorization"], false), set(&["authorization", "cookie", "x-own"]));
         assert_eq!(kept(&[], true), set(&["authorization", "cookie", "x-own"]));
+        assert_eq!(kept_by(&[], true, true), set(&["x-own"]), "it may pass them on");
+        assert_eq!(kept_by(&["authorization"], true, true), set(&["authorization", "x-own"]));
         let forwards =
             |list: &[&str], is_open| ForwardedHeaders::new(&names(list), is_open).unwrap().forwards_authorization();
         for is_open in [false, true] {

@@ -287,6 +287,38 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// Creates a tensor without parameters. Many values that are owned are not copied.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the values do not fit the shape.
+    pub fn from_values<T: Element + Send>(
+        name: impl Into<String>,
+        shape: Vec<usize>,
+        values: Cow<'_, [T]>,
+    ) -> Result<Self, TensorError> {
+        /// From how many bytes on a copy takes longer than to share the buffer.
+        const SHARED: usize = 64 * 1024;
+
+        struct Owned<T>(Vec<T>);
+
+        impl<T: Element> AsRef<[u8]> for Owned<T> {
+            fn as_ref(&self) -> &[u8] {
+                bytemuck::cast_slice(&self.0)
+            }
+        }
+
+        match values {
+            Cow::Owned(values) if size_of_val(&values[..]) >= SHARED => {
+                let mut tensor = Self::from_elements::<T>(name, vec![0], &[])?;
+                (tensor.shape, tensor.data) = (shape, TensorData::Fixed(Bytes::from_owner(Owned(values))));
+                tensor.check()?;
+                Ok(tensor)
+            }
+            values => Self::from_elements(name, shape, &values),
+        }
+    }
+
     /// Creates a tensor without parameters from its raw form, after checking that the data fits the shape.
     ///
     /// See [`TensorData::from_raw`] for the raw form; `bytes` is kept, not copied.

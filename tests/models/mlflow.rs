@@ -184,6 +184,8 @@ fn mlflow_bodies_take_memory_in_proportion() {
     let names = (0..90_000).map(|index| format!("n{index}")).collect::<Vec<_>>();
     let columns = names.join(",");
     let keys = names.iter().map(|name| format!(r#""{name}":0"#)).collect::<Vec<_>>().join(",");
+    // Each record has one of a thousand columns.
+    let scattered = (0..75_000).map(|row| format!(r#"{{"n{}":0}}"#, row % 1000)).collect::<Vec<_>>().join(",");
     let json = |field: &str, value: &str| ("application/json", format!(r#"{{"{field}":{value}}}"#));
     let bodies = [
         ("text/csv", format!("{columns}\n{}", "1\n".repeat(200_000))),
@@ -194,6 +196,7 @@ fn mlflow_bodies_take_memory_in_proportion() {
         ("text/csv", repeat(",")),
         ("text/csv", repeat("\"")),
         json("dataframe_records", &list("{}")),
+        json("dataframe_records", &format!("[{scattered}]")),
         json("dataframe_records", &list(r#"{"a":0}"#)),
         json("dataframe_records", &format!("[{{{keys}}},{}]", list("{}").trim_start_matches('['))),
         json("dataframe_split", &format!(r#"{{"data":{}}}"#, list("[]"))),

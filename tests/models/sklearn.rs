@@ -210,7 +210,7 @@ fn sklearn_models_whose_instances_replace_methods_are_refused() {
             FittedEstimator::load([before, more, after].concat().into())
         };
         let places = || (0..bytes.len() - 2).filter(|&place| bytes[place..].starts_with(b"ub"));
-        let Some(last) = places().last().filter(|last| bytes[last + 2..].starts_with(b".")) else { continue };
+        let Some(last) = places().next_back().filter(|last| bytes[last + 2..].starts_with(b".")) else { continue };
         with(last, &harmless).expect("another attribute changes nothing");
         for more in &added {
             let error = with(last, more).expect_err("Python calls the attribute").to_string();

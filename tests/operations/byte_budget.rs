@@ -150,3 +150,32 @@ async fn byte_budget_applies_to_grpc() {
     let server = &server;
     assert_eq!(tokio::task::block_in_place(|| in_flight(server)), 0);
 }
+
+/// `PolynomialFeatures(degree=3)` for 100 features, which has 176,851 columns.
+const WIDE: &[u8] = b"\x80\x02csklearn.preprocessing._polynomial\nPolynomialFeatures\nq\x00)\x81q\x01}q\x02(X\x06\x00\x00\x00degreeq\x03K\x03X\x10\x00\x00\x00interaction_onlyq\x04\x89X\x0c\x00\x00\x00include_biasq\x05\x88X\x05\x00\x00\x00orderq\x06X\x01\x00\x00\x00Cq\x07X\x0e\x00\x00\x00n_features_in_q\x08KdX\x0b\x00\x00\x00_min_degreeq\x09K\x00X\x0b\x00\x00\x00_max_degreeq\nK\x03X\x12\x00\x00\x00n_output_features_q\x0bJ\xd3\xb2\x02\x00X\x0b\x00\x00\x00_n_out_fullq\x0cJ\xd3\xb2\x02\x00X\x10\x00\x00\x00_sklearn_versionq\x0dX\x05\x00\x00\x001.9.1q\x0eub.";
+
+/// The budget covers the copies that are made while a wide answer is computed and encoded.
+#[test]
+fn wide_answers_stay_within_the_budget_while_they_are_computed_and_encoded() {
+    const BUDGET: u64 = 256 << 20;
+    let settings = json!({"name": "wide", "implementation": "mlserver_sklearn.SKLearnModel",
+        "parameters": {"uri": "./model.pkl"}});
+    let folder = Folder::new()
+        .file("wide/model.pkl", WIDE)
+        .file("wide/model-settings.json", settings.to_string())
+        .settings(&json!({"max_request_bytes_in_flight": BUDGET}));
+    let server = TestServer::start(folder);
+    let rows = vec![vec![0.1; 100]; 40];
+    let request = json!({"outputs": [{"name": "transform"}],
+        "inputs": [{"name": "x", "datatype": "FP64", "shape": [40, 100], "data": rows}]});
+    let request = request.to_string();
+    let infer = || server.post("/v2/models/wide/infer", &request);
+    let before = server.memory();
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..20).map(|_| scope.spawn(|| infer().status)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert!(statuses.contains(&200) && statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    let grown = (server.peak_memory() - before) << 10;
+    assert!(grown < BUDGET + (64 << 20), "{} MiB with a budget of {} MiB", grown >> 20, BUDGET >> 20);
+}

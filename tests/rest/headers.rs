@@ -121,21 +121,29 @@ class Seen(MLModel):
 ";
     const KEYS: &str = r#"[{"name": "k", "scopes": ["infer"],
         "hash": "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}]"#;
-    let settings = json!({"name": "m", "implementation": "models.Seen"});
     let cases = [
-        (json!({}), ["Bearer secret", "a=b", "1"]),
-        (json!({"api_keys_file": "keys.json"}), ["", "", "1"]),
-        (json!({"api_keys_file": "keys.json", "forward_headers": ["cookie"]}), ["", "a=b", "1"]),
-        (json!({"api_keys_file": "keys.json", "forward_headers": ["authorization"]}), ["Bearer secret", "", "1"]),
+        (json!({}), json!({}), ["Bearer secret", "a=b", "1"]),
+        (json!({"api_keys_file": "keys.json"}), json!({}), ["", "", "1"]),
+        (json!({"api_keys_file": "keys.json", "forward_headers": ["cookie"]}), json!({}), ["", "a=b", "1"]),
+        (
+            json!({"api_keys_file": "keys.json", "forward_headers": ["authorization"]}),
+            json!({}),
+            ["Bearer secret", "", "1"],
+        ),
+        // It may pass them on.
+        (json!({}), json!({"predictor_host": "127.0.0.1:9"}), ["", "", "1"]),
+        (json!({}), json!({"arguments": ["--model_name=m", "--explainer_host=h"]}), ["", "", "1"]),
+        (json!({"forward_headers": ["authorization"]}), json!({"predictor_host": "h"}), ["Bearer secret", "", "1"]),
     ];
-    for (server_settings, expected) in cases {
+    for (server_settings, extra, expected) in cases {
+        let settings = json!({"name": "m", "implementation": "models.Seen", "parameters": {"extra": extra}});
         let folder = Folder::new().file("m/models.py", MODEL).file("m/model-settings.json", settings.to_string());
         let folder = folder.file("keys.json", KEYS).settings(&server_settings);
         let Some(server) = with_python(folder) else { return };
         let server = server.start();
         let mut connection = server.connect();
         connection.write(request(BODY));
-        assert_eq!(connection.answer().ok()["outputs"][0]["data"], json!(expected), "{server_settings}");
+        assert_eq!(connection.answer().ok()["outputs"][0]["data"], json!(expected), "{server_settings} {extra}");
     }
 }
 

@@ -35,7 +35,6 @@ fn require_no_long_polls(server: &TestServer, what: &str, before: usize) -> usiz
     let log = server.log();
     let polls = log[before..].lines().filter_map(|line| line.split_once(LONG)?.1.parse::<f64>().ok());
     let longest = polls.fold(0.0, f64::max);
-    println!("{what}: {longest} ms");
     assert!(longest < LIMIT, "{what}: a poll took {longest} ms of processor time");
     log.len()
 }
@@ -206,7 +205,6 @@ fn large_requests_of_every_kind_leave_threads_free() {
         }
     }
     longest.retain(|(time, _)| *time > 0.0);
-    println!("{longest:#?}");
     longest.retain(|(time, _)| *time > LIMIT);
     assert!(longest.is_empty(), "polls took this many milliseconds of processor time: {longest:#?}");
 }

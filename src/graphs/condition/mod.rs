@@ -255,7 +255,7 @@ impl Walk<'_> {
         let Some(Comparison { operator, operand }) = comparison else { return value.is_some() };
         match operand {
             Operand::Like(likeness) => {
-                compare_bool(likeness.is_of(value.is_some(), self.scalar(value.as_ref())), *operator, "true")
+                compare_bool(likeness.is_of(value.is_some(), self.scalar(value.as_ref()).as_ref()), *operator, "true")
             }
             Operand::Text { text, number, pattern } => {
                 let value = self.scalar(value.as_ref());
@@ -410,7 +410,7 @@ fn compare_bool(value: bool, operator: Operator, text: &str) -> bool {
 
 impl Likeness {
     /// Returns whether a value, if there is one, is like this. `scalar` is the value if it is neither an array nor an object.
-    fn is_of(self, exists: bool, scalar: Option<Scalar<'_>>) -> bool {
+    fn is_of(self, exists: bool, scalar: Option<&Scalar<'_>>) -> bool {
         if !exists {
             return matches!(self, Self::False | Self::Null);
         }
@@ -419,7 +419,7 @@ impl Likeness {
             "0" | "f" | "false" => Some(false),
             _ => None,
         };
-        let truth = match &scalar {
+        let truth = match scalar {
             Some(Scalar::Text(text)) => parse(text),
             Some(Scalar::Bool(value)) => Some(*value),
             Some(Scalar::Number(number)) => Some(*number != 0.0),

@@ -354,6 +354,8 @@ fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
 impl NativeModel for MlflowModel {
     type Prepared<'r> = ();
 
+    const COPIES: usize = 2;
+
     fn plan(&self, request: &InferenceRequest) -> Result<Plan<()>, RuntimeError> {
         Ok(Plan {
             cost: self.model.evaluator.estimate(rows(request)),

@@ -315,7 +315,7 @@ fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError>
         let Json::Object(entries) = item else {
             return Err(invalid("The server evaluates this model natively, and only supports objects as records."));
         };
-        let mut row = Vec::with_capacity(labels.len());
+        let mut row = Vec::with_capacity(entries.len());
         for (name, value) in entries {
             let place = *places.entry(name.as_str()).or_insert_with(|| {
                 labels.push(ColumnLabel::Name(name.clone()));

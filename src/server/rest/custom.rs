@@ -68,6 +68,6 @@ async fn pass_on(mut call: Call<'_>, path: &str, target: CustomTarget) -> Result
     let deadline = deadline::of(&call.parts.headers).ok().flatten();
     let inference = &call.app.inference;
     let target = inference.custom_target(model).with_deadline(deadline);
-    let request = forward::request(&call, path, parameters, body);
+    let request = forward::request(&call, &target.model, path, parameters, body);
     Ok(forward::response(inference.call(&target, index, request, call.admission).await?))
 }

@@ -10,11 +10,12 @@ use super::respond::{self, BodyChunks};
 use super::route::{RouteSpec, RouteSubject};
 use super::{App, Call, Handled, body};
 use crate::access::Scope::Infer;
+use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
 use crate::server::exchange::{Exchange, new_id};
 use crate::server::payload::{JSON_LENGTH, Payload};
 use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, WriteOptions};
-use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor};
+use crate::types::{ByteReservation, Datatype, InferenceRequest, InferenceResponse, Tensor};
 
 /// The path that GET and HEAD do not find, since they belong to the model of that name.
 pub(super) const ONLY_POST: &str = "/v2/models/infer";
@@ -48,7 +49,8 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
         let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
         // If the model sets it, it describes another body.
         headers.remove(JSON_LENGTH);
-        let JsonBody { json, binary } = write(app, &mut exchange, response, binary_outputs).await?;
+        let held = &mut admission.reservation;
+        let JsonBody { json, binary } = write(app, &mut exchange, response, binary_outputs, held).await?;
         let bytes = json.len() + binary.iter().map(Bytes::len).sum::<usize>();
         // Binary outputs may be slices of the request.
         admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
@@ -66,12 +68,13 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
     })
 }
 
-/// Encodes a response.
+/// Encodes a response. `reservation` also holds the text of a long one while its tensors are in memory; the caller resizes it afterwards.
 pub(super) async fn write(
     app: &App,
     exchange: &mut Exchange<'_>,
     response: InferenceResponse,
     binary: BinaryOutputs,
+    reservation: &mut ByteReservation,
 ) -> Result<JsonBody, RequestError> {
     // Binary data is sent without encoding, except BYTES. JSON is about twice as long as the data.
     let work = |output: &Tensor| match output.datatype {
@@ -80,6 +83,10 @@ pub(super) async fn write(
         _ => 2 * output.byte_len(),
     };
     let size = response.outputs.iter().map(work).sum();
+    if size >= LONG_WORK {
+        let as_text = response.outputs.iter().filter(|output| !binary.wants(&output.name));
+        reservation.grow(as_text.map(json::data_text_memory).sum())?;
+    }
     let options = WriteOptions { binary, non_finite: app.non_finite };
     Ok(exchange.write(size, move || json::write_response(&response, &options)).await??)
 }

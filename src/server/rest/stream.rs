@@ -155,9 +155,9 @@ async fn event(
     let ours = app.cloud_events.headers_in_body(&target.model, &response.id);
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
     response.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
-    let event = data(&infer::write(app, exchange, response, BinaryOutputs::default()).await?.json);
     let mut reservation = app.inference.admission().reservation;
-    reservation.grow(event.len())?;
+    let event = data(&infer::write(app, exchange, response, BinaryOutputs::default(), &mut reservation).await?.json);
+    reservation.resize(event.len())?;
     Ok(reservation.attach(event))
 }
 

@@ -17,11 +17,12 @@ use super::respond::{self, Response};
 use super::route::RouteSpec;
 use super::{Answer, Call, Handled, body, forward};
 use crate::access::Scope::{Infer, Open, Read};
+use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
 use crate::registry::{RegisteredModel, V1Explainer};
 use crate::server::exchange::{Exchange, new_id};
 use crate::server::{model_headers, payload};
-use crate::types::json::{V1Error, read_v1_request, write_v1_response};
+use crate::types::json::{V1Error, data_text_memory, read_v1_request, write_v1_response};
 use crate::types::{InferenceRequest, InferenceResponse, RequestErrorKind, Tensor, TensorData, TensorRule, V1Verb};
 
 pub(super) const ROUTES: &[RouteSpec] = &[
@@ -120,7 +121,7 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Response, Reque
     let response = match handlers {
         Some(handlers) => {
             let handler = if verb == V1Verb::Predict { handlers.predict } else { handlers.explain };
-            let mut request = forward::request(call, call.parts.uri.path(), Vec::new(), body);
+            let mut request = forward::request(call, &target.model, call.parts.uri.path(), Vec::new(), body);
             if let Some(event) = &event {
                 event.add_headers(&mut request.headers);
             }
@@ -189,6 +190,9 @@ async fn infer(
         let non_finite = app.non_finite;
         // JSON is about twice as long as the data.
         let size = response.outputs.iter().map(|output| 2 * output.byte_len()).sum();
+        if size >= LONG_WORK {
+            call.admission.reservation.grow(response.outputs.iter().map(data_text_memory).sum())?;
+        }
         exchange.write(size, move || write_v1_response(&response, non_finite)).await??
     };
     call.admission.reservation.resize(text.len())?;
