@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 
 use super::respond::{self, Response};
 use super::{PacedRequestBody, ResponseHold, WaitingMark};
@@ -31,6 +31,12 @@ pub(super) async fn authorize(
         address: body.peer(),
     };
     access.authorize(request, move || body.mark_waiting()).await
+}
+
+/// Reports whether the credentials of a request have a scope, for answers of methods that need none.
+pub(super) fn has_scope(access: &Access, headers: &HeaderMap, extensions: &Extensions, scope: Scope) -> bool {
+    let client = extensions.get::<Arc<ClientNames>>();
+    access.has_scope(headers, client.map_or(&[], |client| client.names()), scope)
 }
 
 /// Attaches the mark of a request without a right to its response.

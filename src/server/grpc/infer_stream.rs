@@ -33,7 +33,7 @@ pub(super) struct StreamInfer<B> {
     /// When the client stops waiting. `None` if it sets no deadline.
     until: Option<Instant>,
     trace: Option<TraceContext>,
-    grant: Option<Grant>,
+    grant: Option<Arc<Grant>>,
     open: Option<OpenStream>,
     /// The headers of the last response.
     trailers: HeaderMap,
@@ -56,6 +56,7 @@ impl<B: PacedRequestBody + 'static> StreamInfer<B> {
         trace: Option<TraceContext>,
         grant: Option<Grant>,
     ) -> Self {
+        let grant = grant.map(Arc::new);
         Self { app, unread: Some((messages, headers)), until, trace, grant, open: None, trailers: HeaderMap::new() }
     }
 }
@@ -63,7 +64,7 @@ impl<B: PacedRequestBody + 'static> StreamInfer<B> {
 impl<B: PacedRequestBody + 'static> MessageSource for StreamInfer<B> {
     async fn next(&mut self) -> Option<Result<Vec<Bytes>, Status>> {
         if let Some((messages, headers)) = self.unread.take() {
-            match open_in_time(&self.app, messages, headers, self.until, self.trace, self.grant.as_ref()).await {
+            match open_in_time(&self.app, messages, headers, self.until, self.trace, self.grant.clone()).await {
                 Ok(open) => self.open = Some(open),
                 Err(status) => return Some(Err(status)),
             }
@@ -118,7 +119,7 @@ async fn open_in_time<B: PacedRequestBody + 'static>(
     headers: HeaderMap,
     until: Option<Instant>,
     trace: Option<TraceContext>,
-    grant: Option<&Grant>,
+    grant: Option<Arc<Grant>>,
 ) -> Result<OpenStream, Status> {
     let limit = app.inference.stream_idle_timeout();
     let opening = tokio::time::timeout(limit, open(app, messages, headers, until, trace, grant));
@@ -136,7 +137,7 @@ async fn open<B: PacedRequestBody + 'static>(
     headers: HeaderMap,
     until: Option<Instant>,
     trace: Option<TraceContext>,
-    grant: Option<&Grant>,
+    grant: Option<Arc<Grant>>,
 ) -> Result<OpenStream, Status> {
     let empty = || Status::new(Code::InvalidArgument, "the stream of requests is empty: expected at least one");
     let mut exchange = Exchange::new(&app.inference, &app.compute, &headers, until, trace)?;
@@ -145,7 +146,7 @@ async fn open<B: PacedRequestBody + 'static>(
     let ProtobufRequest { model_name, model_version, mut request, raw } =
         infer::read(&exchange, message, &mut held).await?;
     request.reservation = held;
-    app.check_model(grant, &model_name)?;
+    app.check_model(grant.as_deref(), &model_name)?;
     let target = exchange.target(&model_name, model_version.as_deref())?;
     infer::check_tensors(app, &request, &target.model)?;
     exchange.prepare(&mut request);
@@ -158,6 +159,7 @@ async fn open<B: PacedRequestBody + 'static>(
         headers,
         model: Arc::clone(&target.model),
         id: id.clone(),
+        grant,
         failure: Some(sender),
     };
     let requests = stream::iter([request]).chain(reader.requests());
@@ -173,6 +175,7 @@ struct RequestReader<B> {
     model: Arc<RegisteredModel>,
     /// The id of the first request, which all requests get.
     id: String,
+    grant: Option<Arc<Grant>>,
     /// Receives the first failure, which also ends the requests.
     failure: Option<oneshot::Sender<Status>>,
 }
@@ -197,7 +200,11 @@ impl<B: PacedRequestBody + 'static> RequestReader<B> {
         let Some((message, mut held)) = self.messages.next().await? else { return Ok(None) };
         let priority = priority::of_headers(&self.headers);
         let exchange = Exchange::later(&self.app.inference, &self.app.compute, priority, None);
-        let mut request = infer::read(&exchange, message, &mut held).await?.request;
+        let ProtobufRequest { model_name, mut request, .. } = infer::read(&exchange, message, &mut held).await?;
+        // The model is that of the first request. A request that names another one may not be a way around its rights.
+        if !model_name.is_empty() && model_name != self.model.name {
+            self.app.check_model(self.grant.as_deref(), &model_name)?;
+        }
         infer::check_tensors(&self.app, &request, &self.model)?;
         request.reservation = held;
         self.id.clone_into(&mut request.id);
