@@ -139,6 +139,11 @@ impl Access {
         grant.check_model(model).inspect_err(|refusal| self.report(refusal, Scope::Infer, None, grant.address()))
     }
 
+    /// Reports whether the credentials of a request, which need not have any, have a scope.
+    pub fn has_scope(&self, headers: &HeaderMap, certificate: &[String], scope: Scope) -> bool {
+        self.principal(headers, certificate).is_ok_and(|principal| principal.scopes.contains(scope))
+    }
+
     /// Finds out who sends a request.
     fn principal(&self, headers: &HeaderMap, certificate: &[String]) -> Result<Arc<Principal>, Refusal> {
         if let Some(presented) = credentials::bearer(headers)? {

@@ -90,6 +90,16 @@ impl StreamRight {
         })
     }
 
+    /// Checks whether the sender may use another model than that of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Fails if not.
+    pub fn check_model(&self, model: &str) -> Result<(), Refusal> {
+        let grant = Grant::new(Arc::clone(&self.principal), self.scope, self.address)?;
+        grant.check_model(model).inspect_err(|refusal| self.report(refusal))
+    }
+
     /// Waits until the sender no longer has the right, and returns the reason.
     pub async fn lost(&mut self) -> Refusal {
         loop {

@@ -28,7 +28,7 @@ pub struct StreamLimits {
 
 impl Default for StreamLimits {
     fn default() -> Self {
-        let max_streams = const { NonZeroUsize::new(256).expect("it is not zero") };
+        let max_streams = const { NonZeroUsize::new(128).expect("it is not zero") };
         Self { max_streams, idle_timeout: Duration::from_mins(5) }
     }
 }

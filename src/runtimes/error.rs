@@ -49,9 +49,9 @@ impl RuntimeError {
         Self::new(RequestErrorKind::ModelFailed, message)
     }
 
-    /// The model is not in memory, and cannot be loaded.
-    pub fn not_loaded(reason: &str) -> Self {
-        Self::new(RequestErrorKind::Unavailable, format!("the model cannot be loaded: {reason}"))
+    /// The model is not in memory, and cannot be loaded. The message is for everybody who may use the model, so it has no details.
+    pub fn not_loaded(message: &'static str) -> Self {
+        Self::new(RequestErrorKind::Unavailable, message)
     }
 
     /// A check that should have made this impossible has failed: a bug of the server.

@@ -58,6 +58,11 @@ pub(super) async fn right_lost(right: Option<&mut StreamRight>) -> Refusal {
     }
 }
 
+/// Reports whether the credentials of a request have a scope, for answers of methods that need none.
+pub(super) fn has_scope(access: &Access, headers: &HeaderMap, extensions: &Extensions, scope: Scope) -> bool {
+    access.has_scope(headers, certificate_names(extensions), scope)
+}
+
 /// Attaches the mark of a request without a right to its response.
 pub(super) fn hold_mark<B>(response: &mut http::Response<B>, mark: Option<Arc<WaitingMark>>) {
     if let Some(mark) = mark {

@@ -183,7 +183,7 @@ settings! {
         /// See [`Settings::byte_budget`].
         max_request_bytes_in_flight: Option<NonZeroUsize> = [POSITIVE, Null, new_here],
         /// Maximum number of open streams of responses; more are rejected with 503
-        max_streams: NonZeroUsize = [POSITIVE_COUNT, Int(256), new_here],
+        max_streams: NonZeroUsize = [POSITIVE_COUNT, Int(128), new_here],
         /// Seconds without a message in either direction after which a stream is ended
         #[serde(deserialize_with = "convert::seconds")]
         stream_idle_timeout: Duration = [TIMEOUT, Float(300.0), new_here],

@@ -187,7 +187,7 @@ fn config_show_prints_every_value_and_its_source() {
       max_connections = null (default)
       max_in_flight = 8 (environment MLSERVER_MAX_IN_FLIGHT)
       max_request_bytes_in_flight = null (default)
-      max_streams = 256 (default)
+      max_streams = 128 (default)
       stream_idle_timeout = 300.0 (default)
       overload_as_429 = false (default)
       repository_api = true (default)

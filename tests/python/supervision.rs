@@ -25,7 +25,9 @@ fn failed_reload_after_crash_is_retried_and_reported() {
     kill_process(worker, Signal::KILL).unwrap();
     wait_until("not ready", || server.get("/v2/health/ready").text().contains("the store is out of order"));
     let error = infer(&server, "m", 0).error(503);
-    assert!(error.contains("the store is out of order; the load is retried"), "{error}");
+    assert_eq!(error, "no worker of the model is running; the log has the reason");
+    let reason = server.get("/v2/models/m/ready").json()["reason"].to_string();
+    assert!(reason.contains("the store is out of order; the load is retried"), "{reason}");
     infer(&server, "n", 0).ok();
     server.wait_for_log("Cannot load the model again; retrying in 2 s.");
     fs::remove_file(server.folder.path("broken")).unwrap();

@@ -4,12 +4,44 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use mlserver::types::protobuf::messages::InferTensorContents;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::grpc::{infer_request, inference_client};
 use crate::support::python::python;
 use crate::support::worker_models::{SOON, folder, has_ended, infer, pid, send, server, starting, value};
 use crate::support::{Answer, Client, Folder, ServerBuilder, TestServer, pause, repository_path, wait_until};
+
+#[test]
+fn silent_streams_leave_calls_of_a_worker() {
+    let Some(server) = server(&[("stream", "Stream"), ("m", "Coroutine")], &json!({})) else { return };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            let mut client = inference_client(server.grpc).await;
+            for _ in 0..100 {
+                let request = infer_request(
+                    "stream",
+                    "INT64",
+                    &[1],
+                    InferTensorContents { int64_contents: vec![1], ..Default::default() },
+                );
+                let silent = futures_util::stream::iter([request]).chain(futures_util::stream::pending());
+                let mut answers = client.model_stream_infer(silent).await.unwrap().into_inner();
+                if answers.message().await.is_ok() {
+                    streams.push(answers);
+                }
+            }
+        }
+        assert_eq!(streams.len(), 128);
+        let began = Instant::now();
+        let client = server.clone();
+        tokio::task::spawn_blocking(move || value(&infer(&client, "m", 1))).await.unwrap();
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    });
+}
 
 #[test]
 fn python_predict_may_be_coroutine_plain_or_blocking() {
@@ -57,11 +89,13 @@ fn worker_death_fails_its_calls_with_the_cause() {
         let error = infer(&server, "m", what).error(503);
         assert!(error.contains(cause), "{error}");
         assert!(started.elapsed() < SOON, "{what} took {:?}", started.elapsed());
-        assert_eq!(error.contains("its last line was: about to leave"), what == "exit", "{error}");
+        // The line may contain secrets of others. The log has it.
+        assert!(!error.contains("about to leave") && !error.contains("line"), "{error}");
     }
     assert_eq!(value(&infer(&server, "m", "metrics")), 1);
     let log = server.log();
     assert!(log.contains("A worker was terminated by SIGSEGV. worker=default-0 models=m"), "{log}");
+    assert!(log.contains("last_lines=\"about to leave\"") || log.contains("last_lines=about to leave"), "{log}");
     let metrics = server.scrape();
     let metrics = metrics.text();
     assert!(metrics.contains("worker_restarts_total{pool=\"default\",reason=\"exit\"} 1"), "{metrics}");
@@ -119,9 +153,10 @@ fn worker_none_alive_is_not_ready() {
     assert!(killed.elapsed() < SOON, "{:?}", killed.elapsed());
     wait_until("nothing waits for a worker that cannot start", || infer(&server, "m", 0).status == 503);
     let error = infer(&server, "m", 0).error(503);
-    assert!(error.contains("cannot start the interpreter"), "{error}");
+    assert_eq!(error, "no worker of the model is running; the log has the reason");
     let readiness = server.get("/v2/models/m/ready").json();
     assert_eq!(readiness["state"], "UNAVAILABLE", "{readiness}");
+    assert!(readiness["reason"].to_string().contains("cannot start the interpreter"), "{readiness}");
     std::os::unix::fs::symlink(&python, server.folder.path("python")).unwrap();
     server.wait_until_ready();
     assert_ne!(pid(value(&infer(&server, "m", 0))), worker);

@@ -480,3 +480,20 @@ fn created_key_opens_the_server() {
     let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
     assert_eq!(server.post_with(&format!("/v2/models/{IRIS}/infer"), &headers, IRIS_REQUEST).status, 200);
 }
+
+#[test]
+fn documented_scopes_are_those_of_routes_and_calls() {
+    let text = fs::read_to_string(repository_path("docs/security.md")).unwrap();
+    let (_, table) = text.split_once("The scopes of all routes and calls").unwrap();
+    let row = |scope: Scope| {
+        let name = if scope == Scope::Open { "| none |".to_owned() } else { format!("| `{}` |", scope.name()) };
+        table.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| unreachable!("no row {name}"))
+    };
+    for (_, template, scope) in rest::routes() {
+        assert!(row(scope).contains(&format!("`{template}`")), "{template} needs {scope:?}");
+    }
+    for (path, scope) in grpc::methods() {
+        let (_, name) = path.rsplit_once('/').unwrap();
+        assert!(row(scope).contains(name), "{path} needs {scope:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod authority;
 mod clients;
+mod diagnostics;
 mod doctor;
 mod keys;
 mod lockout;

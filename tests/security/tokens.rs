@@ -90,8 +90,7 @@ fn token_principals_and_keys_have_different_names() {
     let settings = json!({"jwks_file": "jwks.json", "api_keys_file": "keys.json", "debug": true});
     let mut all = json!({"jwt_issuer": ISSUER, "jwt_audience": "mlserver"});
     all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-    let folder =
-        Folder::iris().file("jwks.json", &key_set(&[&key])).file("keys.json", &keys.to_string()).settings(&all);
+    let folder = Folder::iris().file("jwks.json", key_set(&[&key])).file("keys.json", keys.to_string()).settings(&all);
     let server = ServerBuilder::new(folder).env("NO_PROXY", "*").start();
     assert_eq!(metadata(&server, &key.token("read", &json!({}))).status, 200);
     assert_eq!(metadata(&server, "secret-of-alice").status, 200);

@@ -328,8 +328,8 @@ impl BudgetedModel {
                     changed = state.signals.get(&self.id).map(watch::Sender::subscribe);
                 }
             }
-            if let Some(reason) = &*self.failure.lock() {
-                return Err(RuntimeError::not_loaded(reason));
+            if self.failure.lock().is_some() {
+                return Err(RuntimeError::not_loaded("the model cannot be loaded; the log has the reason"));
             }
             self.start_loading();
             let still_registered = match &mut changed {

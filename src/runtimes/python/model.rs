@@ -334,8 +334,9 @@ impl From<CallError> for RuntimeError {
                 RequestErrorKind::WorkerLost,
                 format!("the request was lost: worker {worker} no longer knows it; this is a bug in mlserver"),
             ),
-            CallError::NoWorker { reason } => {
-                Self::new(RequestErrorKind::Unavailable, format!("no worker of the model is running: {reason}"))
+            // The reason may be an exception of `load`. The log and readiness have it.
+            CallError::NoWorker { .. } => {
+                Self::new(RequestErrorKind::Unavailable, "no worker of the model is running; the log has the reason")
             }
             CallError::Stopping => Self::stopping(),
         }

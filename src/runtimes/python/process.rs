@@ -341,7 +341,8 @@ impl fmt::Display for ExitReason {
 }
 
 impl fmt::Display for WorkerExit {
-    /// Describes the exit to clients: the reason, and the last line that the process wrote.
+    /// Describes the exit to clients. The alternate form adds the last line that the process wrote, which may contain secrets: it is for the
+    /// log and for those who load models.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "worker {} (process {}) {}", self.worker, self.pid, self.reason)?;
         if self.out_of_memory {
@@ -351,8 +352,8 @@ impl fmt::Display for WorkerExit {
             write!(f, "; its resident memory was {} MiB", self.resident_bytes >> 20)?;
         }
         match self.last_lines.last() {
-            Some(line) => write!(f, "; its last line was: {line}"),
-            None => Ok(()),
+            Some(line) if f.alternate() => write!(f, "; its last line was: {line}"),
+            _ => Ok(()),
         }
     }
 }

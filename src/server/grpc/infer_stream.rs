@@ -215,7 +215,14 @@ impl<B: PacedRequestBody + 'static> RequestReader<B> {
         }
         let priority = priority::of_headers(&self.headers);
         let exchange = Exchange::later(&self.app.inference, &self.app.compute, priority, None);
-        let mut request = infer::read(&exchange, message, &mut held).await?.request;
+        let ProtobufRequest { model_name, mut request, .. } = infer::read(&exchange, message, &mut held).await?;
+        // The model is that of the first request. A request that names another one may not be a way around its rights.
+        if let Some(right) = &self.right
+            && !model_name.is_empty()
+            && model_name != self.model.name
+        {
+            right.check_model(&model_name)?;
+        }
         infer::check_tensors(&self.app, &request, &self.model)?;
         request.reservation = held;
         self.id.clone_into(&mut request.id);

@@ -6,6 +6,7 @@ use tonic::Code;
 
 use super::status::Status;
 use super::{App, Call};
+use crate::access::Scope;
 use crate::admin::{AdminError, IndexEntry};
 use crate::types::protobuf::messages::repository_index_response::ModelIndex;
 use crate::types::protobuf::messages::{
@@ -20,7 +21,14 @@ pub(super) async fn index(
 ) -> Result<RepositoryIndexResponse, Status> {
     let entries = app.admin.index(request.ready).await?;
     let visible = entries.into_iter().filter(|entry| call.grant.is_none_or(|grant| grant.allows(&entry.name)));
-    Ok(RepositoryIndexResponse { models: visible.map(model_index).collect() })
+    let mut models: Vec<ModelIndex> = visible.map(model_index).collect();
+    if call.grant.is_some_and(|grant| !grant.has_scope(Scope::Admin)) {
+        // They may be exceptions of `load`, with secrets.
+        for model in &mut models {
+            model.reason.clear();
+        }
+    }
+    Ok(RepositoryIndexResponse { models })
 }
 
 fn model_index(entry: IndexEntry) -> ModelIndex {

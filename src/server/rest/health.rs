@@ -73,7 +73,12 @@ fn ready(call: Call<'_>) -> Handled<'_> {
             Some((model, reason)) => ModelReadiness { reason: reason.to_string().into(), ..model.as_ref().into() },
             None => model.as_ref().into(),
         };
-        let models: Vec<ModelReadiness<'_>> = models.iter().map(readiness).collect();
+        let mut models: Vec<ModelReadiness<'_>> = models.iter().map(readiness).collect();
+        if !call.sees_reasons() {
+            for model in &mut models {
+                model.reason = "".into();
+            }
+        }
         unready(json!({ "ready": false, "error": error, "models": models }))
     })
 }
@@ -91,6 +96,9 @@ fn model_ready(call: Call<'_>) -> Handled<'_> {
             readiness.reason = SHUTTING_DOWN.into();
         } else if let Some(reason) = obstacle {
             readiness.reason = reason.to_string().into();
+        }
+        if !call.sees_reasons() {
+            readiness.reason = "".into();
         }
         let error = format!("Model {} is not ready yet.", model.name);
         let ModelReadiness { state, reason, .. } = readiness;

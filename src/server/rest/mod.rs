@@ -178,6 +178,17 @@ impl<'a> Call<'a> {
         self.app.access.is_some() && self.grant.is_none()
     }
 
+    /// Reports whether the caller may see why a model has failed. The reason may be an exception of its `load`, with secrets.
+    fn sees_reasons(&self) -> bool {
+        match (&self.app.access, self.grant) {
+            (None, _) => true,
+            (Some(_), Some(grant)) => grant.has_scope(Scope::Admin),
+            (Some(access), None) => {
+                access_control::has_scope(access, &self.parts.headers, &self.parts.extensions, Scope::Admin)
+            }
+        }
+    }
+
     /// Returns the path, without the prefix of the server.
     fn path(&self) -> &'a str {
         without_prefix(self.parts.uri.path(), &self.app.root_path)

@@ -40,11 +40,17 @@ impl<'a> From<&'a IndexEntry> for IndexLine<'a> {
 fn index(mut call: Call<'_>) -> Handled<'_> {
     Box::pin(async move {
         let text = body::read(&mut call).await?.json;
+        let sees_reasons = call.sees_reasons();
         let Call { app, grant, .. } = call;
         let ready = app.compute.run_sized(text.len(), Priority::default(), move || only_ready(&text)).await??;
         let entries = app.admin.index(ready).await?;
         let visible = entries.iter().filter(|entry| grant.is_none_or(|grant| grant.allows(&entry.name)));
-        let lines: Vec<IndexLine<'_>> = visible.map(IndexLine::from).collect();
+        let mut lines: Vec<IndexLine<'_>> = visible.map(IndexLine::from).collect();
+        if !sees_reasons {
+            for line in &mut lines {
+                line.reason = "";
+            }
+        }
         Ok(Answer::json(&lines))
     })
 }

@@ -553,7 +553,7 @@ impl Pool {
             }
         }
         let error = match exit {
-            Ok(exit) => PythonLoadError::WorkerExited { exit: exit.to_string() },
+            Ok(exit) => PythonLoadError::WorkerExited { exit: format!("{exit:#}") },
             Err(error) => error.clone(),
         };
         let reason = exit.as_ref().map_or_else(ToString::to_string, ToString::to_string);
