@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use chrono::{DateTime, Utc};
 use http::Method;
 use mlserver::access::KeyHash;
 use rustix::process::Signal;
@@ -36,7 +37,7 @@ fn with_clock(builder: ServerBuilder, library: &Path, offset: &Path) -> ServerBu
 fn keys(others: &[&str]) -> String {
     let entry = |name: &str| json!({"name": name, "hash": KeyHash::of(name.as_bytes()).to_string(), "scopes": ["infer", "read"]});
     let mut dated = entry("dated");
-    dated["expires"] = (chrono::Utc::now() + Duration::from_secs(3600)).to_rfc3339().into();
+    dated["expires"] = (DateTime::<Utc>::from(SystemTime::now()) + Duration::from_secs(3600)).to_rfc3339().into();
     Value::Array(others.iter().map(|name| entry(name)).chain([dated]).collect()).to_string()
 }
 

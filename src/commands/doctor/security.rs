@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 
@@ -48,7 +49,7 @@ fn certificate(files: &TlsFiles, settings: &Settings, findings: &mut Findings) {
     let shown = files.certificate.path.display();
     let chain = files.chain().unwrap_or_default();
     let Some(info) = chain.first().and_then(|own| CertificateInfo::read(own).ok()) else { return };
-    let now = Utc::now().timestamp();
+    let now = DateTime::<Utc>::from(SystemTime::now()).timestamp();
     let end = date(info.not_after);
     if let Some(problem) = info.problem_at(now) {
         let begin = date(info.not_before);
@@ -88,7 +89,7 @@ fn keys(files: &AccessFiles, findings: &mut Findings) {
     };
     check_mode(file, findings);
     let shown = file.path.display();
-    let now = Utc::now().timestamp();
+    let now = DateTime::<Utc>::from(SystemTime::now()).timestamp();
     let expired = keys.0.iter().filter(|key| key.expires_at().is_some_and(|expires| expires <= now));
     let expired: Vec<&str> = expired.map(|key| key.name.as_str()).collect();
     if keys.0.is_empty() {
