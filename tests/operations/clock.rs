@@ -37,7 +37,7 @@ fn with_clock(builder: ServerBuilder, library: &Path, offset: &Path) -> ServerBu
 fn keys(others: &[&str]) -> String {
     let entry = |name: &str| json!({"name": name, "hash": KeyHash::of(name.as_bytes()).to_string(), "scopes": ["infer", "read"]});
     let mut dated = entry("dated");
-    dated["expires"] = (DateTime::<Utc>::from(SystemTime::now()) + Duration::from_secs(3600)).to_rfc3339().into();
+    dated["expires"] = (DateTime::<Utc>::from(SystemTime::now()) + Duration::from_hours(1)).to_rfc3339().into();
     Value::Array(others.iter().map(|name| entry(name)).chain([dated]).collect()).to_string()
 }
 

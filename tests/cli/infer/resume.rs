@@ -271,6 +271,9 @@ fn infer_resume_rejects_another_input() {
     assert_eq!(lines(&infer.partial()), lines(&before));
 }
 
+/// Writes the row with a number.
+type RowText<'a> = &'a dyn Fn(usize) -> String;
+
 #[test]
 fn infer_resume_rejects_another_order_of_rows_without_ids() {
     let server = slow();
@@ -280,7 +283,7 @@ fn infer_resume_rejects_another_order_of_rows_without_ids() {
         json!({ "inputs": [input] }).to_string() + "\n"
     };
     let object = |value: usize| json!({ "x": value }).to_string() + "\n";
-    let formats: [(&str, &str, &dyn Fn(usize) -> String); 4] = [
+    let formats: [(&str, &str, RowText<'_>); 4] = [
         ("in.jsonl", "", &request),
         ("in.csv", "x\n", &|value| format!("{value}\n")),
         ("in.tsv", "x\ty\n", &|value| format!("1\t{value}\n")),
