@@ -50,6 +50,6 @@ fuzz_target!(|bytes: &[u8]| {
         headers,
         body: Bytes::copy_from_slice(body),
     };
-    let reply = RUNTIME.block_on(model.call(route, call)).expect("every body is answered");
+    let reply = RUNTIME.block_on(model.call(route, call, Arc::new(()))).expect("every body is answered");
     assert!([200, 400].contains(&reply.status.as_u16()));
 });

@@ -11,6 +11,7 @@ mod comparison;
 mod concurrency;
 mod convert;
 mod exchange;
+mod fingerprint;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod latency;

@@ -2,7 +2,8 @@
 //!
 //! Answers are written to `NAME.partial`, in the order of the input, and the file is renamed to `NAME` when it is complete. However a
 //! run ends, the complete lines of the file are the answers to the first rows, and the next run can resume after them. A complete
-//! file is renamed back if the input has more rows.
+//! file is renamed back if the input has more rows. `NAME.partial.rows` has the fingerprint of each row that has been answered, so that
+//! another input, or another order of its rows, is noticed.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::convert::{self, OutputFormat};
+use super::fingerprint::RowFingerprint;
 use super::open_topic;
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
 use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions};
@@ -24,6 +26,8 @@ use crate::remote::Observer;
 
 /// The suffix of the file until it is complete.
 const PARTIAL_SUFFIX: &str = ".partial";
+/// The suffix of the file with the fingerprints of the rows, until the output is complete.
+const FINGERPRINTS_SUFFIX: &str = ".partial.rows";
 /// The suffix of the file with columns until all of them are written.
 const COLUMNS_SUFFIX: &str = ".columns";
 /// The mode of a file that is not complete has at least these bits, so that its owner can resume the run.
@@ -57,6 +61,8 @@ enum OutputHandle {
 struct PartialFile {
     file: File,
     partial: PathBuf,
+    /// The fingerprints of the rows; zeros for those of an earlier version.
+    fingerprints: File,
     target: PathBuf,
     form: OutputFormat,
     /// The complete file that this one replaces.
@@ -90,6 +96,8 @@ pub struct AnsweredIds {
     ids: Box<dyn Iterator<Item = Result<String, OutputError>> + Send>,
     /// The file that they are read from.
     path: PathBuf,
+    /// The fingerprints of the rows, if there are some.
+    fingerprints: Option<BufReader<File>>,
 }
 
 /// Why an output cannot be written.
@@ -226,7 +234,8 @@ impl RunOutput {
         }
         let mut output = PartialFile::open(path)?;
         let (state, end) = scan(&mut output.file, &output.partial)?;
-        cut(&mut output.file, end).map_err(|source| OutputError::Open { path: output.partial.clone(), source })?;
+        let cut = cut(&mut output.file, end).and_then(|()| output.cut_fingerprints(state.rows));
+        cut.map_err(|source| OutputError::Open { path: output.partial.clone(), source })?;
         Ok((Self { to: OutputHandle::Regular(output), name }, state))
     }
 
@@ -237,10 +246,16 @@ impl RunOutput {
     /// Fails if the file cannot be read.
     pub fn answered_ids(&self) -> Result<AnsweredIds, OutputError> {
         match &self.to {
-            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Topic(_) => {
-                Ok(AnsweredIds { ids: Box::new(std::iter::empty()), path: PathBuf::from(&self.name) })
+            OutputHandle::Stream(_) | OutputHandle::Special(_) | OutputHandle::Topic(_) => Ok(AnsweredIds {
+                ids: Box::new(std::iter::empty()),
+                path: PathBuf::from(&self.name),
+                fingerprints: None,
+            }),
+            OutputHandle::Regular(PartialFile { partial, target, .. }) => {
+                // Without the file, the ids alone are compared.
+                let fingerprints = File::open(with_suffix(target, FINGERPRINTS_SUFFIX)).ok().map(BufReader::new);
+                Ok(AnsweredIds { fingerprints, ..AnsweredIds::of_lines(partial)? })
             }
-            OutputHandle::Regular(PartialFile { partial, .. }) => AnsweredIds::of_lines(partial),
             OutputHandle::Complete(CompleteFile { target, form: OutputFormat::Lines, .. }) => {
                 AnsweredIds::of_lines(target)
             }
@@ -248,7 +263,7 @@ impl RunOutput {
                 let read = |path: PathBuf| move |source| OutputError::Read { path: path.clone(), source };
                 let (ids, failed) = (convert::ids(target, *form), read(target.clone()));
                 let ids = ids.map_err(&failed)?.map(move |id| id.map_err(&failed));
-                Ok(AnsweredIds { ids: Box::new(ids), path: target.clone() })
+                Ok(AnsweredIds { ids: Box::new(ids), path: target.clone(), fingerprints: None })
             }
         }
     }
@@ -283,20 +298,26 @@ impl RunOutput {
             return Err(OutputError::Busy { path: partial });
         }
         output.file.seek(SeekFrom::Start(size)).map_err(failed)?;
+        output.cut_fingerprints(rows).map_err(failed)?;
         Ok(Self { to: OutputHandle::Regular(output), name: self.name })
     }
 
-    /// Writes complete lines. `records` has what else a record of a topic has, for each line.
+    /// Writes complete lines. `records` has what else a record of a topic has, for each line; `fingerprints` are those of the rows.
     ///
     /// # Errors
     ///
     /// Fails if the disk is full or the reader has closed the pipe. Some of the lines may have been written.
-    pub(super) fn write(&mut self, lines: &[u8], records: &[OutputRecord]) -> Result<Delivery, OutputError> {
+    pub(super) fn write(
+        &mut self,
+        lines: &[u8],
+        records: &[OutputRecord],
+        fingerprints: &[RowFingerprint],
+    ) -> Result<Delivery, OutputError> {
         let written = match &mut self.to {
             OutputHandle::Topic(writer) => return Ok(writer.write(lines, records)?),
             OutputHandle::Stream(stream) => stream.write_all(lines).and_then(|()| stream.flush()),
             OutputHandle::Special(file) => file.write_all(lines),
-            OutputHandle::Regular(output) => output.replace_stale().and_then(|()| output.file.write_all(lines)),
+            OutputHandle::Regular(output) => output.write(lines, fingerprints),
             OutputHandle::Complete(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         };
         written.map(|()| Delivery::default()).map_err(|source| self.failed(source))
@@ -383,6 +404,8 @@ impl RunOutput {
             // The output is complete; a leftover file is not a failure.
             let _ = fs::remove_file(&*partial);
         }
+        // As above.
+        let _ = fs::remove_file(with_suffix(target, FINGERPRINTS_SUFFIX));
         *finished = true;
         sync_folder(target);
         Ok(())
@@ -426,13 +449,31 @@ impl PartialFile {
         if let Some(replaced) = &replaced {
             keep_access(&file, replaced).map_err(failed)?;
         }
-        Ok(Self { file, partial, target: path.to_owned(), form, replaced, stale: false, finished: false })
+        let path_of_rows = with_suffix(path, FINGERPRINTS_SUFFIX);
+        let fingerprints = options_for(replaced.as_ref()).truncate(false).open(&path_of_rows);
+        let fingerprints = fingerprints.map_err(|source| OutputError::Open { path: path_of_rows, source })?;
+        let target = path.to_owned();
+        Ok(Self { file, partial, fingerprints, target, form, replaced, stale: false, finished: false })
+    }
+
+    /// Writes lines after the fingerprints of their rows, so that no answer is without one.
+    fn write(&mut self, lines: &[u8], fingerprints: &[RowFingerprint]) -> io::Result<()> {
+        self.replace_stale()?;
+        let bytes: Vec<u8> = fingerprints.iter().flat_map(|fingerprint| fingerprint.bytes()).collect();
+        self.fingerprints.write_all(&bytes)?;
+        self.file.write_all(lines)
+    }
+
+    /// Drops the fingerprints after those of `rows` rows. Rows without one get zeros.
+    fn cut_fingerprints(&mut self, rows: u64) -> io::Result<()> {
+        cut(&mut self.fingerprints, rows.saturating_mul(RowFingerprint::BYTES as u64))
     }
 
     /// Drops the answers of an earlier run.
     fn replace_stale(&mut self) -> io::Result<()> {
         if self.stale {
             cut(&mut self.file, 0)?;
+            self.cut_fingerprints(0)?;
             self.stale = false;
         }
         Ok(())
@@ -444,6 +485,7 @@ impl Drop for PartialFile {
         if !self.finished && self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
             // A leftover empty file does no harm.
             let _ = fs::remove_file(&self.partial);
+            let _ = fs::remove_file(with_suffix(&self.target, FINGERPRINTS_SUFFIX));
         }
     }
 }
@@ -551,7 +593,15 @@ impl AnsweredIds {
             let foreign = |reason| OutputError::Foreign { path: opened.clone(), reason };
             Some(answer.map(|answer| answer.id.unwrap_or_default()).map_err(foreign))
         });
-        Ok(Self { ids: Box::new(ids), path: path.to_owned() })
+        Ok(Self { ids: Box::new(ids), path: path.to_owned(), fingerprints: None })
+    }
+
+    /// Returns the fingerprint of the next row; `None` if it has none.
+    pub(super) fn next_fingerprint(&mut self) -> Option<RowFingerprint> {
+        let mut bytes = [0; RowFingerprint::BYTES];
+        // Fails at the end of the file.
+        self.fingerprints.as_mut()?.read_exact(&mut bytes).ok()?;
+        RowFingerprint::read(bytes)
     }
 
     /// Returns the next id, which is that of a row; an empty one if the row has none.
@@ -564,7 +614,7 @@ impl AnsweredIds {
 
     #[cfg(test)]
     pub(super) fn of(ids: &'static [&str]) -> Self {
-        Self { ids: Box::new(ids.iter().map(|id| Ok((*id).to_owned()))), path: PathBuf::new() }
+        Self { ids: Box::new(ids.iter().map(|id| Ok((*id).to_owned()))), path: PathBuf::new(), fingerprints: None }
     }
 }
 
@@ -669,8 +719,8 @@ fn check_columns(path: &Path, form: OutputFormat) -> Result<(), OutputError> {
 }
 
 /// Returns the files that a run with this output writes to.
-pub fn output_files(path: &Path) -> [PathBuf; 3] {
-    [path.to_owned(), partial_of(path), with_suffix(path, COLUMNS_SUFFIX)]
+pub fn output_files(path: &Path) -> [PathBuf; 4] {
+    [path.to_owned(), partial_of(path), with_suffix(path, COLUMNS_SUFFIX), with_suffix(path, FINGERPRINTS_SUFFIX)]
 }
 
 fn partial_of(path: &Path) -> PathBuf {
@@ -703,7 +753,7 @@ mod tests {
         let path = folder.path().join("out.jsonl");
         let (mut output, lost) = RunOutput::create(&path).unwrap();
         assert_eq!(lost, 0);
-        output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes(), &[]).unwrap();
+        output.write((line(0, false) + &line(1, true) + &line(2, false) + "{\"model_na").as_bytes(), &[], &[]).unwrap();
         assert!(
             matches!(RunOutput::resume(&path), Err(OutputError::Busy { .. })),
             "the first run still holds the lock"
@@ -714,7 +764,7 @@ mod tests {
         let (mut output, resumed) = RunOutput::resume(&path).unwrap();
         let expected = OutputState { rows: 3, failed: 1, complete: false };
         assert_eq!(resumed, expected);
-        output.write(line(3, false).as_bytes(), &[]).unwrap();
+        output.write(line(3, false).as_bytes(), &[], &[]).unwrap();
         output.finish().unwrap();
         let complete = line(0, false) + &line(1, true) + &line(2, false) + &line(3, false);
         assert_eq!(fs::read_to_string(&path).unwrap(), complete);
@@ -768,7 +818,7 @@ mod tests {
         drop(output);
         assert_eq!(partial(), Some(line(0, false) + &line(1, false)));
         let (mut output, _) = RunOutput::create(&path).unwrap();
-        output.write(line(0, true).as_bytes(), &[]).unwrap();
+        output.write(line(0, true).as_bytes(), &[], &[]).unwrap();
         drop(output);
         assert_eq!(partial(), Some(line(0, true)));
         let (output, _) = RunOutput::create(&path).unwrap();
@@ -813,7 +863,7 @@ mod tests {
         let mut output = output.reopen(2).unwrap();
         assert!(!path.exists() && partial_of(&path).exists());
         drop(RunOutput::resume(&path).unwrap_err());
-        output.write(line(2, false).as_bytes(), &[]).unwrap();
+        output.write(line(2, false).as_bytes(), &[], &[]).unwrap();
         output.finish().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), complete + &line(2, false));
 
@@ -844,7 +894,7 @@ mod tests {
                 std::os::unix::fs::chown(&path, Some(owner.0), Some(owner.1)).unwrap();
                 fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
                 let (mut output, _) = RunOutput::create(&path).unwrap();
-                output.write(answer, &[]).unwrap();
+                output.write(answer, &[], &[]).unwrap();
                 assert_eq!(mode_of(&partial_of(&path)), mode | 0o600, "{name} before it is complete");
                 output.finish().unwrap();
                 assert!(fs::read_to_string(&path).unwrap().contains("i0"));
@@ -857,7 +907,7 @@ mod tests {
     #[test]
     fn output_write_full_disk_is_an_error() {
         let (mut output, _) = RunOutput::create(Path::new("/dev/full")).unwrap();
-        let error = output.write(b"x\n", &[]).unwrap_err();
+        let error = output.write(b"x\n", &[], &[]).unwrap_err();
         assert_eq!(error.to_string(), "cannot write to `/dev/full`; the answers written before are kept");
     }
 }

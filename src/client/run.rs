@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::exchange::{ConcurrencyGate, Exchange, ExchangeError, GatePermit};
+use super::fingerprint::RowFingerprint;
 use super::output::{OutputError, RunOutput};
 use super::pace::{RateLimiter, RequestSpacing};
 use super::row::{FailureStage, LineRules, RowFailure, WrittenLines, write_lines};
@@ -108,6 +109,7 @@ struct AnsweredBatch {
     written: WrittenLines,
     rows: u64,
     bytes: u64,
+    fingerprints: Vec<RowFingerprint>,
     origins: Option<RecordOrigins>,
     memory: OwnedSemaphorePermit,
 }
@@ -304,7 +306,7 @@ impl BatchSender {
         let rules = self.rules;
         async move {
             let start = Instant::now();
-            let InputBatch { first, mut rows, bytes, memory: size } = batch;
+            let InputBatch { first, mut rows, bytes, memory: size, fingerprints } = batch;
             let (count, origins) = (rows.len(), rows.take_origins());
             let rows = exchange.infer_rows(rows).await?;
             exchange.gate.answered(count, &exchange.stats);
@@ -319,7 +321,7 @@ impl BatchSender {
             }
             let written = write_lines(first, rows, origins.as_ref(), rules);
             budget.learn(size, written.lines.len());
-            Ok(AnsweredBatch { written, rows: count as u64, bytes, origins, memory })
+            Ok(AnsweredBatch { written, rows: count as u64, bytes, fingerprints, origins, memory })
         }
     }
 }
@@ -401,8 +403,8 @@ impl AnswerWriter {
     fn flush(&mut self, output: &mut RunOutput) -> Result<(), OutputError> {
         // Answered rows may have no lines.
         if self.pending.counts.rows > 0 {
-            let PendingOutput { lines, records, counts } = std::mem::take(&mut self.pending);
-            let delivery = block_in_place(|| output.write(&lines, &records))?;
+            let PendingOutput { lines, records, fingerprints, counts } = std::mem::take(&mut self.pending);
+            let delivery = block_in_place(|| output.write(&lines, &records, &fingerprints))?;
             self.in_delivery.push_back((delivery, counts));
         }
         self.collect(output)
@@ -484,6 +486,8 @@ struct PendingOutput {
     lines: Vec<u8>,
     /// One for each line, if these become records.
     records: Vec<OutputRecord>,
+    /// Those of the rows that these are the answers to.
+    fingerprints: Vec<RowFingerprint>,
     counts: PendingCounts,
 }
 
@@ -500,8 +504,16 @@ struct PendingCounts {
 
 impl PendingOutput {
     fn add(&mut self, done: AnsweredBatch) {
-        let AnsweredBatch { written: WrittenLines { lines, failures, ids }, rows, bytes, origins, memory } = done;
+        let AnsweredBatch {
+            written: WrittenLines { lines, failures, ids },
+            rows,
+            bytes,
+            fingerprints,
+            origins,
+            memory,
+        } = done;
         self.lines.extend_from_slice(&lines);
+        self.fingerprints.extend(fingerprints);
         let mut origins = origins.map(|origins| origins.records).unwrap_or_default();
         let offsets = origins.iter().map(|record| (record.partition, record.offset.saturating_add(1)));
         self.counts.offsets.extend(offsets);

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use csv::ByteRecord;
 
+use super::fingerprint::RowFingerprint;
 use super::lines::{InputBytes, InputLine, LineReader};
 use super::open_topic;
 use super::output::{AnsweredIds, OutputError};
@@ -81,6 +82,8 @@ pub(super) struct InputBatch {
     pub(super) bytes: u64,
     /// How many bytes they take in memory.
     pub(super) memory: u64,
+    /// The fingerprint of each row; empty for records of a topic.
+    pub(super) fingerprints: Vec<RowFingerprint>,
 }
 
 /// The rows of a batch.
@@ -109,6 +112,23 @@ impl InputRows {
     /// Takes the origins of records.
     pub(super) fn take_origins(&mut self) -> Option<RecordOrigins> {
         if let Self::Records(_, origins) = self { origins.take() } else { None }
+    }
+
+    /// Returns the fingerprint of each row. Records of a topic have offsets instead.
+    fn fingerprints(&self) -> Vec<RowFingerprint> {
+        let of_line = |line: &InputLine| match line {
+            InputLine::Text(text) => RowFingerprint::of([text.as_slice()]),
+            InputLine::TooLong(length) => RowFingerprint::of([&length.to_le_bytes()[..]]),
+        };
+        match self {
+            Self::Requests(lines) | Self::Objects(_, lines) => lines.iter().map(of_line).collect(),
+            Self::Records(..) => Vec::new(),
+            Self::Delimited(columns, records) => {
+                let names = || columns.iter().map(|column| column.name.as_bytes());
+                records.iter().map(|record| RowFingerprint::of(names().chain(record))).collect()
+            }
+            Self::Table(table) => table.fingerprints(),
+        }
     }
 
     /// Returns the id of each row, `None` for one that is not known before it has been sent. Rows of tables have an empty one.
@@ -156,6 +176,8 @@ pub enum InputError {
     TooShort { name: String, found: u64, wanted: u64 },
     #[error("row {row} of {name} has {found}, but was answered with {wanted}: is this the same input?")]
     Other { name: String, row: u64, found: String, wanted: String },
+    #[error("row {row} of {name} is not the row that was answered: is this the same input, in the same order?")]
+    Changed { name: String, row: u64 },
     #[error(transparent)]
     Answers(#[from] OutputError),
     #[error("cannot read Parquet from standard input: name a file, as its end is read first")]
@@ -250,12 +272,19 @@ impl InputSource {
             };
             stats.skipped_rows.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
             stats.skipped_bytes.fetch_add(batch.bytes, Ordering::Relaxed);
-            for (row, found) in (batch.first..).zip(batch.rows.ids()) {
+            let fingerprints = batch.fingerprints.iter().copied().map(Some).chain(std::iter::repeat(None));
+            for ((row, found), fingerprint) in (batch.first..).zip(batch.rows.ids()).zip(fingerprints) {
                 let wanted = answered.next_id(row)?;
                 if let Some(found) = found.filter(|found| *found != wanted) {
                     let shown = |id: String| if id.is_empty() { "no id".to_owned() } else { format!("the id `{id}`") };
                     let (name, found, wanted) = (self.name.clone(), shown(found), shown(wanted));
                     return Err(InputError::Other { name, row, found, wanted });
+                }
+                // Rows that a run of an earlier version has answered have none.
+                if let (Some(found), Some(wanted)) = (fingerprint, answered.next_fingerprint())
+                    && found != wanted
+                {
+                    return Err(InputError::Changed { name: self.name.clone(), row });
                 }
             }
         }
@@ -284,7 +313,8 @@ impl InputSource {
         let read = read.map_err(|source| InputError::Read { name: self.name.clone(), rows: first, source })?;
         Ok(read.map(|(rows, bytes, memory)| {
             self.rows += rows.len() as u64;
-            InputBatch { first, rows, bytes, memory }
+            let fingerprints = rows.fingerprints();
+            InputBatch { first, rows, bytes, memory, fingerprints }
         }))
     }
 }

@@ -283,17 +283,23 @@ fn image_check(args: &BuildArgs, folder: &Path, tag: &str) -> Result<ImageCheck,
     let folder = fs::canonicalize(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
     let sources = SettingsSources::read(&MapEnvironment::new(&folder))?;
     let settings = Settings::load(&folder, &sources, false)?.settings;
+    let samples = samples(&folder, sources)?;
+    let (image, network, port) = (tag.to_owned(), args.network.clone(), settings.http_port);
+    Ok(ImageCheck { image, network, port, arguments: without_security(&settings), samples })
+}
+
+/// Returns the sample requests of the models of a folder, which are sent to its image.
+fn samples(folder: &Path, sources: SettingsSources) -> Result<Vec<CheckSample>, CommandError> {
     let mut samples = Vec::new();
-    for model in Repository::new(&folder, sources, false).discover().models {
+    for model in Repository::new(folder, sources, false).discover().models {
         let path = model.settings.folder().map(|folder| folder.join(SAMPLE)).filter(|path| path.is_file());
         if let Some(path) = path {
-            let body = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+            let body = image::read_own(folder, &path).with_context(|| format!("cannot read `{}`", path.display()))?;
             let version = model.settings.version().map(str::to_owned);
             samples.push(CheckSample { model: model.settings.name, version, body: Bytes::from(body) });
         }
     }
-    let (image, network, port) = (tag.to_owned(), args.network.clone(), settings.http_port);
-    Ok(ImageCheck { image, network, port, arguments: without_security(&settings), samples })
+    Ok(samples)
 }
 
 /// Returns the arguments that turn TLS and access control off, for a check of the models: certificates and keys are mounted where the
@@ -319,6 +325,32 @@ fn without_security(settings: &Settings) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::image::docker::BuildFailure;
+
+    #[test]
+    fn check_sends_no_file_from_outside_of_the_folder() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = fs::canonicalize(folder.path()).unwrap();
+        fs::write(root.join("model-settings.json"), r#"{"name": "m", "implementation": "models.M"}"#).unwrap();
+        let read = || {
+            let samples = samples(&root, SettingsSources::read(&MapEnvironment::new(&root)).unwrap());
+            samples.map(|samples| samples.into_iter().map(|sample| sample.body).collect::<Vec<_>>())
+        };
+        let refused = |reason: &str| {
+            let error = format!("{:#}", read().unwrap_err().error);
+            assert!(error.ends_with(reason), "{error}");
+        };
+        let (sample, secret) = (root.join(SAMPLE), outside.path().join("credentials"));
+        fs::write(&secret, "secret").unwrap();
+        std::os::unix::fs::symlink(&secret, &sample).unwrap();
+        refused("it is a link to a file outside of the folder");
+        fs::remove_file(&sample).unwrap();
+        fs::File::create(&sample).unwrap().set_len(1 << 40).unwrap();
+        refused("it is longer than 67108864 bytes");
+        fs::write(root.join("own.json"), "{}").unwrap();
+        fs::remove_file(&sample).unwrap();
+        std::os::unix::fs::symlink("own.json", &sample).unwrap();
+        assert_eq!(read().unwrap(), [Bytes::from("{}")], "links inside of the folder are files of the folder");
+    }
 
     #[test]
     fn build_hint_names_the_flags_only_after_a_failed_pip_step() {

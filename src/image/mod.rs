@@ -11,8 +11,8 @@ mod ignore;
 mod plan;
 mod project_python;
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -56,7 +56,7 @@ impl IgnoreRules {
         let own = IGNORE_FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
         let (text, path) = match own {
             Some(path) => {
-                match fs::read(&path).map_err(Into::into).and_then(|bytes| Ok(text::utf8(&bytes)?.to_owned())) {
+                match read_bounded(&path).map_err(Into::into).and_then(|bytes| Ok(text::utf8(&bytes)?.to_owned())) {
                     Ok(text) => (text, path),
                     Err(source) => return Err(IgnoreFileError { path, source }),
                 }
@@ -65,6 +65,34 @@ impl IgnoreRules {
         };
         Self::parse(&text).map_err(|error| IgnoreFileError { path, source: error.into() })
     }
+}
+
+/// The most bytes of a file of the folder that is read while its image is planned.
+const MAX_OWN_FILE: u64 = 64 << 20;
+
+/// Reads a file of a folder, which may belong to somebody else.
+///
+/// # Errors
+///
+/// Fails if it cannot be read, is not a regular file, is outside of the folder behind a link, or is longer than 64 MiB.
+pub fn read_own(folder: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    if !path.canonicalize()?.starts_with(folder.canonicalize()?) {
+        return Err(io::Error::other("it is a link to a file outside of the folder"));
+    }
+    read_bounded(path)
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a pipe would wait for its writer.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::open(path)?.take(MAX_OWN_FILE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_OWN_FILE {
+        return Err(io::Error::other(format!("it is longer than {MAX_OWN_FILE} bytes")));
+    }
+    Ok(content)
 }
 
 /// Reports whether the image of a folder contains its settings.
@@ -78,7 +106,7 @@ pub fn contains_settings(folder: &Path, ignore: &IgnoreRules) -> bool {
 ///
 /// Fails if the file cannot be read.
 pub fn is_replaceable(path: &Path) -> io::Result<bool> {
-    let text = match fs::read(path) {
+    let text = match read_bounded(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error),

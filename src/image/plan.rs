@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::compute::ComputePool;
 use crate::families::NativeEvaluator;
 use crate::graphs;
-use crate::repository::{Artifact, DiscoveryError, Repository};
+use crate::repository::{Artifact, DiscoveryError, Repository, check_on_disk};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
 use crate::settings::{ModelSettings, Settings, SettingsError, SettingsSources};
@@ -136,7 +136,7 @@ impl ImagePlan {
         let path = absolute.join(REQUIREMENTS);
         let requirements = path.is_file();
         let requirements_name_files = requirements && {
-            let text = fs::read(&path).map_err(|source| PlanError::Read { path, source })?;
+            let text = super::read_own(&absolute, &path).map_err(|source| PlanError::Read { path, source })?;
             refer_to_files(&String::from_utf8_lossy(&text))
         };
         Ok(Self::Python(PythonImage { why, requirements, requirements_name_files, conda, packed }))
@@ -189,6 +189,7 @@ impl PythonReason {
                 ));
             }
         };
+        check_on_disk(&path).map_err(|error| failed(error.into()))?;
         if evaluator == NativeEvaluator::Graph {
             // The models of its steps decide for themselves.
             return graphs::read_manifest(settings, &path).map(|_| None).map_err(|error| failed(error.into()));

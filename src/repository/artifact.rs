@@ -30,6 +30,13 @@ pub enum ArtifactError {
     },
 }
 
+/// A path that is neither a file nor a folder.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("`{}` is a pipe or a device, which only `mlserver start` reads", path.display())]
+pub struct SpecialFileError {
+    path: PathBuf,
+}
+
 impl Artifact {
     /// Finds a model's artifact, relative to its settings file, or to the working directory if it has none.
     pub fn resolve(settings: &ModelSettings, working_directory: &Path) -> Result<Self, ArtifactError> {
@@ -56,6 +63,18 @@ impl Artifact {
         }
         let siblings = siblings(&path);
         Err(ArtifactError::Missing { model: model(), path, siblings })
+    }
+}
+
+/// Checks that a path can be read more than once, and without waiting for a writer.
+///
+/// # Errors
+///
+/// Fails if it exists and is neither a file nor a folder.
+pub fn check_on_disk(path: &Path) -> Result<(), SpecialFileError> {
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(SpecialFileError { path: path.to_owned() }),
+        _ => Ok(()),
     }
 }
 

@@ -13,9 +13,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use chrono::Local;
+use chrono::{DateTime, Local};
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -241,7 +241,7 @@ impl LineLayer {
 }
 
 fn time() -> String {
-    Local::now().format("%Y-%m-%d %H:%M:%S,%3f").to_string()
+    DateTime::<Local>::from(SystemTime::now()).format("%Y-%m-%d %H:%M:%S,%3f").to_string()
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LineLayer {

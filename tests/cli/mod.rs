@@ -6,6 +6,7 @@ mod dockerfile;
 mod doctor;
 mod generated;
 mod graph;
+mod hostile;
 pub(crate) mod infer;
 mod init;
 mod inspect;

@@ -4,6 +4,7 @@ mod admin;
 mod batching;
 mod byte_budget;
 mod cache;
+mod clock;
 mod connections;
 mod load;
 mod logging;

@@ -210,6 +210,14 @@ fn environment_archive_is_unpacked_once_by_content() {
     fs::remove_file(environment.join(".mlserver-unpacked")).unwrap();
     fs::remove_file(environment.join("bin/python3")).unwrap();
     again("unfinished", 1);
+    // What others could have changed is not used: its interpreter runs as the server's user.
+    fs::set_permissions(&environment, fs::Permissions::from_mode(0o777)).unwrap();
+    again("others can write to it", 1);
+    again("it is safe again", 0);
+    if std::os::unix::fs::chown(&environment, Some(12_345), None).is_ok() {
+        again("it belongs to somebody else", 1);
+        again("it is safe again", 0);
+    }
 }
 
 #[test]

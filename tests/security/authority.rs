@@ -76,7 +76,8 @@ impl Authority {
         parameters.not_before = date_time_ymd(begin, 1, 1);
         parameters.not_after = match validity {
             Validity::Soon => {
-                let end = chrono::Utc::now() + chrono::Duration::days(7);
+                let end =
+                    chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now()) + chrono::Duration::days(7);
                 date_time_ymd(end.year(), u8::try_from(end.month()).unwrap(), u8::try_from(end.day()).unwrap())
             }
             _ => date_time_ymd(end, 1, 1),

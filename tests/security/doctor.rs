@@ -78,8 +78,8 @@ fn doctor_reports_problems_with_keys() {
         json!({"name": name, "hash": hash, "scopes": ["infer"], "expires": expires})
     };
     let settings = json!({"api_keys_file": "keys.json"});
-    let soon = chrono::Utc::now() + chrono::Duration::days(13);
-    let later = chrono::Utc::now() + chrono::Duration::days(15);
+    let soon = chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now()) + chrono::Duration::days(13);
+    let later = chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now()) + chrono::Duration::days(15);
     let keys = json!([
         key("old", json!("2020-01-01T00:00:00Z")),
         key("soon", json!(soon.format("%Y-%m-%dT%H:%M:%SZ").to_string())),

@@ -1,8 +1,9 @@
 //! Streams whose key is removed, changed or expires while they are open.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use futures_util::stream::{self, Stream, StreamExt};
 use mlserver::access::KeyHash;
 use mlserver::types::protobuf::messages::{ModelInferRequest, ModelInferResponse};
@@ -26,7 +27,7 @@ fn entry(name: &str, others: &Value) -> Value {
 
 /// Returns the time in some seconds, as key files have it.
 fn in_seconds(seconds: u64) -> String {
-    (chrono::Utc::now() + Duration::from_secs(seconds)).to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+    (DateTime::<Utc>::from(SystemTime::now()) + Duration::from_secs(seconds)).to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 fn builder(folder: Folder, keys: &Value) -> ServerBuilder {

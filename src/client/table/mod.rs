@@ -10,13 +10,14 @@ pub(super) mod objects;
 #[cfg(feature = "parquet")]
 mod parquet;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::fingerprint::RowFingerprint;
 use super::row::InvalidRow;
 use crate::types::{BytesElements, Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
@@ -228,6 +229,38 @@ pub(super) struct TableRequest {
     /// The positions of its rows in the batch.
     pub(super) positions: Vec<usize>,
     pub(super) invalid: Vec<InvalidRow>,
+}
+
+impl TableRequest {
+    /// Returns the fingerprint of each row of the batch.
+    pub(super) fn fingerprints(&self) -> Vec<RowFingerprint> {
+        let valid = self.positions.len().max(1);
+        let of_row = |row: usize| {
+            let cells = self.request.inputs.iter().flat_map(|tensor| -> Vec<&[u8]> {
+                let mut cells = vec![tensor.name.as_bytes()];
+                match &tensor.data {
+                    TensorData::Fixed(bytes) => {
+                        let width = bytes.len() / valid;
+                        cells.extend(bytes.get(row * width..(row + 1) * width));
+                    }
+                    TensorData::Variable(elements) => {
+                        let width = elements.len() / valid;
+                        cells.extend(elements.range(row * width..(row + 1) * width));
+                    }
+                    // Tables have none.
+                    TensorData::Irregular(_) => {}
+                }
+                cells
+            });
+            RowFingerprint::of(cells)
+        };
+        let mut fingerprints: BTreeMap<usize, RowFingerprint> =
+            self.positions.iter().enumerate().map(|(row, &position)| (position, of_row(row))).collect();
+        for invalid in &self.invalid {
+            fingerprints.insert(invalid.position, RowFingerprint::of([invalid.message.as_bytes()]));
+        }
+        fingerprints.into_values().collect()
+    }
 }
 
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 use rustls::pki_types::CertificateDer;
@@ -49,7 +50,7 @@ fn certificate(files: &TlsFiles, settings: &Settings, findings: &mut Findings) {
     let shown = files.certificate.path.display();
     let chain = files.chain().unwrap_or_default();
     let Some(info) = chain.first().and_then(|own| CertificateInfo::read(own).ok()) else { return };
-    let now = Utc::now().timestamp();
+    let now = DateTime::<Utc>::from(SystemTime::now()).timestamp();
     for (index, other) in chain.iter().enumerate().skip(1) {
         validity(&format!("certificate {} in `{shown}`", index + 1), other, now, findings);
     }
@@ -109,7 +110,7 @@ fn keys(files: &AccessFiles, findings: &mut Findings) {
     };
     check_mode(file, findings);
     let shown = file.path.display();
-    let now = Utc::now().timestamp();
+    let now = DateTime::<Utc>::from(SystemTime::now()).timestamp();
     if keys.0.is_empty() {
         findings.warning(format_args!(
             "`{shown}` has no keys, so the server rejects all requests: `mlserver keys create` adds a key"

@@ -12,7 +12,7 @@ use crate::cli::OutputFormat;
 use crate::cli::inspect::InspectArgs;
 use crate::families::{ModelFamily, NativeEvaluator};
 use crate::registry::chain;
-use crate::repository::Artifact;
+use crate::repository::{Artifact, check_on_disk};
 use crate::runtimes::FileDescription;
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, SettingsSources};
 use crate::types::{TensorMetadata, without_credentials};
@@ -82,6 +82,7 @@ impl InspectedModel {
             )
             .into());
         }
+        check_on_disk(&mlmodel)?;
         let family =
             ModelFamily::of_file(&mlmodel).map_err(|error| anyhow!("cannot inspect `{}`: {error}", path.display()))?;
         let is_folder = mlmodel.file_name().is_some_and(|name| name == MLMODEL);
@@ -106,7 +107,7 @@ impl InspectedModel {
         })?;
         let artifact =
             match Artifact::resolve(&model, sources.working_directory()).context("cannot find the model file")? {
-                Artifact::Path(path) => path,
+                Artifact::Path(path) => check_on_disk(&path).map(|()| path)?,
                 Artifact::Remote(uri) => {
                     let uri = without_credentials(&uri);
                     return Err(anyhow!("the model file `{uri}` is not on this machine").into());

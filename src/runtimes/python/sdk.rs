@@ -24,7 +24,7 @@ pub struct SdkError {
 /// Installs the package into a folder of its own and returns the folder. An existing folder with the same content is reused.
 ///
 /// The folder's name contains a hash of the content. The folder is created in the user's cache, or with the temporary files
-/// if the cache is not writable. Other users may be able to write to its parent, so it is only reused if the current user
+/// if the cache is not writable. Other users may be able to write to its parent, so it is only reused if the current user or root
 /// owns it and only the owner can write to it.
 pub(super) async fn install(variables: &BTreeMap<String, String>) -> Result<PathBuf, SdkError> {
     let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -51,7 +51,7 @@ pub(super) async fn install(variables: &BTreeMap<String, String>) -> Result<Path
 fn install_in(parent: &Path) -> io::Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
     let folder = parent.join(format!("mlserver-sdk-{user}-{}", content_hash()));
-    if is_writable_by_owner_only(&folder, user) {
+    if is_safe_folder(&folder) {
         return Ok(folder);
     }
     fs::create_dir_all(parent)?;
@@ -62,17 +62,18 @@ fn install_in(parent: &Path) -> io::Result<PathBuf> {
     if let Err(error) = written {
         // A failure to remove the draft does no harm.
         let _ = fs::remove_dir_all(&draft);
-        if !is_writable_by_owner_only(&folder, user) {
+        if !is_safe_folder(&folder) {
             return Err(error);
         }
     }
     Ok(folder)
 }
 
-/// Returns whether `user` owns the folder and nobody else can write to it.
-fn is_writable_by_owner_only(folder: &Path, user: u32) -> bool {
+/// Returns whether code in a folder may run: the user of this process or root owns it, and nobody else can write to it.
+pub(super) fn is_safe_folder(folder: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
     fs::symlink_metadata(folder)
-        .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0)
+        .is_ok_and(|metadata| metadata.is_dir() && [user, 0].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0)
 }
 
 fn write_files(folder: &Path) -> io::Result<()> {

@@ -2,7 +2,9 @@
 //! is answered with one, in the same mode. The attributes of the answer are those of KServe.
 
 use bytes::Bytes;
-use chrono::{SecondsFormat, Utc};
+use std::time::SystemTime;
+
+use chrono::{DateTime, SecondsFormat, Utc};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -149,7 +151,7 @@ impl Event {
     fn answer_attributes(&self, options: &CloudEventVariables, model: &str) -> Vec<(String, String)> {
         let source = options.source.clone().unwrap_or_else(|| format!("io.kserve.inference.{model}"));
         let kind = options.kind.clone().unwrap_or_else(|| "io.kserve.inference.response".to_owned());
-        let time = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, false);
+        let time = DateTime::<Utc>::from(SystemTime::now()).to_rfc3339_opts(SecondsFormat::Micros, false);
         let of_request = self.attributes.iter().find(|(name, _)| options.merge && name == OWN[0]);
         let version = of_request.map_or_else(|| "1.0".to_owned(), |(_, version)| version.clone());
         let own = [version, uuid::Uuid::new_v4().to_string(), source, kind, time];

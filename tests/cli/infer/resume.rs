@@ -233,9 +233,9 @@ fn infer_second_signal_exits_immediately() {
     let (infer, child) = start(server.address, 400);
     let stderr = infer.path("stderr");
     wait_until("row 30 is not asked for", || server.received().iter().any(|request| request.numbers() == [30]));
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    pause(Duration::from_millis(100));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    pause(Duration::from_millis(100));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let ran = infer.ended(child);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert_eq!(values(&lines(&infer.partial())), all(30), "in order, up to the one that is missing");
@@ -269,6 +269,77 @@ fn infer_resume_rejects_another_input() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("is this the same input?"), "{}", ran.stderr);
     assert_eq!(lines(&infer.partial()), lines(&before));
+}
+
+/// Writes the row with a number.
+type RowText<'a> = &'a dyn Fn(usize) -> String;
+
+#[test]
+fn infer_resume_rejects_another_order_of_rows_without_ids() {
+    let server = slow();
+    let address = server.address.to_string();
+    let request = |value: usize| {
+        let input = json!({"name": "x", "datatype": "INT64", "shape": [1], "data": [value]});
+        json!({ "inputs": [input] }).to_string() + "\n"
+    };
+    let object = |value: usize| json!({ "x": value }).to_string() + "\n";
+    let formats: [(&str, &str, RowText<'_>); 4] = [
+        ("in.jsonl", "", &request),
+        ("in.csv", "x\n", &|value| format!("{value}\n")),
+        ("in.tsv", "x\ty\n", &|value| format!("1\t{value}\n")),
+        ("in.ndjson", "", &object),
+    ];
+    for (name, head, row) in formats {
+        let input = |order: &mut dyn Iterator<Item = usize>| head.to_owned() + &order.map(row).collect::<String>();
+        let flags = ["-u", &address, "-m", "m", "-i", name, "-o", "out.jsonl", "-w", "4", "-s", "1"];
+        let infer = InferCommand::new("").flags(&flags);
+        let original = input(&mut (0..400));
+        fs::write(infer.path(name), &original).unwrap();
+        let mut child = infer.spawn();
+        wait_until("no answers", || infer.partial().lines().count() >= 20);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (before, asked) = (infer.partial(), server.received().len());
+        let infer = resumed(infer);
+        for (changed, position) in [
+            (input(&mut (0..400).rev()), 0),
+            (
+                input(&mut (0..400).map(|row| {
+                    if row == 7 {
+                        8
+                    } else if row == 8 {
+                        7
+                    } else {
+                        row
+                    }
+                })),
+                7,
+            ),
+            (original.replacen(&row(19), &row(1000), 1), 19),
+        ] {
+            fs::write(infer.path(name), changed).unwrap();
+            let ran = infer.run();
+            assert_eq!(ran.code, Some(1), "{name}: {}", ran.stderr);
+            let error = format!("error: row {position} of `{name}` is not the row that was answered");
+            assert!(ran.stderr.contains(&error), "{name}: {}", ran.stderr);
+            assert_eq!(lines(&infer.partial()), lines(&before), "{name}");
+        }
+        assert_eq!(server.received().len(), asked, "{name}: nothing is asked for");
+        fs::write(infer.path(name), &original).unwrap();
+        assert_eq!(infer.run().lines(0).len(), 400, "{name}");
+        assert!(!infer.path("out.jsonl.partial.rows").exists());
+    }
+}
+
+#[test]
+fn infer_resume_continues_an_output_without_fingerprints() {
+    let server = ScriptedServer::serve(Received::echo);
+    let infer = resumed(InferCommand::of(server.address, numbers(5)));
+    let answers: String = (0..2).map(answer).collect();
+    fs::write(infer.path("out.jsonl.partial"), answers).unwrap();
+    let ran = infer.run();
+    assert!(ran.stderr.contains("resuming after 2 answered rows"), "{}", ran.stderr);
+    assert_eq!(ran.lines(0).len(), 5);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Unpacks environments. Each archive is unpacked once, by the hash of its content, into a folder that later servers reuse.
 //!
-//! `DIR/HASH` is the environment of an archive. It is complete once it contains the file [`COMPLETE`]. A lock on `DIR/.lock`
+//! `DIR/HASH` is the environment of an archive. It is complete once it contains the file [`COMPLETE`]. Its interpreter runs with the rights of
+//! the server, so it is used only if it belongs to the server's user or to root, and only its owner can write to it. A lock on `DIR/.lock`
 //! excludes other servers while an archive is unpacked. The incomplete folder of a server that was killed is unpacked again.
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use super::archive::{self, ArchiveLimits};
 use super::refusal::UnpackError;
 use super::relocate::{RelocateError, VENV_FILE, relocate};
 use super::tree::{TreeWriter, UnpackedTree};
+use crate::runtimes::python::sdk::is_safe_folder;
 
 /// Marks a folder as completely unpacked.
 const COMPLETE: &str = ".mlserver-unpacked";
@@ -34,6 +36,12 @@ pub enum ArchiveError {
     Relocate(#[from] RelocateError),
     #[error("cannot use `{}` (`environments_dir`)", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error(
+        "cannot use `{}` (`environments_dir`): another user owns it or can write to it; remove it, or set `environments_dir` to a folder \
+         that only this user can write to",
+        path.display()
+    )]
+    Foreign { path: PathBuf },
 }
 
 /// The archives of a server.
@@ -105,12 +113,14 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
         let dir = dir.canonicalize().map_err(failed(&dir))?;
         let lock = lock(&dir.join(LOCK)).map_err(failed(&dir))?;
         let root = dir.join(&hash);
-        if root.join(COMPLETE).is_file() {
+        let is_safe = is_safe_folder(&root);
+        if is_safe && root.join(COMPLETE).is_file() {
             return Ok((hash, root, None, lock));
         }
         match fs::remove_dir_all(&root) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&root)(error)),
-            _ => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) if !is_safe => return Err(ArchiveError::Foreign { path: root }),
+            removed => removed.map_err(failed(&root))?,
         }
         DirBuilder::new().mode(0o700).create(&root).map_err(failed(&root))?;
         let filled = fill(&archive, &root).inspect_err(|_| remove_partial(&root))?;
