@@ -53,9 +53,10 @@ fn call_that_waits_for_a_load_that_returns_false_ends() {
         fs::write(server.folder.path("go"), "").unwrap();
         for waiting in [waiting, stream] {
             let error = waiting.join().unwrap().error(503);
-            assert!(error.contains("its `load` returned false; the load is retried"), "{error}");
+            assert_eq!(error, "no worker of the model is running; the log has the reason");
         }
     });
+    server.wait_for_log("its `load` returned false; the load is retried");
     fs::remove_file(broken).unwrap();
     wait_until("it is loaded again by itself", || infer(&server, "m", 0).status == 200);
 }

@@ -156,10 +156,7 @@ async fn budget_failed_reload_is_reported_and_retried() {
     let [a, _b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
     world.fails.store(true, Ordering::SeqCst);
     let failed = a.predict(request("x"), Arc::new(())).await.unwrap_err().to_string();
-    assert!(
-        failed.starts_with("the model cannot be loaded: the artifact `s3://gone` is not on this machine"),
-        "{failed}"
-    );
+    assert_eq!(failed, "the model cannot be loaded; the log has the reason");
     assert!(a.status().into_reason().unwrap().contains("s3://gone"));
     let asked = Instant::now();
     a.predict(request("x"), Arc::new(())).await.unwrap_err();
