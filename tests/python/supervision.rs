@@ -56,7 +56,7 @@ fn call_that_waits_for_a_load_that_returns_false_ends() {
             assert_eq!(error, "no worker of the model is running; the log has the reason");
         }
     });
-    server.wait_for_log("its `load` returned false; the load is retried");
+    server.wait_for_log("reason=its `load` returned false");
     fs::remove_file(broken).unwrap();
     wait_until("it is loaded again by itself", || infer(&server, "m", 0).status == 200);
 }
