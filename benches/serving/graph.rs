@@ -18,7 +18,7 @@ use mlserver::settings::{ModelSettings, SettingsSources, SystemEnvironment};
 use mlserver::telemetry::graphs::GraphMetrics;
 use mlserver::telemetry::inference::InferenceMetrics;
 use mlserver::telemetry::metrics::Registry as MetricsRegistry;
-use mlserver::types::{InferenceRequest, Tensor};
+use mlserver::types::{ForwardedCredentials, InferenceRequest, Tensor};
 
 /// As in the executable.
 #[global_allocator]
@@ -88,7 +88,7 @@ async fn load(folder: &Path) -> Result<Inference> {
             Arc::new(directory.clone()),
             GraphMetrics::register(&mut metrics),
             compute.clone(),
-            false,
+            ForwardedCredentials::default(),
         ),
         is_reserved: |_| false,
     };

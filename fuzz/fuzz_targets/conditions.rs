@@ -2,13 +2,16 @@
 //! The input is a condition, up to the end of the line, and the body of a request, whose answer is matched, too.
 #![no_main]
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::graphs::{BoxFuture, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute};
+use mlserver::graphs::{
+    BoxFuture, ConditionWork, FoundCondition, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
+};
 use mlserver::types::json::{JsonRequest, read_request};
-use mlserver::types::{InferenceRequest, InferenceResponse};
+use mlserver::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
@@ -20,11 +23,11 @@ struct Echo;
 impl StepRunner for Echo {
     type Error = &'static str;
 
-    fn run<'a>(
-        &'a self,
-        _: &'a Step,
+    fn run(
+        self: &Arc<Self>,
+        _: &Step,
         request: InferenceRequest,
-    ) -> BoxFuture<'a, Result<InferenceResponse, &'static str>> {
+    ) -> BoxFuture<'static, Result<InferenceResponse, &'static str>> {
         Box::pin(async move {
             let InferenceRequest { inputs: outputs, parameters, .. } = request;
             Ok(InferenceResponse { outputs, parameters, ..InferenceResponse::default() })
@@ -35,6 +38,14 @@ impl StepRunner for Echo {
 
     fn random(&self, _: u32) -> u32 {
         0
+    }
+
+    fn compute(
+        self: &Arc<Self>,
+        _: Priority,
+        work: ConditionWork,
+    ) -> BoxFuture<'static, Result<FoundCondition, &'static str>> {
+        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
     }
 }
 

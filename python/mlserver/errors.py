@@ -39,7 +39,7 @@ class InvalidModelURI(MLServerError):
 
     def __init__(self, name: str, model_uri: Optional[str] = None) -> None:
         # What follows the path may be a signature.
-        where = f" ({model_uri.partition('?')[0]})" if model_uri else ""
+        where = f" ({str(model_uri).partition('?')[0]})" if model_uri else ""
         super().__init__(f"Invalid URI specified for model {name}{where}", 422)
 
 

@@ -285,6 +285,14 @@ def test_load_that_raises_is_followed_by_unload():
         assert "`unload` failed after `load` had failed" in output
 
 
+def test_load_that_is_tried_again_unloads_the_former_instance():
+    with Worker(debug=True) as worker:
+        for _ in range(3):
+            assert worker.load("trouble_models.FalseAndUnloaded").head["ready"] is False
+        output = ended(worker)
+        assert output.count("unloaded after false") == 2, output
+
+
 @pytest.mark.parametrize(("implementation", "ready"), [("NoReturn", True), ("NotReady", False)])
 def test_only_false_from_load_means_not_ready(implementation: str, ready: bool):
     with Worker() as worker:

@@ -205,6 +205,17 @@ class Unloaded(MLModel):
         raise RuntimeError("also fails")
 
 
+class FalseAndUnloaded(MLModel):
+    """A model whose `load` returns false, and whose `unload` leaves a trace."""
+
+    def load(self):
+        return False
+
+    def unload(self):
+        print("unloaded after false")
+        raise RuntimeError("unload fails")
+
+
 class NoReturn(MLModel):
     async def load(self):
         pass

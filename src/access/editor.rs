@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fsetxattr};
+use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 
 use super::{KeyFile, KeyFileError, MAX_KEY_FILE};
@@ -127,7 +127,12 @@ fn keep_access(file: &File, replaced: &File) -> io::Result<()> {
     let mut list = vec![0; MAX_ACCESS_LIST];
     match fgetxattr(replaced, ACCESS_LIST, &mut list) {
         Ok(length) => fsetxattr(file, ACCESS_LIST, &list[..length], XattrFlags::empty())?,
-        Err(Errno::NODATA | Errno::NOTSUP) => {}
+        // A new file may have the default list of its folder.
+        Err(Errno::NODATA) => match fremovexattr(file, ACCESS_LIST) {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(error) => return Err(error.into()),
+        },
+        Err(Errno::NOTSUP) => {}
         Err(error) => return Err(error.into()),
     }
     Ok(())

@@ -66,6 +66,9 @@ pub enum AccessSetupError {
     Url(String),
 }
 
+/// The most names of keys in a line of the log.
+const MAX_NAMED: usize = 100;
+
 impl AccessFiles {
     /// Reads the settings of access control. Files are relative to a folder. `None` if access is open.
     ///
@@ -151,7 +154,7 @@ fn watched_keys(
         let keys = parse(&file, contents.first().map(Vec::as_slice).unwrap_or_default())?;
         let previous = of_watch.load_full();
         let current = Arc::new(Keyring::new(&keys, &previous, default_rate, &metrics));
-        let (added, removed) = (current.names_not_in(&previous).join(","), previous.names_not_in(&current).join(","));
+        let (added, removed) = (named(&current.names_not_in(&previous)), named(&previous.names_not_in(&current)));
         // A key whose rights have changed is in both lists.
         info!(added, removed, "Audit: the keys of `api_keys_file` have changed.");
         of_watch.store(current);
@@ -159,6 +162,13 @@ fn watched_keys(
         Ok(())
     });
     Ok(shared)
+}
+
+/// Returns names for the log, up to a limit.
+fn named(names: &[&str]) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let text = names[..names.len() - more].join(",");
+    if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
 /// Sets up the issuer of tokens, whose keys are in a file that is watched, or fetched.

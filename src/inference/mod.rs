@@ -37,7 +37,10 @@ use crate::compute::ComputePool;
 use crate::registry::{ModelState, RegisteredModel, Registry};
 use crate::runtimes::{RequestStream, ResponseStream, Runtime};
 use crate::telemetry::traces::Traces;
-use crate::types::{ByteBudget, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, TensorRule};
+use crate::types::{
+    ByteBudget, CustomCall, CustomReply, ForwardedCredentials, InferenceRequest, InferenceResponse, Priority,
+    StepDepth, TensorRule,
+};
 use admission::AdmissionSlots;
 use error::log_failure;
 use in_flight::{InFlightRequest, add_server_timing};
@@ -60,6 +63,8 @@ pub struct Inference {
     cache: Option<ResponseCache>,
     server_timing: bool,
     strict_tensors: bool,
+    /// The credentials that models get as steps which pass requests on to other servers.
+    forwarded: ForwardedCredentials,
     traces: Traces,
     /// Reads and writes long bodies of steps.
     compute: ComputePool,
@@ -82,6 +87,7 @@ impl Inference {
             cache: None,
             server_timing: false,
             strict_tensors: false,
+            forwarded: ForwardedCredentials::default(),
             traces,
             compute: ComputePool::for_this_machine(),
             joined: None,
@@ -122,6 +128,12 @@ impl Inference {
     #[must_use]
     pub fn with_strict_tensors(self, strict_tensors: bool) -> Self {
         Self { strict_tensors, ..self }
+    }
+
+    /// Sets the credentials of callers that other servers get. By default, they get none.
+    #[must_use]
+    pub fn with_forwarded(self, forwarded: ForwardedCredentials) -> Self {
+        Self { forwarded, ..self }
     }
 
     /// Records the spans of requests in `traces`.
@@ -385,7 +397,8 @@ impl Inference {
         self.slots.admit(admission)?;
         let entry = QueueEntry::of(&request);
         let (response, timing) = match &self.cache {
-            Some(cache) if target.model.cached => {
+            // A request of another server might wait for one that leads to it.
+            Some(cache) if target.model.cached && StepDepth::of(&request.headers).0 == 0 => {
                 // Boxed, so that the futures of requests without the cache stay small.
                 Box::pin(self.find_or_predict(cache, target, runtime, request, admission)).await?
             }

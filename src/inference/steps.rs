@@ -155,15 +155,23 @@ impl StepScope {
         request.trace = span.map(Span::context);
     }
 
+    /// Removes the credentials of the caller that a model must not pass on to other servers.
+    fn hide_credentials(&self, model: &RegisteredModel, headers: &mut HeaderMap) {
+        if model.asks_servers {
+            self.inference.forwarded.remove_others(headers);
+        }
+    }
+
     async fn answer_v1(
         &self,
         target: &ModelTarget,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         body: Bytes,
         span: Option<&Span>,
         admission: &mut Admission,
     ) -> Result<CustomReply, RuntimeError> {
         let (inference, model) = (&self.inference, &target.model);
+        self.hide_credentials(model, &mut headers);
         if let Some(handlers) = model.v1_handlers() {
             let path = format!("/v1/models/{}:predict", model.name);
             let (parameters, query) = (Vec::new(), String::new());
@@ -206,6 +214,9 @@ impl Steps for StepScope {
         };
         let mut span = self.span(model);
         self.prepare(&mut request, span.as_ref());
+        if let Some(headers) = request.headers.written() {
+            self.hide_credentials(&target.model, headers);
+        }
         Box::pin(async move {
             let mut admission = self.admission();
             let result = self.inference.infer(&target, request, &mut admission).await;
@@ -257,7 +268,11 @@ impl Steps for StepScope {
             let trace = span.as_ref().map(Span::context);
             let rule = self.inference.tensor_rule(&target.model);
             let is_regular = move |request: &InferenceRequest| std::future::ready(rule.check(&request.inputs).is_ok());
+            let model = Arc::clone(&target.model);
             let requests = requests.take_while(is_regular).map(move |mut request| {
+                if let Some(headers) = request.headers.written() {
+                    scope.hide_credentials(&model, headers);
+                }
                 (request.priority, request.trace) = (scope.priority, trace);
                 request
             });

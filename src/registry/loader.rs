@@ -118,6 +118,7 @@ mod tests {
     use crate::runtimes::python::PythonOptions;
     use crate::telemetry::graphs::GraphMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::ForwardedCredentials;
     use std::time::Duration;
 
     #[tokio::test]
@@ -142,7 +143,7 @@ mod tests {
                 Arc::new(RegistryDirectory::default()),
                 GraphMetrics::register(&mut MetricsRegistry::default()),
                 compute,
-                false,
+                ForwardedCredentials::default(),
             ),
             is_reserved: |_| false,
         };

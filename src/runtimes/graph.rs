@@ -32,7 +32,8 @@ use crate::shutdown::catch_panic;
 use crate::telemetry::graphs::{GraphMetrics, StepMetrics};
 use crate::telemetry::limit::LogLimiter;
 use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, Priority, RequestErrorKind, TensorRule,
+    CustomCall, CustomReply, ForwardedCredentials, InferenceRequest, InferenceResponse, ModelMetadata, Priority,
+    RequestErrorKind, TensorRule,
 };
 
 /// The header with the timing of steps.
@@ -51,15 +52,15 @@ pub struct GraphResources {
 }
 
 impl GraphResources {
-    /// Long requests to other servers are written, and their answers are read, on `compute`. `forwards_authorization` passes the
-    /// credentials of callers on to other servers.
+    /// Long requests to other servers are written, and their answers are read, on `compute`. `forwarded` are the
+    /// credentials of callers that other servers get.
     pub fn new(
         directory: Arc<dyn ModelDirectory>,
         metrics: GraphMetrics,
         compute: ComputePool,
-        forwards_authorization: bool,
+        forwarded: ForwardedCredentials,
     ) -> Self {
-        Self { directory, servers: RemoteServers::new(compute.clone(), forwards_authorization), metrics, compute }
+        Self { directory, servers: RemoteServers::new(compute.clone(), forwarded), metrics, compute }
     }
 }
 

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName};
 
 use crate::registry::RegisteredModel;
 use crate::settings::{AccessSettings, TlsSettings};
+use crate::types::ForwardedCredentials;
 
 /// Headers that describe one connection, or that only requests have.
 const NEVER: [HeaderName; 9] =
@@ -21,9 +22,7 @@ const NEVER: [HeaderName; 9] =
 /// servers, and models that pass requests on to them, get only those in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForwardedHeaders {
-    /// Those that are listed.
-    authorization: bool,
-    cookie: bool,
+    listed: ForwardedCredentials,
     /// Whether there is no access control.
     is_open: bool,
 }
@@ -48,22 +47,22 @@ impl ForwardedHeaders {
         let mut forwarded = Self { is_open, ..Self::default() };
         for name in names {
             match name.to_ascii_lowercase().as_str() {
-                "authorization" => forwarded.authorization = true,
-                "cookie" => forwarded.cookie = true,
+                "authorization" => forwarded.listed.authorization = true,
+                "cookie" => forwarded.listed.cookie = true,
                 _ => return Err(UnknownForwardedHeader(name.clone())),
             }
         }
         Ok(forwarded)
     }
 
-    /// Reports whether other servers get the header `authorization`.
-    pub const fn forwards_authorization(self) -> bool {
-        self.authorization
+    /// Returns the credentials that other servers get.
+    pub const fn to_servers(self) -> ForwardedCredentials {
+        self.listed
     }
 
     /// Returns the names of the headers that models do not see.
     pub fn hidden(self) -> Vec<&'static str> {
-        [(self.authorization, "authorization"), (self.cookie, "cookie")]
+        [(self.listed.authorization, "authorization"), (self.listed.cookie, "cookie")]
             .into_iter()
             .filter_map(|(is_listed, name)| (!self.is_open && !is_listed).then_some(name))
             .collect()
@@ -78,12 +77,7 @@ impl ForwardedHeaders {
         if self.is_open && !asks_servers {
             return;
         }
-        if !self.authorization {
-            headers.remove(AUTHORIZATION);
-        }
-        if !self.cookie {
-            headers.remove(COOKIE);
-        }
+        self.listed.remove_others(headers);
     }
 }
 
@@ -176,7 +170,7 @@ mod tests {
         assert_eq!(kept_by(&[], true, true), set(&["x-own"]), "it may pass them on");
         assert_eq!(kept_by(&["authorization"], true, true), set(&["authorization", "x-own"]));
         let forwards =
-            |list: &[&str], is_open| ForwardedHeaders::new(&names(list), is_open).unwrap().forwards_authorization();
+            |list: &[&str], is_open| ForwardedHeaders::new(&names(list), is_open).unwrap().to_servers().authorization;
         for is_open in [false, true] {
             assert!(!forwards(&[], is_open) && !forwards(&["cookie"], is_open));
             assert!(forwards(&["authorization"], is_open));

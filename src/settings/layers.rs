@@ -26,9 +26,13 @@ pub(super) fn of_files(
     group: &'static SettingGroup,
 ) -> Result<Vec<Layer>, Vec<SettingsProblem>> {
     let operator = of_operator(sources).map_err(|problem| vec![*problem])?;
-    let below = of_folder(path, sources).map_err(|error| vec![error.into()])?;
+    let mut below = of_folder(path, sources).map_err(|error| vec![error.into()])?;
     if let Some(Layer { source: SettingSource::Operator(operator), .. }) = &operator {
         let folder = path.parent().unwrap_or(path);
+        // The operator may name the file of the folder.
+        if operator.canonicalize().is_ok_and(|operator| path.canonicalize().is_ok_and(|own| own == operator)) {
+            below.retain(|layer| !matches!(layer.source, SettingSource::File(_)));
+        }
         let problems = refused(operator, folder, &below, sources, group);
         if !problems.is_empty() {
             return Err(problems);

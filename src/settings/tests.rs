@@ -771,3 +771,12 @@ fn credentials_in_addresses_are_not_shown() {
     assert!(!shown.contains("hush"), "{shown}");
     assert!(shown.contains("https://<hidden>@a.blob/c/model.ubj?<hidden>"), "{shown}");
 }
+
+#[test]
+fn operator_may_name_the_file_of_the_folder() {
+    let case = Case::new().file("settings.json", json!({"http_port": 7, "cache_size": 3}));
+    let case = case.env("MLSERVER_SETTINGS_FILE", "./settings.json");
+    let loaded = case.server();
+    assert_eq!((loaded.settings.http_port, loaded.settings.cache_size), (7, 3));
+    assert!(matches!(entry(&loaded, "http_port").source, SettingSource::Operator(_)));
+}

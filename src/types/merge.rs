@@ -11,7 +11,7 @@ use std::ops::Range;
 use http::HeaderMap;
 use serde_json::Value;
 
-use super::{ByteReservation, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData};
+use super::{ByteReservation, InferenceRequest, InferenceResponse, Parameters, StepDepth, Tensor, TensorData};
 
 /// The properties that requests must have in common to share a batch, serialized.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,8 @@ impl BatchShare {
             key.input(input)?;
         }
         key.parameters(&request.parameters);
+        // Requests of different depths do not hide each other's from the servers that they are sent to.
+        key.number(StepDepth::of(&request.headers).0);
         key.number(request.credentials().count());
         for (name, value) in request.credentials() {
             key.text(name);

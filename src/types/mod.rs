@@ -5,6 +5,7 @@
 
 mod backoff;
 pub(crate) mod byte_budget;
+mod credentials;
 mod custom;
 mod datatype;
 mod depth;
@@ -31,6 +32,7 @@ mod trace;
 
 pub use backoff::Backoff;
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
+pub use credentials::ForwardedCredentials;
 pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers, V1Verb};
 pub use datatype::Datatype;
 pub use depth::StepDepth;

@@ -563,8 +563,8 @@ fn image_of_folder_serves_mounted_models() {
     let log = serves(&engine, tag, "1000", &["MLSERVER_MODELS_DIR=/mnt/models"], Some(models.root()), &request);
     assert!(log.lines().all(|line| line.starts_with('{')), "the image's settings apply: {log}");
 
-    // A file that the user mounts replaces the image's, and overrides the environment.
-    let models = models.settings(&json!({"debug": false, "grpc_port": 0}));
+    // A file that the user mounts overrides the image's, key by key, and the environment.
+    let models = models.settings(&json!({"debug": false, "grpc_port": 0, "use_structured_logging": false}));
     let variables = ["MLSERVER_MODELS_DIR=/mnt/models", "MLSERVER_DEBUG=true", "MLSERVER_GRPC_PORT=1"];
     let log = serves(&engine, tag, "1000", &variables, Some(models.root()), &request);
     assert!(log.lines().all(|line| !line.starts_with('{')), "{log}");

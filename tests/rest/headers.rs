@@ -138,12 +138,22 @@ class Seen(MLModel):
     for (server_settings, extra, expected) in cases {
         let settings = json!({"name": "m", "implementation": "models.Seen", "parameters": {"extra": extra}});
         let folder = Folder::new().file("m/models.py", MODEL).file("m/model-settings.json", settings.to_string());
+        // As a step of a graph, a model sees the same.
+        let graph = json!({
+            "apiVersion": "serving.kserve.io/v1alpha1", "kind": "InferenceGraph", "metadata": {"name": "g"},
+            "spec": {"nodes": {"root": {"routerType": "Sequence", "steps": [{"serviceName": "m"}]}}},
+        });
+        let of_graph = json!({"name": "g", "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}});
+        let folder = folder.file("g/graph.json", graph.to_string()).file("g/model-settings.json", of_graph.to_string());
         let folder = folder.file("keys.json", KEYS).settings(&server_settings);
         let Some(server) = with_python(folder) else { return };
         let server = server.start();
-        let mut connection = server.connect();
-        connection.write(request(BODY));
-        assert_eq!(connection.answer().ok()["outputs"][0]["data"], json!(expected), "{server_settings} {extra}");
+        for model in ["m", "g"] {
+            let mut connection = server.connect();
+            connection.write(request(BODY).replace("/v2/models/m/", &format!("/v2/models/{model}/")));
+            let answer = connection.answer().ok();
+            assert_eq!(answer["outputs"][0]["data"], json!(expected), "{model} {server_settings} {extra}");
+        }
     }
 }
 

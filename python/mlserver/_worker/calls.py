@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import itertools
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
@@ -157,6 +158,11 @@ class LoadCall(Call):
         # One at a time: modules are imported for the whole process, and memory peaks add up.
         async with service.loading:
             self.begin()
+            try:
+                # One whose `load` has returned false, before it is tried again.
+                await _unload(service, self.head["model"])
+            except Exception:
+                traceback.print_exc()
             loop = service.loop_for_new_model(self.head["settings"].get("name"))
             try:
                 source = self.head.get("source")
@@ -176,13 +182,18 @@ class UnloadCall(Call):
         number = self.head["model"]
         if self.service.will_stop(number):
             return Final(FrameKind.DONE)
-        model = self.service.models.pop(number, None)
-        if model is not None:
-            try:
-                await model.loop.run(lambda: unload(model))
-            finally:
-                model.loop.stop()
+        await _unload(self.service, number)
         return Final(FrameKind.DONE)
+
+
+async def _unload(service: "Service", number: int) -> None:
+    """Unloads a model, if the worker has it."""
+    model = service.models.pop(number, None)
+    if model is not None:
+        try:
+            await model.loop.run(lambda: unload(model))
+        finally:
+            model.loop.stop()
 
 
 class PredictCall(Call):

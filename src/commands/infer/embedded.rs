@@ -24,7 +24,7 @@ use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSet
 use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
-use crate::types::{InferenceRequest, InferenceResponse, RequestErrorKind};
+use crate::types::{ForwardedCredentials, InferenceRequest, InferenceResponse, RequestErrorKind};
 
 /// How long a model without workers has to recover.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -88,7 +88,7 @@ impl EmbeddedModel {
                 Arc::new(directory.clone()),
                 GraphMetrics::register(&mut metrics),
                 python.compute().clone(),
-                false,
+                ForwardedCredentials::default(),
             ),
             is_reserved: rest::is_reserved,
         };

@@ -40,7 +40,7 @@ use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::tls::{ServerTls, TlsFiles};
-use crate::types::{ByteBudget, ServerMetadata};
+use crate::types::{ByteBudget, ForwardedCredentials, ServerMetadata};
 
 /// The binary tensor data extension, as metadata names it.
 const BINARY_EXTENSION: &str = "binary_tensor_data";
@@ -87,6 +87,7 @@ pub(super) async fn start(
         .with_stream_limits(streams)
         .with_server_timing(settings.server_timing)
         .with_strict_tensors(settings.strict_tensors)
+        .with_forwarded(to_servers(settings))
         .with_compute(compute.clone())
         .with_traces(traces);
     let joined = Arc::new(AtomicBool::new(false));
@@ -140,8 +141,7 @@ fn registry(
             Arc::new(directory.clone()),
             GraphMetrics::register(metrics),
             compute.clone(),
-            // An unknown name is an error of the listeners.
-            ForwardedHeaders::of(&settings.access, &settings.tls).is_ok_and(ForwardedHeaders::forwards_authorization),
+            to_servers(settings),
         ),
         is_reserved: rest::is_reserved,
     };
@@ -156,6 +156,11 @@ fn registry(
     };
     directory.connect(&registry);
     registry
+}
+
+/// Returns the credentials of callers that other servers get. An unknown name is an error of the listeners.
+fn to_servers(settings: &Settings) -> ForwardedCredentials {
+    ForwardedHeaders::of(&settings.access, &settings.tls).map(ForwardedHeaders::to_servers).unwrap_or_default()
 }
 
 /// Raises the limit on open files, and creates the tables of connections that fit into it.

@@ -757,6 +757,8 @@ mod tests {
             "inputs.0.*.0",
             "inputs.0.dat?|0",
             "inputs.#(data.0==1)",
+            "inputs.#(data==1)",
+            "inputs.#(d*==1)",
             "[inputs.0.data].0.0",
             r#"{"z":inputs.0.data}.z"#,
             "inputs.#.data.#",

@@ -148,8 +148,8 @@ pub(super) fn may_enter(path: &[PathPart], name: &str) -> bool {
             let is_followed = is_followed || index + 1 < path.len();
             match &part.kind {
                 PathPartKind::Key(pattern) => is_followed && pattern.matches(name),
-                // A comparison may read the value of its path, unless that is a container, which the name leads to.
-                PathPartKind::Query { path, .. } => enters(path, name, false),
+                // A comparison reads the value of its path.
+                PathPartKind::Query { path, comparison, .. } => enters(path, name, comparison.is_some()),
                 PathPartKind::Array(paths) => paths.iter().any(|path| enters(path, name, is_followed)),
                 PathPartKind::Object(paths) => paths.iter().any(|(_, path)| enters(path, name, is_followed)),
                 PathPartKind::Elements | PathPartKind::This => false,

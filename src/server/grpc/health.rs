@@ -1,6 +1,7 @@
 //! `grpc.health.v1.Health`: the server under the empty name and the names of its services, each model under its own name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,16 +80,17 @@ async fn monitor(registry: Registry) {
     }
 }
 
-/// The most watches of the server. Beyond them, the oldest ends, so that nobody can keep others from watching.
+/// The most watches of the server. Beyond them, the oldest one of the address with the most ends, so that nobody can keep others from
+/// watching.
 const MAX_WATCHES: usize = 1024;
 
-/// What ends the watches that are open, by their age.
+/// What ends the watches that are open, and the addresses of their clients, by their age.
 #[derive(Debug, Default)]
 pub(super) struct Watches(Arc<Mutex<OpenWatches>>);
 
 #[derive(Debug, Default)]
 struct OpenWatches {
-    ended: BTreeMap<u64, Arc<Notify>>,
+    ended: BTreeMap<u64, (Arc<Notify>, Option<IpAddr>)>,
     opened: u64,
 }
 
@@ -100,7 +102,7 @@ pub(super) struct OpenWatch {
 }
 
 impl Watches {
-    /// Adds a watch, and ends the oldest if there are too many.
+    /// Adds a watch, and ends one if there are too many.
     ///
     /// # Errors
     ///
@@ -109,15 +111,29 @@ impl Watches {
         let ended = Arc::new(Notify::new());
         body.add_watch(&ended)?;
         let mut open = self.0.lock();
-        if open.ended.len() >= MAX_WATCHES
-            && let Some((_, oldest)) = open.ended.pop_first()
-        {
-            oldest.notify_one();
+        if open.ended.len() >= MAX_WATCHES {
+            open.end_one();
         }
         let number = open.opened;
         open.opened += 1;
-        open.ended.insert(number, Arc::clone(&ended));
+        let address = body.peer().map(|peer| peer.ip());
+        open.ended.insert(number, (Arc::clone(&ended), address));
         Ok(OpenWatch { watches: Arc::clone(&self.0), number, ended })
+    }
+}
+
+impl OpenWatches {
+    /// Ends the oldest watch of the address that has the most.
+    fn end_one(&mut self) {
+        let mut counts = HashMap::new();
+        for (_, address) in self.ended.values() {
+            *counts.entry(*address).or_insert(0_usize) += 1;
+        }
+        let most = counts.into_iter().max_by_key(|&(_, count)| count).map(|(address, _)| address);
+        let oldest = self.ended.iter().find(|(_, (_, address))| Some(*address) == most).map(|(&number, _)| number);
+        if let Some((ended, _)) = oldest.and_then(|number| self.ended.remove(&number)) {
+            ended.notify_one();
+        }
     }
 }
 
@@ -172,5 +188,21 @@ impl MessageSource for Watch {
             };
             return Some(Err(Status::new(Code::Unavailable, message)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_watches_end_one_of_the_address_with_the_most() {
+        let address = |last| Some(IpAddr::from([127, 0, 0, last]));
+        let mut open = OpenWatches::default();
+        for (number, last) in [(0, 1), (1, 2), (2, 2), (3, 3), (4, 2)] {
+            open.ended.insert(number, (Arc::default(), address(last)));
+        }
+        open.end_one();
+        assert_eq!(open.ended.keys().copied().collect::<Vec<_>>(), [0, 2, 3, 4], "the oldest of the second address");
     }
 }

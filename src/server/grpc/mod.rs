@@ -112,10 +112,10 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Writes the audit record of a call that changes a model.
-    fn record(&self, action: &str, model: &str, code: Code) {
+    /// Begins the audit record of a call that changes a model.
+    fn begin_record(&self, action: &str, model: &str) -> AdminCall {
         let principal = self.grant.map(|grant| grant.principal().name());
-        AdminCall { action, model, principal, address: self.address }.record(status::code_name(code));
+        AdminCall::begin(action, model, principal, self.address)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use tonic::Code;
 
-use super::status::Status;
+use super::status::{self, Status};
 use super::{App, Call};
 use crate::access::Scope;
 use crate::admin::{AdminError, IndexEntry};
@@ -44,11 +44,12 @@ async fn change(
     model: &str,
     operation: impl Future<Output = Result<(), AdminError>>,
 ) -> Result<(), Status> {
+    let record = call.begin_record(action, model);
     let result = match app.check_model(call.grant, model) {
         Ok(()) => operation.await.map_err(Status::from),
         Err(refused) => Err(refused),
     };
-    call.record(action, model, result.as_ref().err().map_or(Code::Ok, |status| status.code));
+    record.record(status::code_name(result.as_ref().err().map_or(Code::Ok, |status| status.code)));
     result
 }
 

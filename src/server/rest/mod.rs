@@ -288,7 +288,6 @@ impl App {
         let route = route.map(|route| self.with_graph(route));
         let (scope, model) = needs(&parts, path, route.as_ref());
         let mark = if scope == Scope::Open { body.without_right() } else { None };
-        let change = if scope == Scope::Admin { Some((parts.uri.path(), model.to_owned())) } else { None };
         let authorized = match &self.access {
             None => Ok(None),
             Some(access) => access_control::authorize(access, &parts, &mut body, scope, model).await,
@@ -297,14 +296,18 @@ impl App {
             Ok(mut grant) => {
                 let is_change = head.from_page && !parts.method.is_safe();
                 let checked = if is_change { self.callers.check_page(&parts) } else { Ok(()) };
+                let change = (scope == Scope::Admin).then(|| {
+                    let action = path.rsplit('/').next().unwrap_or_default();
+                    let principal = grant.as_ref().map(|grant| grant.principal().name());
+                    // Boxed, because most requests change nothing.
+                    Box::new(AdminCall::begin(action, model, principal, body.peer()))
+                });
                 let mut response = match checked {
                     Ok(()) => self.respond(&parts, path, route, grant.as_ref(), &mut body).await,
                     Err(error) => respond::error(error.status(), &error.to_string()).map(ResponseBody::from),
                 };
-                if let Some((path, model)) = &change {
-                    let principal = grant.as_ref().map(|grant| grant.principal().name());
-                    let action = path.rsplit('/').next().unwrap_or_default();
-                    AdminCall { action, model, principal, address: body.peer() }.record(response.status().as_str());
+                if let Some(change) = change {
+                    change.record(response.status().as_str());
                 }
                 access_control::hold_permit(&mut response, grant.as_mut().and_then(Grant::take_permit));
                 access_control::hold_mark(&mut response, mark);

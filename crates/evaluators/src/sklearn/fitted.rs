@@ -69,6 +69,9 @@ const METHODS: &[&str] = &[
     "transform",
 ];
 
+/// Private attributes with functions that only `fit` calls: objectives of LightGBM, and the scorer of early stopping.
+const OF_FITTING: &[&str] = &["_fobj", "_objective", "_scorer"];
+
 /// The libraries whose objects private attributes hold.
 const KNOWN_LIBRARIES: &[&str] =
     &["builtins", "collections", "lightgbm", "numpy", "pandas", "scipy", "sklearn", "xgboost"];
@@ -79,7 +82,8 @@ const KNOWN_LIBRARIES: &[&str] =
 /// Objects that are not estimators, such as scorers, have functions of their own in private attributes.
 fn check_methods(value: PickleValue<'_>, class: &str, is_estimator: bool) -> Result<(), LoadError> {
     let is_replaced = |(name, value): &(&str, PickleValue<'_>)| {
-        METHODS.binary_search(name).is_ok() || (is_estimator && name.starts_with('_') && may_be_called(*value))
+        METHODS.binary_search(name).is_ok()
+            || (is_estimator && name.starts_with('_') && !OF_FITTING.contains(name) && may_be_called(*value))
     };
     match value.attributes().into_iter().find(is_replaced) {
         None => Ok(()),

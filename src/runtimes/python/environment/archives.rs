@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -99,6 +99,16 @@ impl Archives {
     }
 }
 
+/// Takes the right to write from the group of a folder of this user. A volume for a group (`fsGroup` of Kubernetes) adds it at each mount.
+fn keep_others_out(folder: &Path) {
+    let Ok(metadata) = fs::symlink_metadata(folder) else { return };
+    let is_own = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
+    if is_own && metadata.mode() & 0o022 == 0o020 {
+        // Otherwise the environment is unpacked again.
+        let _ = fs::set_permissions(folder, fs::Permissions::from_mode(metadata.mode() & 0o755));
+    }
+}
+
 async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Unpacked, ArchiveError> {
     let started = Instant::now();
     let shown = archive.display().to_string();
@@ -113,6 +123,7 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
         let dir = dir.canonicalize().map_err(failed(&dir))?;
         let lock = lock(&dir.join(LOCK)).map_err(failed(&dir))?;
         let root = dir.join(&hash);
+        keep_others_out(&root);
         let is_safe = is_safe_folder(&root);
         if is_safe && root.join(COMPLETE).is_file() {
             return Ok((hash, root, None, lock));
@@ -179,5 +190,20 @@ fn environment_in(root: &Path) -> PathBuf {
     match (children.next(), children.next()) {
         (Some(only), None) if !is_environment(root) && is_environment(&only) => only,
         _ => root.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_that_a_volume_opens_to_its_group_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        for (before, safe) in [(0o700, true), (0o2770, true), (0o777, false), (0o702, false)] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(before)).unwrap();
+            keep_others_out(folder.path());
+            assert_eq!(is_safe_folder(folder.path()), safe, "{before:o}");
+        }
     }
 }
