@@ -217,11 +217,19 @@ fn kafka_records_are_answered_by_a_graph_of_models() {
 }
 
 #[test]
-fn kafka_models_see_credentials_in_headers_only_if_they_are_forwarded() {
+fn kafka_models_see_credentials_in_headers_only_if_they_are_for_them() {
     let Some(broker) = Broker::shared() else { return };
-    for (forwarded, seen) in [(json!([]), json!([])), (json!(["authorization"]), json!(["authorization=Bearer a"]))] {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, "[]").unwrap();
+    for (settings, seen) in [
+        (json!({"api_keys_file": keys}), json!([])),
+        (json!({"api_keys_file": keys, "forward_headers": ["authorization"]}), json!(["authorization=Bearer a"])),
+        // Without access control, they are not for this server.
+        (json!({}), json!(["authorization=Bearer a", "cookie=b=c"])),
+    ] {
         let topics = Topics::new(broker, 1);
-        let Some(server) = topics.python("Credentials", &json!({"forward_headers": forwarded})) else { return };
+        let Some(server) = topics.python("Credentials", &settings) else { return };
         let _server = server.start();
         let record = number(1).with_header("authorization", "Bearer a").with_header("cookie", "b=c");
         topics.produce(&[record.with_header("x-own", "1")]);
