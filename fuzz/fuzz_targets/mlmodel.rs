@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::runtimes::inspect_mlflow;
+use mlserver::families::ModelFamily;
+use mlserver::runtimes::FileDescription;
 
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     // A file system in memory, if there is one.
@@ -24,5 +25,6 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
 fuzz_target!(|description: &[u8]| {
     fs::write(FOLDER.join("MLmodel"), description).expect("a temporary folder");
     // An error is a valid result.
-    drop(inspect_mlflow(&FOLDER));
+    let family = ModelFamily::of("mlserver_mlflow.MLflowRuntime").expect("a family");
+    drop(FileDescription::read(family, &FOLDER));
 });
