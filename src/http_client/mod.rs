@@ -167,7 +167,7 @@ impl HttpClient {
     ///
     /// # Errors
     ///
-    /// Fails if there is no complete response within the timeout, the limit on its size, and the memory that is free.
+    /// Fails if the response is not complete within the timeout, exceeds the limit on its size, or does not fit into the budget of memory.
     pub async fn send_within(
         &self,
         timeout: Duration,
