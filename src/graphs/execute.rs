@@ -35,6 +35,9 @@ const MAX_LISTED: usize = 10;
 /// The time of a step that takes as much of the task's budget as a node does: a task has 128 of these before it pauses.
 const BUDGET_UNIT: Duration = Duration::from_micros(8);
 
+/// A schedule of so many nodes takes as long as a node does to run.
+const NODES_OF_A_UNIT: usize = 16;
+
 /// The longest document, in bytes, whose conditions are evaluated at once: about a tenth of a millisecond of work.
 const SHORT_DOCUMENT: usize = 16 * 1024;
 
@@ -217,6 +220,7 @@ pub async fn execute<R: StepRunner>(
     request: InferenceRequest,
 ) -> Execution<R::Error> {
     let mut run = GraphRun::new(graph, runner, request, false);
+    run.pause_if_large().await;
     run.advance().await;
     run.finish()
 }
@@ -373,6 +377,17 @@ impl<R: StepRunner> GraphRun<R> {
         }
     }
 
+    /// Takes from the task's budget for the schedule, which has been made at once.
+    async fn pause_if_large(&mut self) {
+        let units = self.graph.nodes().len() / NODES_OF_A_UNIT;
+        poll_fn(|context| {
+            // If there is less left, the first node pauses.
+            let _ = take_budget(context, units as u128);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     /// Runs steps until the answer is known, or until only a held step is missing.
     async fn advance(&mut self) {
         loop {
@@ -415,10 +430,9 @@ impl<R: StepRunner> GraphRun<R> {
         let Some(running) = &mut self.running else { return false };
         // Without budget, the nodes would only be polled in order to pause.
         let next = poll_fn(|context| {
-            let budget = ready!(coop::poll_proceed(context));
-            let next = ready!(running.poll_next_unpin(context));
-            budget.made_progress();
-            Poll::Ready(next)
+            // Taken for good: a unit that is given back later would bring back with it all that the nodes have taken in between.
+            ready!(take_budget(context, 1));
+            running.poll_next_unpin(context)
         });
         match next.await {
             Some(Ok(end)) => {
