@@ -35,13 +35,15 @@ pub struct ProjectTemplate {
 }
 
 /// The templates that are embedded in the executable; the first is the default.
-pub const TEMPLATES: [ProjectTemplate; 8] = [
+pub const TEMPLATES: [ProjectTemplate; 10] = [
     ProjectTemplate { name: "custom", about: "a custom Python model" },
     ProjectTemplate { name: "sklearn", about: "a scikit-learn model, served without Python" },
     ProjectTemplate { name: "xgboost", about: "an XGBoost model, served without Python" },
     ProjectTemplate { name: "huggingface", about: "a Hugging Face transformers pipeline" },
     ProjectTemplate { name: "mlflow", about: "an MLflow model" },
     ProjectTemplate { name: "streaming", about: "a text model with streaming responses" },
+    ProjectTemplate { name: "chat", about: "a chat model for OpenAI's API" },
+    ProjectTemplate { name: "embeddings", about: "an embedding model for OpenAI's API" },
     ProjectTemplate { name: "pipeline", about: "a graph of Python steps and a native model" },
     ProjectTemplate { name: "kserve", about: "a model class of KServe, served without its package" },
 ];

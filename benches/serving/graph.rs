@@ -90,6 +90,8 @@ async fn load(folder: &Path) -> Result<Inference> {
             compute.clone(),
             ForwardedCredentials::default(),
         ),
+        is_openai: |_, _| false,
+        openai_prefix: String::new(),
         is_reserved: |_| false,
     };
     let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));

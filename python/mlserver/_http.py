@@ -16,9 +16,9 @@ import ssl
 import threading
 import time
 import urllib.parse
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, AsyncGenerator, Dict, List, Mapping, Optional, Tuple, Union
 
-__all__ = ["HttpPool", "RequestTimeout", "Response", "Unreachable", "tls_context"]
+__all__ = ["HttpPool", "RequestTimeout", "Response", "StreamedResponse", "Unreachable", "tls_context"]
 
 #: Calls at a time, and idle connections kept, of one pool.
 _CONNECTIONS = 32
@@ -126,6 +126,32 @@ class HttpPool:
             call.abort()
             raise
 
+    async def open(
+        self, method: str, url: str, headers: Mapping[str, str], body: Optional[bytes], timeout: Optional[float]
+    ) -> "StreamedResponse":
+        """Sends a request, and returns the response when its head is there. `timeout` applies to each part of it."""
+        call = _Call()
+        streamed = StreamedResponse(call, self._executor(), timeout)
+        await streamed.run(lambda: self._begin(call, streamed, method, url, dict(headers), body, timeout))
+        return streamed
+
+    def _begin(
+        self,
+        call: _Call,
+        streamed: "StreamedResponse",
+        method: str,
+        url: str,
+        headers: Dict[str, str],
+        body: Optional[bytes],
+        timeout: Optional[float],
+    ) -> None:
+        origin, path = _target(url)
+        connection = self._connected(call, origin, None if timeout is None else time.monotonic() + timeout)
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        connection.request(method, path, body, headers)
+        streamed.begin(connection, connection.getresponse())
+
     def close(self) -> None:
         """Closes idle connections. Requests fail from now on."""
         with self._lock:
@@ -149,16 +175,12 @@ class HttpPool:
     def _run(
         self, call: _Call, method: str, url: str, headers: Dict[str, str], body: Optional[bytes], end: Optional[float]
     ) -> Response:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not a URL: expected http://HOST or https://HOST")
-        origin = parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        origin, path = _target(url)
         if self._auth is not None and not any(name.lower() == "authorization" for name in headers):
             credentials = ":".join(self._auth).encode()
             headers["authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
         connection = self._connected(call, origin, end)
         try:
-            path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
             _limit_wait(connection, end)
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -226,6 +248,74 @@ class HttpPool:
                 self._idle.setdefault(origin, []).append(connection)
                 return
         connection.close()
+
+
+class StreamedResponse:
+    """A response that is read line by line. It closes its connection at the end."""
+
+    #: The longest line that is read, in bytes.
+    max_line = 1 << 20
+
+    def __init__(self, call: _Call, threads: concurrent.futures.ThreadPoolExecutor, timeout: Optional[float]) -> None:
+        self.status_code = 0
+        self._call, self._threads, self._timeout = call, threads, timeout
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self._response: Optional[http.client.HTTPResponse] = None
+
+    def begin(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        """Sets what it reads. Called on the thread that has sent the request."""
+        self._connection, self._response, self.status_code = connection, response, response.status
+
+    async def run(self, read: Any) -> Any:
+        """Runs a part of the exchange on a thread. Closes the connection if it fails, or if the caller is cancelled."""
+        try:
+            return await asyncio.wrap_future(self._threads.submit(read))
+        except (TimeoutError, socket.timeout) as error:
+            self.close()
+            raise RequestTimeout(f"the server did not answer within {self._timeout} s") from error
+        except BaseException:
+            self.close()
+            raise
+
+    async def lines(self) -> "AsyncGenerator[bytes, None]":
+        """Yields the lines, without their ends."""
+        response = self._response
+        assert response is not None
+        try:
+            while True:
+                line = await self.run(lambda: response.readline(self.max_line))
+                if not line:
+                    return
+                if len(line) == self.max_line:
+                    raise ValueError(f"the server sends a line of more than {self.max_line} bytes")
+                yield line.rstrip(b"\r\n")
+        finally:
+            self.close()
+
+    async def content(self) -> bytes:
+        """Reads the body as a whole."""
+        response = self._response
+        assert response is not None
+        try:
+            found: bytes = await self.run(lambda: _read(response))
+            return found
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the connection, which ends what runs on a thread."""
+        self._call.abort()
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _target(url: str) -> Tuple[_Origin, str]:
+    """Returns the origin and the path of a URL."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not a URL: expected http://HOST or https://HOST")
+    origin = parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    return origin, urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
 
 
 def _is_open(connection: http.client.HTTPConnection) -> bool:

@@ -42,7 +42,11 @@ class WorkerHandler(Protocol):
 
     @property
     def v1(self) -> Optional[str]:
-        """What it is in KServe's V1, and called by `respond`; `None` for other routes, which are called by `invoke`."""
+        """What it is in KServe's V1, and called by `respond`; `None` for other routes."""
+
+    @property
+    def openai(self) -> Optional[str]:
+        """The endpoint of OpenAI's API that it answers, also by `respond`; `None` for other routes, which `invoke` answers."""
 
 
 class WorkerModel(MLModel):

@@ -70,7 +70,13 @@ class Echo(MLModel):
         async for payload in payloads:
             yield await self.predict(payload)
 
+    async def pieces(self):
+        yield "piece ä"
+        yield {"n": 1}
+
     @custom_handler(rest_path="/echo/{name}", rest_method="put")
     async def echo(self, name: str, q: int, request: Request):
+        if q == 3:
+            return self.pieces()
         assert (name, q, request.path_params) == ("ä b", 2, {"name": "ä b"})
         return Raw(await request.body(), 201, {"X-Seen": ", ".join(request.headers.getlist("x-many"))})

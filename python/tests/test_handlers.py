@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Optional, Union
 
 import pytest
 from mlserver import MLModel, ModelSettings
-from mlserver._worker.handlers import Handler, Reply, invoke
+from mlserver._replies import Reply
+from mlserver._worker.handlers import Handler, invoke
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler, get_custom_handlers
 from mlserver.rest import Request, Response
@@ -30,10 +31,17 @@ def call(
     body: Any = b"",
     path_params: Optional[Dict[str, str]] = None,
 ) -> Reply:
-    """Calls a handler. A body that is not bytes is sent as JSON."""
+    """Calls a handler, and joins the pieces of a reply. A body that is not bytes is sent as JSON."""
     head = {"method": "POST", "path": path, "query": query, "headers": headers, "path_params": path_params or {}}
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return asyncio.run(invoke(Handler(path, "post", function), head, content, run))
+
+    async def joined() -> Reply:
+        reply = await invoke(Handler(path, "post", function), head, content, run)
+        if isinstance(reply, Reply):
+            return reply
+        return Reply(reply.status, reply.headers, b"".join([piece async for piece in reply.pieces]))
+
+    return asyncio.run(joined())
 
 
 def value(function: Any, path: str = "/h", **sent: Any) -> Any:

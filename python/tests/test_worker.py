@@ -16,6 +16,7 @@ from worker import (
     ANSWER,
     CALL,
     CANCEL,
+    CHUNK,
     CREDIT,
     DONE,
     END,
@@ -75,6 +76,12 @@ def test_worker_frames_match_fixtures():
         same(worker.receive(), "answer")
         worker.send(fixture("call"))
         same(worker.receive(), "reply")
+        call = read_frame(Reader(fixture("call")))
+        assert call is not None
+        worker.send(frame(CALL, call.id, {**call.head, "query": "q=3"}))
+        same(worker.receive(yields=True), "chunk")
+        assert worker.receive()[:4] == (CHUNK, call.id, {}, b'data: {"n":1}\n\n')
+        assert worker.receive()[:3] == (DONE, call.id, {})
         worker.send(fixture("stream"))
         same(worker.receive(), "credit")
         worker.send(fixture("item"), fixture("credit"), fixture("end"))

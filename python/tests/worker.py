@@ -19,7 +19,7 @@ _HEADER = struct.Struct("<B3xIQQ")
 
 HELLO, LOAD, UNLOAD, PREDICT, STREAM, CALL, ITEM, END, CREDIT, CANCEL, PING, STOP = range(1, 13)
 SCRAPE, STEP_ANSWER = 13, 14
-READY, LOADED, DONE, ANSWER, REPLY, ERROR, YIELDED, PONG, METRICS, EXPOSITION, STEP = range(64, 75)
+READY, LOADED, DONE, ANSWER, REPLY, ERROR, YIELDED, PONG, METRICS, EXPOSITION, STEP, CHUNK = range(64, 76)
 
 
 def frame(kind: int, id: int = 0, head: Any = None, tail: bytes = b"") -> bytes:
@@ -65,7 +65,7 @@ class Worker:
             self.process = subprocess.Popen(
                 command, stdin=theirs, stdout=output, stderr=subprocess.STDOUT, close_fds=True
             )
-        head: Dict[str, Any] = {"protocol": 1, "worker": "tests-0", "parent": os.getpid()}
+        head: Dict[str, Any] = {"protocol": 2, "worker": "tests-0", "parent": os.getpid()}
         head["paths"] = [str(ROOT / "python" / "tests")]
         whole = frame(HELLO, 0, {**head, **hello})
         descriptors = array.array("i", [self.page_file.fileno()])

@@ -58,8 +58,8 @@ impl PythonRepository {
             body: bytes::Bytes::new(),
         };
         let failed = |reason: String| CustomError { reason: format!("the model repository failed: {reason}") };
-        let CustomReply { status, body, .. } =
-            self.0.call(index, call, Arc::new(())).await.map_err(|error| failed(chain(&error)))?;
+        let called = async { self.0.call(index, call, Arc::new(())).await?.whole(|_| Ok(())).await };
+        let CustomReply { status, body, .. } = called.await.map_err(|error| failed(chain(&error)))?;
         if status != StatusCode::OK {
             return Err(failed(format!("status {status}")));
         }

@@ -26,6 +26,11 @@ impl<'a> InFlightRequest<'a> {
         Self { metrics, started: Instant::now(), ended: false }
     }
 
+    /// Leaves the rest of the request to a stream, which counts as in flight by itself.
+    pub(super) fn goes_on(mut self) {
+        self.ended = true;
+    }
+
     /// Records the result, and returns how long the request took.
     pub(super) fn end<T>(mut self, result: &Result<T, InferenceError>) -> Duration {
         let elapsed = self.started.elapsed();

@@ -35,11 +35,10 @@ use tokio::time::Instant;
 use self::readiness::ReadinessQueries;
 use crate::compute::ComputePool;
 use crate::registry::{ModelState, RegisteredModel, Registry};
-use crate::runtimes::{RequestStream, ResponseStream, Runtime};
+use crate::runtimes::{BoxFuture, CallReply, RequestStream, ResponseStream, Runtime};
 use crate::telemetry::traces::Traces;
 use crate::types::{
-    ByteBudget, CustomCall, CustomReply, ForwardedCredentials, InferenceRequest, InferenceResponse, Priority,
-    StepDepth, TensorRule,
+    ByteBudget, CustomCall, ForwardedCredentials, InferenceRequest, InferenceResponse, Priority, StepDepth, TensorRule,
 };
 use admission::AdmissionSlots;
 use error::log_failure;
@@ -48,10 +47,13 @@ use lifecycle::phase;
 use queued::{QueueEntry, RequestTiming};
 use steps::{StepOrigin, StepScope, StreamProgress};
 pub use stream::StreamLimits;
-use stream::{IdleTimer, StreamSlots, StreamSource, StreamedResponses};
+use stream::{IdleTimer, RecordedStream, StreamSlots, StreamSource};
 
 /// The responses of one stream. The first error ends it, and dropping it cancels the work.
 pub type InferenceStream = ResponseStream<InferenceError>;
+
+/// The answer to a call of a model's handler.
+pub type HandlerReply = CallReply<InferenceError>;
 
 /// The path of requests. Clones share its state.
 #[derive(Debug, Clone)]
@@ -320,12 +322,13 @@ impl Inference {
         let steps = self.steps(target, runtime.as_ref(), &mut admission, origin);
         let responses = Arc::clone(runtime).predict_stream(requests, Arc::new(StreamProgress(steps)));
         let source = StreamSource::new(responses, admission, slot);
-        Ok(Box::pin(StreamedResponses::new(target.clone(), id, source, invalid, idle)))
+        Ok(Box::pin(RecordedStream::new(target.clone(), id, Some(started), source, invalid, idle)))
     }
 
     /// Answers a call of a model's own route, which is at index `route` of its description.
     ///
-    /// It is admitted, waits and is limited like a request, but only the transport counts it.
+    /// It is admitted, waits and is limited like a request, but only the transport counts it. A reply that is sent while it is made takes
+    /// the admission, and a slot for streams; it is limited like a stream of responses.
     ///
     /// # Errors
     ///
@@ -336,7 +339,41 @@ impl Inference {
         route: usize,
         call: CustomCall,
         admission: &mut Admission,
-    ) -> Result<CustomReply, InferenceError> {
+    ) -> Result<HandlerReply, InferenceError> {
+        self.answer_call(target, route, call, admission, None).await
+    }
+
+    /// Answers a call as [`Inference::call`] does, and counts it as a request of the model.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::kind`] classifies the error.
+    pub async fn call_as_request(
+        &self,
+        target: &ModelTarget,
+        route: usize,
+        call: CustomCall,
+        admission: &mut Admission,
+    ) -> Result<HandlerReply, InferenceError> {
+        let in_flight = InFlightRequest::start(target.model.metrics(target.with_version));
+        let result = self.answer_call(target, route, call, admission, Some(in_flight.started)).await;
+        if let Ok(CallReply { rest: Some(_), .. }) = &result {
+            target.record_first_chunk(in_flight.started.elapsed());
+            in_flight.goes_on();
+        } else {
+            in_flight.end(&result);
+        }
+        result
+    }
+
+    async fn answer_call(
+        &self,
+        target: &ModelTarget,
+        route: usize,
+        call: CustomCall,
+        admission: &mut Admission,
+        counted: Option<Instant>,
+    ) -> Result<HandlerReply, InferenceError> {
         let model = &target.model;
         let id = call.headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
         let reply = async {
@@ -352,34 +389,31 @@ impl Inference {
             let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
             let origin = StepOrigin { headers: Some(&call.headers), deadline, ..StepOrigin::default() };
             let steps = self.steps(target, runtime.as_ref(), admission, origin);
-            let work = |progress| runtime.call(route, call, progress);
-            let (reply, _) = queued::run(target, entry, admission, steps, work).await?;
+            let scope = steps.clone();
+            let work = |progress| -> BoxFuture<'_, _> {
+                let called = runtime.call(route, call, progress);
+                let Some(scope) = scope else { return called };
+                Box::pin(async move {
+                    let reply = called.await?;
+                    Ok(if reply.rest.is_some() { scope.until_end_of(reply) } else { reply })
+                })
+            };
+            let (CallReply { reply, rest }, _) = queued::run(target, entry, admission, steps, work).await?;
             admission.reservation.grow(reply.body.len())?;
-            Ok(reply)
+            let Some(rest) = rest else { return Ok(reply.into()) };
+            let slot = self.streams.admit()?;
+            let emptied = Admission::holding(admission.reservation.sibling());
+            let source = StreamSource::new(rest, std::mem::replace(admission, emptied), Some(slot));
+            let idle = IdleTimer::new(self.stream_idle_timeout());
+            let no_requests = validation::ValidationFailure::default();
+            let rest = RecordedStream::new(target.clone(), id.clone(), counted, source, no_requests, idle);
+            Ok(CallReply { reply, rest: Some(Box::pin(rest)) })
         };
         let result = match target.deadline(Instant::now()) {
             None => reply.await,
             Some((deadline, timeout)) => tokio::time::timeout_at(deadline, reply).await.unwrap_or(Err(timeout)),
         };
         result.inspect_err(|failure| log_failure(model, &id, failure))
-    }
-
-    /// Answers a call as [`Inference::call`] does, and counts it as a request of the model.
-    ///
-    /// # Errors
-    ///
-    /// [`InferenceError::kind`] classifies the error.
-    pub async fn call_as_request(
-        &self,
-        target: &ModelTarget,
-        route: usize,
-        call: CustomCall,
-        admission: &mut Admission,
-    ) -> Result<CustomReply, InferenceError> {
-        let in_flight = InFlightRequest::start(target.model.metrics(target.with_version));
-        let result = self.call(target, route, call, admission).await;
-        in_flight.end(&result);
-        result
     }
 
     /// Predicts, and reserves the bytes of the response in addition to those of the request.

@@ -12,7 +12,7 @@ use crate::registry::{QueueFull, RegisteredModel};
 use crate::runtimes::{BoxFuture, Progress, RuntimeError, Steps};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
-use crate::types::{ByteReservation, InferenceRequest, Priority, Tensor, TraceContext};
+use crate::types::{ByteReservation, InferenceRequest, Priority, Tensor, TokenUsage, TraceContext};
 
 /// A request in the queue of its model or at its runtime, which reports the request's progress to it.
 #[derive(Debug)]
@@ -163,6 +163,10 @@ impl Progress for QueuedRequest {
     fn joined(&self, batch: TraceContext) {
         // A request joins at most one batch.
         let _ = self.batch.set(batch);
+    }
+
+    fn used(&self, tokens: TokenUsage) {
+        self.model.metrics(self.with_version).record_tokens(tokens);
     }
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {

@@ -66,7 +66,8 @@ async fn question(model: Arc<RegisteredModel>, route: usize) -> Option<Arc<str>>
         headers: HeaderMap::new(),
         body: Bytes::new(),
     };
-    match timeout(TIMEOUT, runtime.call(route, call, Arc::new(()))).await {
+    let asked = async { runtime.call(route, call, Arc::new(())).await?.whole(|_| Ok(())).await };
+    match timeout(TIMEOUT, asked).await {
         Ok(Ok(reply)) if reply.status == StatusCode::OK => None,
         Ok(Ok(reply)) => Some(String::from_utf8_lossy(&reply.body).into()),
         Ok(Err(error)) => Some(error.to_string().into()),

@@ -13,14 +13,14 @@ use tokio::time::Instant;
 use super::{Admission, Inference, InferenceError, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::runtimes::{
-    BoxFuture, MAX_STEP_DEPTH, MAX_STEPS, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError, StepModel,
-    Steps,
+    BoxFuture, CallReply, MAX_STEP_DEPTH, MAX_STEPS, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError,
+    StepModel, Steps,
 };
 use crate::telemetry::traces::Span;
 use crate::types::json::{NonFinite, read_v1_request, write_v1_response};
 use crate::types::{
     ByteReservation, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, RequestErrorKind,
-    StepDepth, TraceContext,
+    StepDepth, TokenUsage, TraceContext,
 };
 
 /// The status of requests whose steps lead too far.
@@ -95,6 +95,12 @@ impl StepScope {
         }
         self.has_ended.store(true, Ordering::Release);
         drop(std::mem::take(&mut *self.admission.lock()));
+    }
+
+    /// Keeps the scope until all of a reply has been sent or dropped.
+    pub(super) fn until_end_of(self: Arc<Self>, reply: CallReply) -> CallReply {
+        self.is_detached.store(true, Ordering::Release);
+        reply.holding(EndOfScope(self))
     }
 
     fn check_running(&self) -> Result<(), RuntimeError> {
@@ -176,7 +182,11 @@ impl StepScope {
             let path = format!("/v1/models/{}:predict", model.name);
             let (parameters, query) = (Vec::new(), String::new());
             let call = CustomCall { method: Method::POST, path, parameters, query, headers, body };
-            return inference.call_as_request(target, handlers.predict, call, admission).await.map_err(step_error);
+            let reply = inference.call_as_request(target, handlers.predict, call, admission).await;
+            // A reply that is sent while it is made holds the admission itself.
+            let reserve = |bytes| Ok(admission.reservation.grow(bytes)?);
+            let whole = async { reply?.whole(reserve).await };
+            return whole.await.map_err(step_error);
         }
         let rule = inference.tensor_rule(model);
         let declared = Arc::clone(model);
@@ -193,6 +203,16 @@ impl StepScope {
         let body = Bytes::from(written.map_err(|error| RuntimeError::exception(error.to_string()))?);
         let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))].into_iter().collect();
         Ok(CustomReply { status: StatusCode::OK, headers, body })
+    }
+}
+
+/// Ends a scope when it is dropped.
+struct EndOfScope(Arc<StepScope>);
+
+impl Drop for EndOfScope {
+    fn drop(&mut self) {
+        self.0.is_detached.store(false, Ordering::Release);
+        self.0.end();
     }
 }
 
@@ -388,6 +408,8 @@ impl Progress for StreamProgress {
     fn wait_again(&self) {}
 
     fn joined(&self, _: TraceContext) {}
+
+    fn used(&self, _: TokenUsage) {}
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         self.0.clone().map(|scope| scope as Arc<dyn Steps>)

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::validation::ValidationFailure;
 use super::{Admission, InferenceError, ModelTarget, log_failure};
-use crate::runtimes::{RequestStream, ResponseStream};
+use crate::runtimes::{RequestStream, RuntimeError};
 use crate::types::InferenceResponse;
 
 /// The limits of streams.
@@ -104,86 +105,108 @@ impl IdleTimer {
     }
 }
 
-/// The responses of a runtime, and what the stream holds until it ends.
-pub(super) struct StreamSource {
-    responses: ResponseStream,
+/// What a runtime produces for a stream.
+pub(super) trait StreamItem: Sized + Unpin {
+    /// Adds what the runtime does not know.
+    fn complete(&mut self, target: &ModelTarget, id: &str);
+}
+
+impl StreamItem for InferenceResponse {
+    fn complete(&mut self, target: &ModelTarget, id: &str) {
+        target.complete(id.to_owned(), self);
+    }
+}
+
+/// A piece of a reply, which the handler has made as the client gets it.
+impl StreamItem for Bytes {
+    fn complete(&mut self, _: &ModelTarget, _: &str) {}
+}
+
+/// Items of a runtime. The stream ends after the first error.
+type RuntimeStream<T> = Pin<Box<dyn Stream<Item = Result<T, RuntimeError>> + Send>>;
+
+/// The items of a runtime, and what the stream holds until it ends.
+pub(super) struct StreamSource<T> {
+    items: RuntimeStream<T>,
     _admission: Admission,
     /// `None` for a step of another stream, which has one.
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-impl StreamSource {
-    pub(super) const fn new(
-        responses: ResponseStream,
-        admission: Admission,
-        slot: Option<OwnedSemaphorePermit>,
-    ) -> Self {
-        Self { responses, _admission: admission, _slot: slot }
+impl<T> StreamSource<T> {
+    pub(super) const fn new(items: RuntimeStream<T>, admission: Admission, slot: Option<OwnedSemaphorePermit>) -> Self {
+        Self { items, _admission: admission, _slot: slot }
     }
 }
 
-/// Completes and records the responses of a runtime, and ends the stream at the deadline or an error.
-pub(super) struct StreamedResponses {
+/// Completes and records the items of a runtime, and ends the stream at the deadline or an error.
+pub(super) struct RecordedStream<T> {
     target: ModelTarget,
     id: String,
-    started: Instant,
+    /// When the request began, if the metrics of inference count it.
+    counted: Option<Instant>,
     /// When the client stops waiting. `None` if it sets no deadline.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set if a request was invalid, which ended the requests.
     invalid: ValidationFailure,
     idle: IdleTimer,
     /// `None` once the stream has ended.
-    source: Option<StreamSource>,
+    source: Option<StreamSource<T>>,
 }
 
-impl StreamedResponses {
+impl<T> RecordedStream<T> {
     pub(super) fn new(
         target: ModelTarget,
         id: String,
-        source: StreamSource,
+        counted: Option<Instant>,
+        source: StreamSource<T>,
         invalid: ValidationFailure,
         idle: IdleTimer,
     ) -> Self {
-        target.model.metrics(target.with_version).begin();
+        if counted.is_some() {
+            target.model.metrics(target.with_version).begin();
+        }
         let deadline = target.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
-        Self { target, id, started: Instant::now(), deadline, invalid, idle, source: Some(source) }
+        Self { target, id, counted, deadline, invalid, idle, source: Some(source) }
     }
 
     /// Ends the stream: cancels the runtime's work and frees the slot.
     fn end(&mut self, failure: Option<&InferenceError>) {
         self.source = None;
+        let Some(started) = self.counted else { return };
         let metrics = self.target.model.metrics(self.target.with_version);
-        metrics.record(self.started.elapsed(), failure.is_none());
+        metrics.record(started.elapsed(), failure.is_none());
         if let Some(reason) = failure.and_then(InferenceError::dropped) {
             metrics.count_dropped(reason);
         }
     }
 
-    fn fail(&mut self, failure: InferenceError) -> Poll<Option<<Self as Stream>::Item>> {
+    fn fail(&mut self, failure: InferenceError) -> Poll<Option<Result<T, InferenceError>>> {
         self.end(Some(&failure));
         log_failure(&self.target.model, &self.id, &failure);
         Poll::Ready(Some(Err(failure)))
     }
 }
 
-impl Drop for StreamedResponses {
+impl<T> Drop for RecordedStream<T> {
     fn drop(&mut self) {
+        let Some(started) = self.counted else { return };
         let metrics = self.target.model.metrics(self.target.with_version);
         metrics.end();
         if self.source.is_some() && std::thread::panicking() {
-            metrics.record(self.started.elapsed(), false);
+            metrics.record(started.elapsed(), false);
         } else if self.source.is_some() {
             metrics.count_dropped("client_disconnected");
         }
     }
 }
 
-impl Stream for StreamedResponses {
-    type Item = Result<InferenceResponse, InferenceError>;
+impl<T: StreamItem> Stream for RecordedStream<T> {
+    type Item = Result<T, InferenceError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some(StreamSource { responses, .. }) = &mut this.source else {
+        let Some(StreamSource { items, .. }) = &mut this.source else {
             return Poll::Ready(None);
         };
         if let Some(deadline) = &mut this.deadline
@@ -191,17 +214,17 @@ impl Stream for StreamedResponses {
         {
             return this.fail(InferenceError::Deadline);
         }
-        let Poll::Ready(next) = responses.as_mut().poll_next(context) else {
+        let Poll::Ready(next) = items.as_mut().poll_next(context) else {
             return match this.idle.poll(context) {
                 Poll::Ready(()) => this.fail(InferenceError::StreamIdle { limit: this.idle.limit }),
                 Poll::Pending => Poll::Pending,
             };
         };
         let failure = match next {
-            Some(Ok(mut response)) => {
+            Some(Ok(mut item)) => {
                 this.idle.activity.note();
-                this.target.complete(this.id.clone(), &mut response);
-                return Poll::Ready(Some(Ok(response)));
+                item.complete(&this.target, &this.id);
+                return Poll::Ready(Some(Ok(item)));
             }
             // A model may fail because its requests ended early: report the reason for that instead.
             next => match (this.invalid.get(), next) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -39,6 +40,11 @@ impl ModelTarget {
         let by_setting = limit.map(|limit| (started + limit, InferenceError::RequestTimeout { limit }));
         let by_client = self.deadline.map(|deadline| (deadline, InferenceError::Deadline));
         by_setting.into_iter().chain(by_client).min_by_key(|(deadline, _)| *deadline)
+    }
+
+    /// Records how long a client waited for the first piece of a response that is sent while it is made.
+    pub fn record_first_chunk(&self, waited: Duration) {
+        self.model.metrics(self.with_version).record_first_chunk(waited);
     }
 
     pub(super) fn runtime(&self) -> Result<&Arc<dyn Runtime>, InferenceError> {

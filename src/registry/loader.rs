@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{LoadError, chain};
+use super::{LoadError, OpenAiTensors, chain};
 use crate::compute::ComputePool;
 use crate::families::NativeEvaluator;
 use crate::repository::Artifact;
@@ -37,15 +37,19 @@ pub struct RuntimeLoader {
     pub graphs: GraphResources,
     /// Returns whether a model's own route is unreachable because the server serves its paths itself.
     pub is_reserved: fn(&PathTemplate) -> bool,
+    /// Returns whether a model's own route replaces one of the server for OpenAI's API below the prefix.
+    pub is_openai: fn(&str, &PathTemplate) -> bool,
+    pub openai_prefix: String,
 }
 
 impl Loader for RuntimeLoader {
     fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_> {
         Box::pin(async move {
+            OpenAiTensors::from_settings(&settings).map_err(LoadError::OpenAi)?;
             match Implementation::of(&settings)? {
                 Implementation::Python => {
                     let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
-                    self.check_routes(python)
+                    self.check_routes(&settings.name, python)
                 }
                 Implementation::Native(evaluator) => {
                     let native = self.native(evaluator, settings.clone()).await;
@@ -97,17 +101,26 @@ impl RuntimeLoader {
         let (model, version) = (settings.name.as_str(), settings.version());
         info!(model, version, reason = unsupported, "Model '{model}' is served in Python.");
         match self.python.load(settings, Some(&unsupported)).await {
-            Ok(python) => self.check_routes(python),
+            Ok(python) => self.check_routes(&settings.name, python),
             Err(source) => Err(LoadError::Neither { unsupported, source: source.into() }),
         }
     }
 
     /// Rejects a model with a route that would be unreachable.
-    fn check_routes(&self, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
-        match model.description().routes.iter().find(|route| (self.is_reserved)(&route.template)) {
-            Some(route) => Err(LoadError::Reserved { route: route.template.to_string() }),
-            None => Ok(model),
+    fn check_routes(&self, name: &str, model: Arc<dyn Runtime>) -> Result<Arc<dyn Runtime>, LoadError> {
+        for route in &model.description().routes {
+            if (self.is_reserved)(&route.template) {
+                return Err(LoadError::Reserved { route: route.template.to_string() });
+            }
+            if (self.is_openai)(&self.openai_prefix, &route.template) {
+                let (method, path) = (&route.method, &route.template);
+                warn!(
+                    model = name,
+                    "The model's route `{method} {path}` replaces that of the server for OpenAI's API, for all models."
+                );
+            }
         }
+        Ok(model)
     }
 }
 
@@ -146,6 +159,8 @@ mod tests {
                 ForwardedCredentials::default(),
             ),
             is_reserved: |_| false,
+            is_openai: |_, _| false,
+            openai_prefix: String::new(),
         };
         let settings = ModelSettings::new("m", "mlserver_identity.IdentityModel");
         let outcome = tokio::time::timeout(Duration::from_secs(10), loader.load(settings)).await;

@@ -8,6 +8,7 @@ mod budget;
 #[cfg(test)]
 mod fn_loader;
 mod loader;
+mod openai;
 mod queue;
 mod routes;
 mod snapshot;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, Method};
@@ -37,7 +39,7 @@ use crate::runtimes::{self, Runtime};
 use crate::settings::ModelSettings;
 use crate::telemetry::inference::{InferenceMetrics, ModelMetrics};
 use crate::telemetry::limit::LogLimiter;
-use crate::types::{ModelMetadata, V1Handlers, without_credentials};
+use crate::types::{ModelMetadata, OpenAiApi, V1Handlers, without_credentials};
 
 pub use crate::families::V1Explainer;
 pub use crate::runtimes::RuntimeStatus;
@@ -45,6 +47,7 @@ pub use budget::{BudgetLoader, TooLarge, artifact_size};
 #[cfg(test)]
 pub(crate) use fn_loader::FnLoader;
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
+pub use openai::{CompletionTensors, EmbeddingTensors, OpenAiTensors, RerankTensors};
 pub use queue::{QueueFull, RequestQueue};
 pub use routes::{CustomMatch, CustomTarget};
 pub use steps::{RegistryDirectory, StepsError};
@@ -67,8 +70,8 @@ pub enum NotFound {
 pub enum LoadError {
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// A route of the model belongs to the protocol, or begins with a reserved prefix.
-    #[error("the model's route `{route}` is reserved by the server: choose another path")]
+    /// A route of the model belongs to the protocol.
+    #[error("the model's route `{route}` is served by the server itself: choose another path")]
     Reserved { route: String },
     #[error("the artifact `{}` is not on this machine; native runtimes read local files", without_credentials(uri))]
     Remote { uri: String },
@@ -80,6 +83,8 @@ pub enum LoadError {
     /// The model does not fit into the memory budget.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    #[error("invalid setting `parameters.extra.openai`")]
+    OpenAi(#[source] serde_json::Error),
     /// The steps of the model lead back to it, or too deep.
     #[error(transparent)]
     Steps(#[from] StepsError),
@@ -165,6 +170,10 @@ pub struct RegisteredModel {
     pub validated: bool,
     /// What answers `:explain` of the V1 protocol.
     pub explainer: V1Explainer,
+    /// What answers OpenAI's API, besides the handlers of the runtime.
+    pub openai_tensors: Option<OpenAiTensors>,
+    /// When it was loaded, in seconds since 1970.
+    pub created: u64,
     /// The requests that wait for it.
     pub queue: RequestQueue,
     pub timeouts: ModelTimeouts,
@@ -211,6 +220,23 @@ impl RegisteredModel {
             ModelState::Ready(runtime) => runtime.description().v1,
             ModelState::Loading | ModelState::Failed { .. } => None,
         }
+    }
+
+    /// Returns the index of its handler for an endpoint of OpenAI's API, if it has one and is loaded.
+    pub fn openai_handler(&self, api: OpenAiApi) -> Option<usize> {
+        match &self.state {
+            ModelState::Ready(runtime) => runtime.description().openai.get(api),
+            ModelState::Loading | ModelState::Failed { .. } => None,
+        }
+    }
+
+    /// Reports whether it answers an endpoint of OpenAI's API.
+    pub fn answers_openai(&self) -> bool {
+        let answers = |api| {
+            self.openai_handler(api).is_some()
+                || self.openai_tensors.as_ref().is_some_and(|tensors| tensors.answers(api))
+        };
+        self.state.is_ready() && OpenAiApi::ALL.into_iter().any(answers)
     }
 
     /// Returns the label for log lines and messages: the name, or the name and the version.
@@ -468,6 +494,9 @@ impl Registry {
             cached,
             validated: settings.parameters.validate_inputs,
             explainer: V1Explainer::from_settings(settings),
+            // The loader has reported an invalid one.
+            openai_tensors: OpenAiTensors::from_settings(settings).ok().flatten(),
+            created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             queue: RequestQueue::new(settings),
             timeouts: ModelTimeouts::of(settings),
             source: settings.source.clone(),

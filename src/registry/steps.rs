@@ -162,12 +162,13 @@ mod tests {
 
     use crate::registry::{LoadError, Loader};
     use crate::runtimes::{
-        BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+        BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+        RuntimeStatus,
     };
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
-    use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+    use crate::types::{CustomCall, InferenceRequest, InferenceResponse};
 
     /// Has the steps of `parameters.extra.steps`, each a name or `name@version`.
     #[derive(Debug)]
@@ -215,7 +216,7 @@ mod tests {
             route: usize,
             _: CustomCall,
             _: Arc<dyn Progress>,
-        ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+        ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
             Box::pin(std::future::ready(Err(RuntimeError::no_route(route))))
         }
     }

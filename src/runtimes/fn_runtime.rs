@@ -6,9 +6,10 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use super::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus, ready,
+    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    ready,
 };
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse};
+use crate::types::{CustomCall, InferenceRequest, InferenceResponse};
 
 type Predict = dyn Fn(InferenceRequest, Arc<dyn Progress>) -> BoxFuture<'static, Result<InferenceResponse, RuntimeError>>
     + Send
@@ -137,7 +138,7 @@ impl Runtime for FnRuntime {
         route: usize,
         _: CustomCall,
         _: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
         ready(Err(RuntimeError::no_route(route)))
     }
 }

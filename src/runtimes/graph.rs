@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::mlflow::MlflowProtocol;
 use super::native::CancelOnDrop;
 use super::{
-    BoxFuture, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
+    BoxFuture, CallReply, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
     ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::compute::ComputePool;
@@ -357,14 +357,14 @@ impl Runtime for GraphModel {
         route: usize,
         call: CustomCall,
         progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
         match MlflowProtocol::is_probe(route) {
             _ if self.description.routes.is_empty() => ready(Err(RuntimeError::no_route(route))),
             Some(true) => ready(match self.status().into_reason() {
-                None => Ok(MlflowProtocol::ready()),
+                None => Ok(MlflowProtocol::ready().into()),
                 Some(reason) => Err(RuntimeError::new(RequestErrorKind::Unavailable, reason)),
             }),
-            Some(false) => Box::pin(self.invocations(call, progress)),
+            Some(false) => Box::pin(async move { Ok(self.invocations(call, progress).await?.into()) }),
             None => ready(Err(RuntimeError::no_route(route))),
         }
     }

@@ -24,11 +24,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, TensorRule, V1Handlers,
+    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiHandlers,
+    TensorRule, V1Handlers,
 };
 
 pub use describe::FileDescription;
@@ -49,6 +51,58 @@ pub type RequestStream = Pin<Box<dyn Stream<Item = InferenceRequest> + Send>>;
 
 /// The responses of one stream. It ends after the first error.
 pub type ResponseStream<E = RuntimeError> = Pin<Box<dyn Stream<Item = Result<InferenceResponse, E>> + Send>>;
+
+/// The rest of a reply's body, in pieces of at most [`MAX_CHUNK_BYTES`]. It ends after the first error, and dropping it cancels the call.
+pub type ReplyChunks<E = RuntimeError> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
+
+/// The longest piece of a reply that is sent while it is made, in bytes.
+pub const MAX_CHUNK_BYTES: usize = 64 << 10;
+
+/// The answer to a call of a handler.
+pub struct CallReply<E = RuntimeError> {
+    /// Status, headers, and the body or its beginning.
+    pub reply: CustomReply,
+    /// The rest of the body, if the handler sends it while it makes it.
+    pub rest: Option<ReplyChunks<E>>,
+}
+
+impl<E: 'static> CallReply<E> {
+    /// Keeps `held` until the last piece of the body has been taken, or the rest of it has been dropped.
+    #[must_use]
+    pub fn holding(self, held: impl Send + 'static) -> Self {
+        let keep = |rest: ReplyChunks<E>| -> ReplyChunks<E> {
+            Box::pin(rest.inspect(move |_| {
+                let _ = &held;
+            }))
+        };
+        Self { reply: self.reply, rest: self.rest.map(keep) }
+    }
+
+    /// Waits for the rest of the body. `reserve` is called with the number of bytes of each piece, before it is kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the handler fails before the end, or if `reserve` does.
+    pub async fn whole(self, mut reserve: impl FnMut(usize) -> Result<(), E>) -> Result<CustomReply, E> {
+        let Self { mut reply, rest } = self;
+        if let Some(mut rest) = rest {
+            let mut body = Vec::from(reply.body);
+            while let Some(chunk) = rest.next().await {
+                let chunk = chunk?;
+                reserve(chunk.len())?;
+                body.extend_from_slice(&chunk);
+            }
+            reply.body = body.into();
+        }
+        Ok(reply)
+    }
+}
+
+impl<E> From<CustomReply> for CallReply<E> {
+    fn from(reply: CustomReply) -> Self {
+        Self { reply, rest: None }
+    }
+}
 
 /// A loaded model.
 ///
@@ -94,13 +148,14 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
     /// the original does. `progress` leads to the steps of the stream.
     fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream;
 
-    /// Answers a call of one of the routes, or handlers of the V1 protocol, in the description; `route` is its index. Dropping the future cancels the call.
+    /// Answers a call of one of the routes, or handlers of the V1 protocol or OpenAI's API, in the description; `route` is its index.
+    /// Dropping the future, and later the rest of the reply, cancels the call.
     fn call(
         &self,
         route: usize,
         call: CustomCall,
         progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>>;
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>>;
 }
 
 /// The properties of a loaded model, which never change while it is loaded.
@@ -121,6 +176,8 @@ pub struct Description {
     pub routes: Vec<CustomRoute>,
     /// Where [`Runtime::call`] takes bodies of KServe's V1 protocol. `None` for models that only take tensors.
     pub v1: Option<V1Handlers>,
+    /// Where [`Runtime::call`] takes bodies of OpenAI's API.
+    pub openai: OpenAiHandlers,
     /// The models that it asks to answer a request. The server rejects a model whose steps lead back to it.
     pub steps: Vec<StepModel>,
     /// The steps without which it cannot answer. Its own status is theirs if there are any.
@@ -147,6 +204,7 @@ impl Description {
             metadata: None,
             routes: Vec::new(),
             v1: None,
+            openai: OpenAiHandlers::NONE,
             steps: Vec::new(),
             required_steps: Vec::new(),
             has_remote_steps: false,

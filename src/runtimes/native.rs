@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
     answer_first, ready,
 };
 use crate::compute::{ComputeError, ComputePool, LONG_WORK};
@@ -182,13 +182,14 @@ impl<M: NativeModel> Runtime for Native<M> {
         route: usize,
         call: CustomCall,
         progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
         Box::pin(async move {
             progress.begin();
             if self.model.call_cost(route, &call) <= INLINE {
-                return self.model.call(route, &call, &NEVER);
+                return Ok(self.model.call(route, &call, &NEVER)?.into());
             }
-            self.on_pool(Priority::default(), || {}, move |model, stop| model.call(route, &call, stop)).await?
+            let work = move |model: &M, stop: &AtomicBool| model.call(route, &call, stop);
+            Ok(self.on_pool(Priority::default(), || {}, work).await??.into())
         })
     }
 }
@@ -202,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::runtimes::Steps;
-    use crate::types::{OverBudget, RequestErrorKind, TraceContext};
+    use crate::types::{OverBudget, RequestErrorKind, TokenUsage, TraceContext};
 
     const LONG: Duration = Duration::from_micros(51);
 
@@ -289,6 +290,8 @@ mod tests {
         fn wait_again(&self) {}
 
         fn joined(&self, _: TraceContext) {}
+
+        fn used(&self, _: TokenUsage) {}
 
         fn steps(&self) -> Option<Arc<dyn Steps>> {
             None

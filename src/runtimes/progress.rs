@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{RuntimeError, Steps};
-use crate::types::TraceContext;
+use crate::types::{TokenUsage, TraceContext};
 
 /// Receives the progress of a request.
 ///
@@ -29,6 +29,9 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
     /// The request is in a batch, which has a span of its own.
     fn joined(&self, batch: TraceContext);
 
+    /// The model says how many tokens the request took.
+    fn used(&self, tokens: TokenUsage);
+
     /// Returns what answers the steps of the request. `None` unless the model's description has steps.
     fn steps(&self) -> Option<Arc<dyn Steps>>;
 }
@@ -46,6 +49,8 @@ impl Progress for () {
     fn wait_again(&self) {}
 
     fn joined(&self, _batch: TraceContext) {}
+
+    fn used(&self, _tokens: TokenUsage) {}
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         None

@@ -80,7 +80,12 @@ pub(super) fn hold_permit<B>(response: &mut http::Response<B>, permit: Option<In
 /// Creates the response over HTTP to a request that is refused.
 pub(super) fn refuse(refusal: &Refusal) -> Response {
     let mut response = respond::error(status(refusal), &refusal.to_string());
-    let headers = response.headers_mut();
+    explain(refusal, response.headers_mut());
+    response
+}
+
+/// Adds the headers that say what a refused client can do.
+pub(super) fn explain(refusal: &Refusal, headers: &mut HeaderMap) {
     if let Some(challenge) = refusal.challenge().and_then(|challenge| HeaderValue::try_from(challenge).ok()) {
         headers.insert(WWW_AUTHENTICATE, challenge);
     }
@@ -88,7 +93,6 @@ pub(super) fn refuse(refusal: &Refusal) -> Response {
     {
         headers.insert(RETRY_AFTER, retry_after(wait));
     }
-    response
 }
 
 /// Returns the status of a refusal over HTTP.

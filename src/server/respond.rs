@@ -85,8 +85,14 @@ pub enum ResponseBody {
     /// The complete body.
     Buffered(BodyChunks),
     /// The next chunk is produced when the connection has room for it.
-    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Stream(Pin<Box<dyn Stream<Item = Result<Bytes, ResponseAborted>> + Send>>),
 }
+
+/// A response that failed after its beginning had been sent. The connection, or the stream of HTTP/2, is reset, so that the client does
+/// not take the part that it has for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the response failed after its beginning had been sent")]
+pub struct ResponseAborted;
 
 impl Default for ResponseBody {
     fn default() -> Self {
@@ -102,17 +108,17 @@ impl From<BodyChunks> for ResponseBody {
 
 impl http_body::Body for ResponseBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = ResponseAborted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseAborted>>> {
         match &mut *self {
-            Self::Buffered(chunks) => Pin::new(chunks).poll_frame(context),
+            Self::Buffered(chunks) => Pin::new(chunks).poll_frame(context).map_err(|never| match never {}),
             Self::Stream(chunks) => {
                 let chunk = ready!(chunks.as_mut().poll_next(context));
-                Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk))))
+                Poll::Ready(chunk.map(|chunk| chunk.map(Frame::data)))
             }
         }
     }
@@ -196,8 +202,16 @@ fn names_host(path: &str) -> bool {
 
 /// Creates the response for a path that is only served for other methods, which `allow` lists.
 pub(super) fn method_not_allowed(method: &Method, uri: &Uri, allow: &str) -> Response {
-    let message = format!("{} does not support {method}", uri.path());
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &message);
+    with_allow(error(StatusCode::METHOD_NOT_ALLOWED, &no_such_method(method, uri)), allow)
+}
+
+/// Returns the message for a path that is only served for other methods.
+pub(super) fn no_such_method(method: &Method, uri: &Uri) -> String {
+    format!("{} does not support {method}", uri.path())
+}
+
+/// Adds the methods of a path to a response.
+pub(super) fn with_allow(mut response: Response, allow: &str) -> Response {
     if let Ok(allow) = HeaderValue::from_str(allow) {
         response.headers_mut().insert(ALLOW, allow);
     }

@@ -33,6 +33,8 @@ const CE_SOURCE: &str = "CE_SOURCE";
 const CE_TYPE: &str = "CE_TYPE";
 /// Whether they keep the attributes of the request.
 const CE_MERGE: &str = "CE_MERGE";
+/// The prefix of the routes of OpenAI's API, as KServe's containers set it.
+const KSERVE_OPENAI_ROUTE_PREFIX: &str = "KSERVE_OPENAI_ROUTE_PREFIX";
 /// The packed environment to activate, in the start command of a container.
 pub const ENV_TARBALL: &str = "MLSERVER_ENV_TARBALL";
 /// The folder with the settings that were baked into an image, as `mlserver dockerfile` and `mlserver build` set it.
@@ -85,6 +87,20 @@ impl CloudEventVariables {
         let merge = value(CE_MERGE).is_some_and(|text| text.eq_ignore_ascii_case("true"));
         Self { source: value(CE_SOURCE), kind: value(CE_TYPE), merge }
     }
+}
+
+/// The prefix of the routes of OpenAI's API, unless a setting or a variable says otherwise.
+const OPENAI_ROUTE_PREFIX: &str = "/openai";
+
+/// Returns the prefix of the routes of OpenAI's API, which may be empty: the setting, or else KServe's variable.
+pub fn openai_route_prefix(setting: Option<&str>, environment: &dyn Environment) -> String {
+    let variable = || {
+        let found = environment.variables().into_iter().find(|(name, _)| name == KSERVE_OPENAI_ROUTE_PREFIX);
+        found.map(|(_, prefix)| prefix)
+    };
+    let prefix = setting.map(str::to_owned).or_else(variable).unwrap_or_else(|| OPENAI_ROUTE_PREFIX.to_owned());
+    let path = prefix.trim_matches('/');
+    if path.is_empty() { String::new() } else { format!("/{path}") }
 }
 
 /// The most threads that `TOKIO_WORKER_THREADS` may ask for.

@@ -28,7 +28,9 @@ mod topics;
 
 pub use arguments::SettingArgument;
 pub use coerce::lenient_bool;
-pub use env::{CloudEventVariables, Environment, SettingsSources, SystemEnvironment, worker_threads};
+pub use env::{
+    CloudEventVariables, Environment, SettingsSources, SystemEnvironment, openai_route_prefix, worker_threads,
+};
 pub use field::{
     Availability, CustomKind, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };

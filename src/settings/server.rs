@@ -56,6 +56,8 @@ settings! {
         http_port: u16 = [PORT, Int(8080), of_operator],
         /// Path prefix under which a proxy exposes the REST server
         root_path: String = [Text, Text("")],
+        /// Path prefix of the routes of OpenAI's API, empty for none; null means `KSERVE_OPENAI_ROUTE_PREFIX`, or else `/openai`
+        openai_route_prefix: Option<String> = [Text, Null, new_here],
         /// Limits of requests and connections
         limits: LimitSettings = group,
         /// Reject requests with 429 instead of 503 under overload

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::metrics::{FINE_BUCKETS, REQUEST_BUCKETS, Registry, SIZE_BUCKETS, Summary};
+use crate::types::TokenUsage;
 
 /// The `version` label of requests without a version, as in the original.
 const NO_VERSION: &str = "None";
@@ -31,6 +32,16 @@ struct DropLabels {
     reason: &'static str,
     version: String,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TokenLabels {
+    kind: &'static str,
+    model: String,
+    version: String,
+}
+
+/// What tokens are for: the text that a model is given, and the text that it makes.
+const TOKEN_KINDS: [&str; 2] = ["prompt", "completion"];
 
 /// The reasons for which requests are dropped.
 const DROP_REASONS: [&str; 10] = [
@@ -60,6 +71,8 @@ pub struct InferenceMetrics {
     waiting: Family<ModelLabels, Gauge>,
     in_flight: Family<ModelLabels, Gauge>,
     dropped: Family<DropLabels, Counter>,
+    first_chunk: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    tokens: Family<TokenLabels, Counter>,
     batch_queue: Family<BatchLabels, Histogram, fn() -> Histogram>,
     batch_size: Family<BatchLabels, Histogram, fn() -> Histogram>,
     batch_rows: Family<BatchLabels, Histogram, fn() -> Histogram>,
@@ -69,6 +82,10 @@ pub struct InferenceMetrics {
 impl ModelLabels {
     fn dropped(&self, reason: &'static str) -> DropLabels {
         DropLabels { model: self.model.clone(), reason, version: self.version.clone() }
+    }
+
+    fn tokens(&self, kind: &'static str) -> TokenLabels {
+        TokenLabels { kind, model: self.model.clone(), version: self.version.clone() }
     }
 }
 
@@ -105,7 +122,10 @@ pub struct ModelMetrics {
     predict_time: Histogram,
     waiting: Gauge,
     in_flight: Gauge,
-    dropped: (Family<DropLabels, Counter>, ModelLabels),
+    labels: ModelLabels,
+    dropped: Family<DropLabels, Counter>,
+    first_chunk: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    tokens: Family<TokenLabels, Counter>,
     /// Whether the model has been unloaded, so that its label sets must not be created again.
     retired: Arc<AtomicBool>,
     /// Hits and misses; `None` if the responses of the model are not cached.
@@ -127,6 +147,8 @@ impl InferenceMetrics {
             waiting: Family::default(),
             in_flight: Family::default(),
             dropped: Family::default(),
+            first_chunk: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
+            tokens: Family::default(),
             batch_queue: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             batch_size: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
             batch_rows: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
@@ -173,6 +195,16 @@ impl InferenceMetrics {
             "Requests dropped because of overload, a timeout or a disconnected client, by reason",
             self.dropped.clone(),
         );
+        registry.register(
+            "model_infer_first_chunk_seconds",
+            "Time from admission to the first piece of a reply that is sent while it is made, in seconds",
+            self.first_chunk.clone(),
+        );
+        registry.register(
+            "model_infer_tokens",
+            "Tokens of prompts and completions, as models report them",
+            self.tokens.clone(),
+        );
     }
 
     fn register_batches(&self, registry: &mut Registry) {
@@ -209,11 +241,14 @@ impl InferenceMetrics {
             predict_time: self.predict_time.get_or_create_owned(&labels),
             waiting: self.waiting.get_or_create_owned(&labels),
             in_flight: self.in_flight.get_or_create_owned(&labels),
-            dropped: (self.dropped.clone(), labels.clone()),
+            dropped: self.dropped.clone(),
+            first_chunk: self.first_chunk.clone(),
+            tokens: self.tokens.clone(),
             retired: Arc::default(),
             cache: cached.then(|| {
                 (self.cache_hits.get_or_create_owned(&labels), self.cache_misses.get_or_create_owned(&labels))
             }),
+            labels,
         }
     }
 
@@ -238,6 +273,10 @@ impl InferenceMetrics {
         self.in_flight.remove(&labels);
         for reason in DROP_REASONS {
             self.dropped.remove(&labels.dropped(reason));
+        }
+        self.first_chunk.remove(&labels);
+        for kind in TOKEN_KINDS {
+            self.tokens.remove(&labels.tokens(kind));
         }
         let labels = BatchLabels::new(model, version);
         self.batch_queue.remove(&labels);
@@ -311,8 +350,25 @@ impl ModelMetrics {
         if self.retired.load(Ordering::Relaxed) {
             return;
         }
-        let (family, labels) = &self.dropped;
-        family.get_or_create(&labels.dropped(reason)).inc();
+        self.dropped.get_or_create(&self.labels.dropped(reason)).inc();
+    }
+
+    /// Records how long a client waited for the first piece of a reply.
+    pub fn record_first_chunk(&self, waited: Duration) {
+        if !self.retired.load(Ordering::Relaxed) {
+            self.first_chunk.get_or_create(&self.labels).observe(waited.as_secs_f64());
+        }
+    }
+
+    /// Counts the tokens of a request.
+    pub fn record_tokens(&self, tokens: TokenUsage) {
+        if self.retired.load(Ordering::Relaxed) {
+            return;
+        }
+        let counts = [tokens.prompt_tokens, tokens.completion_tokens];
+        for (kind, count) in TOKEN_KINDS.into_iter().zip(counts).filter(|(_, count)| *count > 0) {
+            self.tokens.get_or_create(&self.labels.tokens(kind)).inc_by(count);
+        }
     }
 
     /// Creates no label sets from now on, because the model has been unloaded. Requests that are still in flight count in those

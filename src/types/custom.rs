@@ -33,6 +33,57 @@ pub struct V1Handlers {
     pub ready: Option<usize>,
 }
 
+/// An endpoint of OpenAI's API that a model may answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpenAiApi {
+    ChatCompletions,
+    Completions,
+    Embeddings,
+    Rerank,
+}
+
+impl OpenAiApi {
+    pub const ALL: [Self; 4] = [Self::ChatCompletions, Self::Completions, Self::Embeddings, Self::Rerank];
+}
+
+/// The indexes with which a runtime's `call` answers requests of OpenAI's API. A model may answer some of them only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenAiHandlers {
+    pub chat_completions: Option<usize>,
+    pub completions: Option<usize>,
+    pub embeddings: Option<usize>,
+    pub rerank: Option<usize>,
+}
+
+impl OpenAiHandlers {
+    pub const NONE: Self = Self { chat_completions: None, completions: None, embeddings: None, rerank: None };
+
+    /// Returns the index of the handler of an endpoint.
+    pub const fn get(&self, api: OpenAiApi) -> Option<usize> {
+        match api {
+            OpenAiApi::ChatCompletions => self.chat_completions,
+            OpenAiApi::Completions => self.completions,
+            OpenAiApi::Embeddings => self.embeddings,
+            OpenAiApi::Rerank => self.rerank,
+        }
+    }
+
+    /// Reports whether the model answers no endpoint.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::NONE
+    }
+}
+
+/// How many tokens a model says that a request took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct TokenUsage {
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    #[serde(default)]
+    pub completion_tokens: u64,
+}
+
 /// A request to a custom route.
 #[derive(Debug, Clone)]
 pub struct CustomCall {

@@ -33,7 +33,10 @@ mod trace;
 pub use backoff::Backoff;
 pub use byte_budget::{ByteBudget, ByteReservation, OverBudget};
 pub use credentials::ForwardedCredentials;
-pub use custom::{CustomCall, CustomReply, CustomRoute, PathTemplate, TemplateError, V1Handlers, V1Verb};
+pub use custom::{
+    CustomCall, CustomReply, CustomRoute, OpenAiApi, OpenAiHandlers, PathTemplate, TemplateError, TokenUsage,
+    V1Handlers, V1Verb,
+};
 pub use datatype::Datatype;
 pub use depth::StepDepth;
 pub use failure::RequestErrorKind;

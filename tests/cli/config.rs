@@ -179,6 +179,7 @@ fn config_show_prints_every_value_and_its_source() {
       host = "0.0.0.0" (default)
       http_port = 18080 ([DIR]/models/settings.json)
       root_path = "" (default)
+      openai_route_prefix = null (default)
       http_max_body_bytes = 67108864 (default)
       http_header_timeout = 30.0 (default)
       http_body_timeout = 30.0 (default)

@@ -60,6 +60,16 @@ fn init_xgboost_project_passes_its_own_tests() {
 }
 
 #[test]
+fn init_chat_project_passes_its_own_tests() {
+    passes_its_own_tests("chat");
+}
+
+#[test]
+fn init_embeddings_project_passes_its_own_tests() {
+    passes_its_own_tests("embeddings");
+}
+
+#[test]
 fn init_streaming_project_passes_its_own_tests() {
     passes_its_own_tests("streaming");
 }
@@ -202,6 +212,8 @@ fn init_lists_templates_and_rejects_unknown_ones() {
     huggingface a Hugging Face transformers pipeline
     mlflow      an MLflow model
     streaming   a text model with streaming responses
+    chat        a chat model for OpenAI's API
+    embeddings  an embedding model for OpenAI's API
     pipeline    a graph of Python steps and a native model
     kserve      a model class of KServe, served without its package
     ");

@@ -40,6 +40,12 @@ class Server:
             self.stop()
             raise
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
     def wait_for(self, question, patience=PATIENCE):
         """Polls until `question` returns something truthy, and returns it."""
         end = time.monotonic() + patience

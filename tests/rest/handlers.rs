@@ -163,8 +163,8 @@ fn custom_route_follows_load_and_unload() {
 #[test]
 fn custom_route_conflict_fails_the_load() {
     let cases = [
-        ("Collides", "the model's route `/v2/models/{model}/infer` is reserved by the server"),
-        ("Reserved", "the model's route `/v1/models/{model}` is reserved by the server"),
+        ("Collides", "the model's route `/v2/models/{model}/infer` is served by the server itself"),
+        ("Reserved", "the model's route `/v1/models/{model}` is served by the server itself"),
         ("NoPath", "cannot serve route `words/{x:slug}` of handler `words`: it does not begin with `/`"),
         ("Unreadable", "cannot read the arguments of handler `other`: name 'Undefined' is not defined"),
     ];

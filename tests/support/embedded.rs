@@ -69,6 +69,7 @@ impl EmbeddedServer {
         let options = rest::RestOptions {
             metadata,
             root_path: String::new(),
+            openai_prefix: "/openai".to_owned(),
             max_body_bytes: settings.limits.http_max_body_bytes.get(),
             gzip: true,
             cors: None,

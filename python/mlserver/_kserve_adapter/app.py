@@ -19,8 +19,9 @@ class AppHandler:
     """A route of an application, which runs with the application's middleware."""
 
     is_async = True
-    #: Not of KServe's V1 protocol.
+    #: Neither of KServe's V1 protocol nor of OpenAI's API.
     v1: Optional[str] = None
+    openai: Optional[str] = None
 
     def __init__(self, app: Any, path: str, method: str) -> None:
         self._app = app

@@ -12,22 +12,21 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 from .. import metrics
 from .._kserve_classes import package_of
 from .._payload import inference_response, tensor_output, wire_parameters
+from .._replies import Reply, iterate
 from .._worker_model import WorkerHandler, WorkerModel
 from ..errors import MLServerError
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
+from .openai import openai_handlers
 from .package import Package, is_default, packages
 from .predictor import ServedPredictor, served_predictor
-from .steps import Code, Step, lacks_explainer, log_latency, single_result, with_headers
+from .steps import Code, Pipeline, Step, lacks_explainer, log_latency, single_result, with_headers
 from .tensors import array_outputs, came_over_grpc, http_parameters, output_of, requested_output, sent_parameters
 from .v1 import (
     FRAMING,
-    Reply,
+    AnyReply,
     V1Handler,
-    bounded_chunks,
-    checked_size,
-    chunk_of,
     failed_reply,
     read_body,
     reply,
@@ -121,6 +120,7 @@ class KServeModel(WorkerModel):
             for name, is_async in (("predict", code.predict_is_async), ("explain", code.explain_is_async))
         ]
         self._handlers.append(V1Handler("v1:ready", "/v1/models/{model_name}", "ready", self._respond_ready, True, "GET"))
+        self._handlers.extend(openai_handlers(model, self._plain))
 
     def add_handlers(self, handlers: Sequence[WorkerHandler]) -> None:
         """Adds handlers of other routes."""
@@ -134,6 +134,9 @@ class KServeModel(WorkerModel):
 
     def bind(self, run_plain: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         self._run_plain = run_plain
+
+    def _plain(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        return self._run_plain(function)
 
     # Loading
 
@@ -176,7 +179,7 @@ class KServeModel(WorkerModel):
 
     async def _respond_ready(self, _call: Tuple[Dict[str, Any], Any]) -> Reply:
         obstacle = await self._obstacle()
-        return (503 if obstacle else 200, [("content-type", "text/plain")], obstacle.encode("utf-8", "replace"))
+        return Reply(503 if obstacle else 200, [("content-type", "text/plain")], obstacle.encode("utf-8", "replace"))
 
     def _histogram(self, step: str) -> Any:
         """Returns what observes the seconds of a step: KServe's own histogram if its package is installed, else ours."""
@@ -347,29 +350,22 @@ class KServeModel(WorkerModel):
 
     # V1
 
-    def _respond_plain(self, call: Tuple[Dict[str, Any], Any]) -> Reply:
+    def _respond_plain(self, call: Tuple[Dict[str, Any], Any]) -> AnyReply:
         try:
             body, headers, verb = read_body(*call)
             result, response_headers = self._run(body, headers, verb)
-            if inspect.isgenerator(result):
-                return streamed_reply(list(bounded_chunks(result)), response_headers)
+            if inspect.isgenerator(result) or hasattr(result, "__aiter__"):
+                return streamed_reply(iterate(result, self._run_plain), response_headers)
             return reply(result, response_headers)
         except Exception as error:
             return failed_reply(error)
 
-    async def _respond_async(self, call: Tuple[Dict[str, Any], Any]) -> Reply:
+    async def _respond_async(self, call: Tuple[Dict[str, Any], Any]) -> AnyReply:
         try:
             body, headers, verb = read_body(*call)
             result, response_headers = await self._run_async(body, headers, verb)
-            if hasattr(result, "__aiter__"):
-                chunks: List[bytes] = []
-                size = 0
-                async for item in result:
-                    chunks.append(chunk_of(item))
-                    size = checked_size(size + len(chunks[-1]))
-                return streamed_reply(chunks, response_headers)
-            if inspect.isgenerator(result):
-                return streamed_reply(await self._run_plain(lambda: list(bounded_chunks(result))), response_headers)
+            if inspect.isgenerator(result) or hasattr(result, "__aiter__"):
+                return streamed_reply(iterate(result, self._run_plain), response_headers)
             return reply(result, response_headers)
         except Exception as error:
             return failed_reply(error)
@@ -397,7 +393,7 @@ class KServeModel(WorkerModel):
             return with_headers(result)
         if verb == "explain" and lacks_explainer(self.model):
             raise NotImplementedError("Could not find explainer_host.")
-        pipeline = self._code.pipelines[verb]
+        pipeline = self._pipeline(verb)
         response_headers: Dict[str, str] = {}
         arguments = (headers, response_headers)
         before, main, after = pipeline.before, pipeline.main, pipeline.after
@@ -425,7 +421,7 @@ class KServeModel(WorkerModel):
             return with_headers(await result if inspect.isawaitable(result) else result)
         if verb == "explain" and lacks_explainer(self.model):
             raise NotImplementedError("Could not find explainer_host.")
-        pipeline = self._code.pipelines[verb]
+        pipeline = self._pipeline(verb)
         response_headers: Dict[str, str] = {}
         start = perf_counter()
         payload = await self._await(pipeline.before, body, headers, response_headers)
@@ -446,6 +442,12 @@ class KServeModel(WorkerModel):
         else:
             result = await self._run_plain(lambda: step.function(*arguments))
         return await result if inspect.isawaitable(result) else result
+
+    def _pipeline(self, verb: str) -> Pipeline:
+        pipeline = self._code.pipelines.get(verb)
+        if pipeline is None:
+            raise MLServerError(f"Model {self.name} answers only requests of OpenAI's API", 400)
+        return pipeline
 
     def _observe(self, verb: str, headers: Dict[str, str], start: float, first: float, second: float) -> None:
         end = perf_counter()
@@ -486,15 +488,13 @@ class KServeModel(WorkerModel):
     async def _responses(self, request: Any, headers: Dict[str, str]) -> AsyncIterator[InferenceResponse]:
         try:
             result, response_headers = await self._run_for_stream(request, headers)
-            if hasattr(result, "__aiter__"):
-                async for item in result:
-                    yield self._response(item, response_headers)
-            elif hasattr(result, "__next__"):
-                while True:
-                    item = await self._run_plain(lambda: next(result, _END))
-                    if item is _END:
-                        return
-                    yield self._response(item, response_headers)
+            if hasattr(result, "__aiter__") or hasattr(result, "__next__"):
+                items = iterate(result, self._run_plain)
+                try:
+                    async for item in items:
+                        yield self._response(item, response_headers)
+                finally:
+                    await items.aclose()
             else:
                 yield self._response(result, response_headers)
         except Exception as error:
@@ -533,9 +533,6 @@ class AsyncKServeModel(KServeModel):
 
     async def _run_for_stream(self, request: Any, headers: Dict[str, str]) -> Tuple[Any, Optional[Dict[str, str]]]:
         return await self._run_async(request, headers, "predict")
-
-
-_END: Any = object()
 
 
 async def _call(function: Callable[[], Any]) -> Any:

@@ -4,6 +4,7 @@ import inspect
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from ..errors import MLServerError
+from .openai import answers_openai
 from .package import Package, is_default
 
 
@@ -37,7 +38,10 @@ class Code:
         self.arity = 0
         #: The steps of both verbs, if the model does not have its own `__call__`.
         self.pipelines: Dict[str, Pipeline] = {}
+        self.predict_is_async = self.explain_is_async = True
         if not callable(model):
+            if answers_openai(model):
+                return
             raise TypeError(f"`{type(model).__qualname__}` has neither `predict` nor `__call__`: extend `kserve.Model`")
         if not is_default(model, "__call__"):
             self.call = model

@@ -6,22 +6,16 @@ import enum
 import json
 import re
 import uuid
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, AsyncGenerator, Callable, Dict, Iterable, NamedTuple, Optional, Tuple, Union
 
 from .._dump import jsonable
+from .._replies import Pairs, Reply, ReplyInstead, StreamedReply
 from .._worker.failures import is_http_exception
 from ..errors import MLServerError
 from .failures import translated
 from .tensors import output_of
 
-Pairs = List[Tuple[str, str]]
-
-
 _JSON: Pairs = [("content-type", "application/json")]
-
-
-#: The most bytes of a streamed answer that are collected for a client that does not stream.
-_MAX_COLLECTED = 64 << 20
 
 
 #: The media types of bodies that are JSON and do not say so: the last one is curl's default.
@@ -49,8 +43,8 @@ FRAMING = (
 )
 
 
-#: Status, headers and body of the response to a request of V1.
-Reply = Tuple[int, Pairs, bytes]
+#: The response to a request of V1.
+AnyReply = Union[Reply, StreamedReply]
 
 
 class V1Handler(NamedTuple):
@@ -64,6 +58,7 @@ class V1Handler(NamedTuple):
     respond: Callable[[Tuple[Dict[str, Any], Any]], Any]
     is_async: bool
     method: str = "POST"
+    openai: Optional[str] = None
 
 
 def read_body(head: Dict[str, Any], content: Any) -> Tuple[Any, Dict[str, str], str]:
@@ -141,10 +136,10 @@ def _rest(response: Any) -> Any:
 def reply(result: Any, response_headers: Optional[Dict[str, str]]) -> Reply:
     if isinstance(result, (bytes, bytearray, str)):
         content = result.encode() if isinstance(result, str) else bytes(result)
-        return (200, sent_headers(response_headers or {}, FRAMING), content)
+        return Reply(200, sent_headers(response_headers or {}, FRAMING), content)
     if not response_headers:
-        return (200, _JSON, to_json(result))
-    return (200, sent_headers(response_headers, ("content-type", *FRAMING)) + _JSON, to_json(result))
+        return Reply(200, _JSON, to_json(result))
+    return Reply(200, sent_headers(response_headers, ("content-type", *FRAMING)) + _JSON, to_json(result))
 
 
 def sent_headers(headers: Dict[str, Any], dropped: Iterable[str]) -> Pairs:
@@ -172,30 +167,30 @@ def to_json(value: Any) -> bytes:
 _with_nan = json.JSONEncoder(default=lambda value: _plain(value))
 
 
-def bounded_chunks(items: Iterable[Any]) -> Iterator[bytes]:
-    """Yields the parts of a streamed answer. Raises `MLServerError` if they are too long."""
-    size = 0
-    for item in items:
-        chunk = chunk_of(item)
-        size = checked_size(size + len(chunk))
-        yield chunk
-
-
-def checked_size(size: int) -> int:
-    if size > _MAX_COLLECTED:
-        raise MLServerError(f"the streamed answer is longer than {_MAX_COLLECTED} bytes", 500)
-    return size
-
-
 def chunk_of(item: Any) -> bytes:
     if isinstance(item, str):
         return item.encode()
     return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else to_json(item)
 
 
-def streamed_reply(chunks: List[bytes], response_headers: Optional[Dict[str, str]]) -> Reply:
+def streamed_reply(items: "AsyncGenerator[Any, None]", response_headers: Optional[Dict[str, str]]) -> StreamedReply:
     headers = sent_headers(response_headers or {}, ("content-type", *FRAMING))
-    return (200, [("content-type", "text/event-stream"), *headers], b"".join(chunks))
+    return StreamedReply(200, [("content-type", "text/event-stream"), *headers], _pieces(items))
+
+
+async def _pieces(items: "AsyncGenerator[Any, None]") -> "AsyncGenerator[bytes, None]":
+    """Yields the parts of a streamed answer. An exception before the first of them is answered like one of a whole answer."""
+    is_first = True
+    try:
+        async for item in items:
+            yield chunk_of(item)
+            is_first = False
+    except Exception as error:
+        if is_first:
+            raise ReplyInstead(failed_reply(error)) from error
+        raise
+    finally:
+        await items.aclose()
 
 
 def failed_reply(error: Exception) -> Reply:
@@ -203,10 +198,10 @@ def failed_reply(error: Exception) -> Reply:
     if is_http_exception(error):
         headers = [(str(name), str(value)) for name, value in (getattr(error, "headers", None) or {}).items()]
         body = to_json({"detail": jsonable(getattr(error, "detail", None))})
-        return (int(error.status_code), headers + _JSON, body)  # type: ignore[attr-defined]
+        return Reply(int(error.status_code), headers + _JSON, body)  # type: ignore[attr-defined]
     found = translated(error)
     if isinstance(found, MLServerError) and found.status_code != 500:
-        return (found.status_code, _JSON, to_json({"error": str(found)}))
+        return Reply(found.status_code, _JSON, to_json({"error": str(found)}))
     # Raised, so that the server logs it.
     if found is error:
         raise found

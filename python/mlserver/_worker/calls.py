@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 from .._blocking import is_async
 from .._imports import folder_var
 from .._payload import WireTensor, wire_outputs
+from .._replies import Reply, ReplyInstead, StreamedReply
 from .._tensor import TensorError
 from .._worker_model import Asker
 from ..cancellation import cancellation_var
@@ -22,7 +23,7 @@ from .failures import describe
 from .frames import Buffer, FrameError, FrameKind, Head, read_request, write_outputs
 from .models import LoadedModel, load, unload
 from .output import request_id_var
-from .streams import Stream
+from .streams import Credit, Stream
 from .threads import Result
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Call(Asker):
     is_ended = False
     #: Whether its code runs, or waits to run, on the model's threads.
     in_thread = False
+    #: How many frames of its answer the server still takes; `None` for calls with one frame.
+    credit: Optional[Credit] = None
 
     def __init__(self, service: "Service", id: int, head: Dict[str, Any], tail: Buffer = b"") -> None:
         self.raised = False
@@ -246,9 +249,8 @@ class PredictCall(Call):
             request = self._read()
             self.begin()
             response = self._function(request)
-            is_continued = type(response) not in self._results and inspect.isawaitable(response)
+            is_continued = type(response) not in self._results and self._goes_on(response)
             if is_continued:
-                self._awaitable = response
                 self.loop.loop.call_soon_threadsafe(self.loop.start, self)
             else:
                 final = self._answer(response)
@@ -259,6 +261,13 @@ class PredictCall(Call):
             if not is_continued:
                 self.end(final)
                 self.service.connection.flush()
+
+    def _goes_on(self, response: Any) -> bool:
+        """Returns whether a task has to end the call, with what the plain function has returned."""
+        if not inspect.isawaitable(response):
+            return False
+        self._awaitable = response
+        return True
 
     def cancel(self) -> None:
         super().cancel()
@@ -280,22 +289,98 @@ class PredictCall(Call):
         return answer(self.model, response)
 
 
-class V1Call(PredictCall):
-    """Runs a handler of KServe's V1, which gets the head of its frame and the body as they are."""
+class RespondCall(PredictCall):
+    """Runs a handler of KServe's V1 or of OpenAI's API, which gets the head of its frame and the body as they are."""
 
-    _results = (tuple,)
+    _results = (Reply,)
+    _streamed: Optional[StreamedReply] = None
+
+    def start(self, model: LoadedModel) -> None:
+        self.credit = Credit(self.head.get("credit", 1))
+        super().start(model)
+
+    async def execute(self) -> Final:
+        if self._streamed is not None:
+            self.enter_model(self._request_id())
+            return await send_pieces(self, self._streamed)
+        self.enter_model(None)
+        if self._awaitable is not None:
+            self._read()
+            response = await self._awaitable
+        else:
+            request = self._read()
+            self.begin()
+            response = self._function(request)
+            if self._is_async or inspect.isawaitable(response):
+                response = await response
+        return await send_pieces(self, response) if isinstance(response, StreamedReply) else self._answer(response)
+
+    def _goes_on(self, response: Any) -> bool:
+        if isinstance(response, StreamedReply):
+            self._streamed = response
+            return True
+        return super()._goes_on(response)
 
     def _target(self, model: LoadedModel) -> Tuple[Callable[[Any], Any], bool]:
         handler: Any = model.handlers[self.head["handler"]]
         return handler.respond, handler.is_async
 
+    def _request_id(self) -> Optional[str]:
+        return dict(self.head["headers"]).get("x-request-id")
+
     def _read(self) -> Any:
-        request_id_var.set(dict(self.head["headers"]).get("x-request-id"))
+        request_id_var.set(self._request_id())
         return self.head, self.tail
 
     def _answer(self, response: Any) -> Final:
-        status, headers, body = response
-        return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
+        return reply_frame(response)
+
+
+def reply_frame(reply: Reply) -> Final:
+    """Returns the final frame of a call that has a whole reply."""
+    status, headers, body, usage = reply
+    head: Dict[str, Any] = {"status": status, "headers": headers}
+    if usage:
+        head["usage"] = usage
+    return Final(FrameKind.REPLY, head, (body,))
+
+
+async def send_pieces(call: Call, reply: StreamedReply) -> Final:
+    """Sends the pieces of a reply while they are made, each only once the server takes it. Returns the final frame."""
+    credit = call.credit
+    assert credit is not None
+    head: Optional[Dict[str, Any]] = {"status": reply.status, "headers": reply.headers}
+    pieces = reply.pieces
+    try:
+        while True:
+            await credit.take()
+            has_credit = True
+            try:
+                piece = await pieces.__anext__()
+            except StopAsyncIteration:
+                break
+            except ReplyInstead as instead:
+                return reply_frame(instead.reply)
+            view = memoryview(piece)
+            for start in range(0, len(view), _MAX_CHUNK):
+                if not has_credit:
+                    await credit.take()
+                has_credit = False
+                call.send(Final(FrameKind.CHUNK, head, (view[start : start + _MAX_CHUNK],)))
+                head = None
+            if has_credit:
+                credit.grant(1)
+            call.service.connection.flush()
+    finally:
+        await pieces.aclose()
+    if head is not None:
+        return Final(FrameKind.REPLY, head)
+    usage = reply.usage()
+    return Final(FrameKind.DONE, {"usage": usage} if usage else None)
+
+
+#: The longest piece of a reply in one frame, in bytes.
+_MAX_CHUNK = 64 << 10
 
 
 class StreamCall(Call):
@@ -303,7 +388,7 @@ class StreamCall(Call):
 
     def __init__(self, service: "Service", id: int, head: Dict[str, Any]) -> None:
         super().__init__(service, id, head)
-        self.stream = Stream(head.get("credit", 1), self.take)
+        self.stream = self.credit = Stream(head.get("credit", 1), self.take)
 
     def take(self, count: int) -> None:
         """Allows the server to send more requests."""
@@ -329,8 +414,9 @@ class HandlerCall(Call):
     async def execute(self) -> Final:
         model = self.enter_model(dict(self.head.get("headers", ())).get("x-request-id"))
         handler: Any = model.handlers[self.head["handler"]]
-        status, headers, body = await handler.invoke(self.head, self.tail, self._run_function)
-        return Final(FrameKind.REPLY, {"status": status, "headers": headers}, (body,))
+        self.credit = Credit(self.head.get("credit", 1))
+        reply = await handler.invoke(self.head, self.tail, self._run_function)
+        return await send_pieces(self, reply) if isinstance(reply, StreamedReply) else reply_frame(reply)
 
     async def _run_function(self, function: Callable[..., Any], arguments: Dict[str, Any]) -> Any:
         """Runs a handler or one of its dependencies."""
@@ -387,4 +473,4 @@ def _name(model: Optional[LoadedModel]) -> str:
     return "" if model is None else model.name
 
 
-__all__ = ["Call", "Final", "HandlerCall", "LoadCall", "PredictCall", "StreamCall", "UnloadCall", "V1Call"]
+__all__ = ["Call", "Final", "HandlerCall", "LoadCall", "PredictCall", "RespondCall", "StreamCall", "UnloadCall"]

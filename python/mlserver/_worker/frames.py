@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 from .._payload import WireTensor, inference_request, requested_output, tensor_input, wire_outputs, wire_parameters
 from .._tensor import BytesElements, DoubleElements, FixedElements
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 MAX_HEAD = 16 << 20
 MAX_TAIL = 4 << 30
@@ -61,6 +61,7 @@ class FrameKind(enum.IntEnum):
     METRICS = 72
     EXPOSITION = 73
     STEP = 74
+    CHUNK = 75
 
 
 class FrameError(Exception):

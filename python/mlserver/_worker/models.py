@@ -9,6 +9,7 @@ from .._adapters import ADAPTERS
 from .._blocking import completed, is_async
 from .._imports import folder_var, importing_from
 from .._interpreter import how_to_install, interpreter
+from .._openai import handlers_of
 from .._worker_model import WorkerHandler, WorkerModel
 from ..cancellation import cancellation_var
 from ..context import model_context
@@ -100,9 +101,8 @@ async def load(
         if adapted is not None:
             adapted.bind(model.run_plain)
         try:
-            for handler in _custom_handlers(instance):
-                model.handlers[handler.name] = handler
-            for handler in () if adapted is None else adapted.handlers():
+            of_methods = handlers_of(instance, model.run_plain) if adapted is None else adapted.handlers()
+            for handler in (*_custom_handlers(instance), *of_methods):
                 model.handlers[handler.name] = handler
             loaded = await model.run(completed(_function(instance.load, "load")))
             model.find_predict()
@@ -126,6 +126,7 @@ async def load(
                 "method": handler.method,
                 "plain": not handler.is_async,
                 **({"v1": handler.v1} if handler.v1 else {}),
+                **({"openai": handler.openai} if handler.openai else {}),
             }
             for handler in model.handlers.values()
         ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from .. import metrics
 from .._worker_model import WorkerModel
-from .calls import Call, HandlerCall, LoadCall, PredictCall, StreamCall, UnloadCall, V1Call
+from .calls import Call, HandlerCall, LoadCall, PredictCall, RespondCall, StreamCall, UnloadCall
 from .connection import Connection
 from .frames import SLOTS, Buffer, FrameError, FrameKind, Header
 from .models import LoadedModel, unload
@@ -113,8 +113,8 @@ class Service:
     def _call(self, header: Header, head: Dict[str, Any], tail: Buffer) -> None:
         model = self.models.get(head.get("model", -1))
         handler = None if model is None else model.handlers.get(head.get("handler", ""))
-        if model is not None and handler is not None and handler.v1 is not None:
-            call = self._calls[header.id] = V1Call(self, header.id, head, tail)
+        if model is not None and handler is not None and (handler.v1 or handler.openai):
+            call = self._calls[header.id] = RespondCall(self, header.id, head, tail)
             call.start(model)
         else:
             self._open(HandlerCall(self, header.id, head, tail), head.get("model", -1))
@@ -138,8 +138,8 @@ class Service:
 
     def _credit(self, header: Header, head: Dict[str, Any], _tail: Buffer) -> None:
         call = self._calls.get(header.id)
-        if isinstance(call, StreamCall):
-            call.loop.post(call.stream.grant, head["count"])
+        if call is not None and call.credit is not None:
+            call.loop.post(call.credit.grant, head["count"])
 
     def _cancel(self, header: Header, _head: Dict[str, Any], _tail: Buffer) -> None:
         call = self._calls.get(header.id)

@@ -5,28 +5,57 @@ import inspect
 from collections import deque
 from typing import Any, AsyncGenerator, AsyncIterator, Callable, Deque, Dict, List, Tuple
 
+from .._replies import iterate
 from ..types.dataplane import decode_on_demand
 from .frames import Buffer, read_request
 from .models import LoadedModel
 
-_END = object()
+
+class Credit:
+    """How many frames the server still takes. Used only on the thread of the model's event loop."""
+
+    def __init__(self, credit: int) -> None:
+        self._credit = credit
+        #: Those that wait for a change. No `asyncio.Event`, which CPython 3.9 and older bind to the event loop of the thread
+        #: that creates it.
+        self._waiting: List[asyncio.Future[None]] = []
+
+    def grant(self, count: int) -> None:
+        """Allows `count` more frames to be sent."""
+        self._credit += count
+        self._wake()
+
+    async def take(self) -> None:
+        """Waits until a frame may be sent, and counts it."""
+        await self._wait_until(lambda: self._credit > 0)
+        self._credit -= 1
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        # Each of those that wait checks its condition after every change.
+        while not condition():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
 
 
-class Stream:
-    """The queued requests and the credit of one stream. Used only on the thread of the model's event loop."""
+class Stream(Credit):
+    """The queued requests and the credit of one stream."""
 
     #: How many requests may wait for the model.
     ahead = 4
 
     def __init__(self, credit: int, on_taken: Callable[[int], None]) -> None:
         """Allows `credit` answers to be sent; calls `on_taken` with the number of requests that the model has taken."""
-        self._credit = credit
+        super().__init__(credit)
         self._on_taken = on_taken
         self._requests: Deque[Tuple[Dict[str, Any], Buffer]] = deque()
         self._closed = False
-        #: Those that wait for a change: the reader of requests and the writer of answers. No `asyncio.Event`, which CPython
-        #: 3.9 and older bind to the event loop of the thread that creates it.
-        self._waiting: List[asyncio.Future[None]] = []
 
     def put(self, head: Dict[str, Any], tail: Buffer) -> None:
         """Queues a request."""
@@ -36,11 +65,6 @@ class Stream:
     def close(self) -> None:
         """Marks the end of the requests."""
         self._closed = True
-        self._wake()
-
-    def grant(self, count: int) -> None:
-        """Allows `count` more answers to be sent."""
-        self._credit += count
         self._wake()
 
     async def requests(self, model: LoadedModel) -> AsyncIterator[Any]:
@@ -59,37 +83,14 @@ class Stream:
         source = model.instance.predict_stream(self.requests(model))
         if inspect.isawaitable(source):
             source = await source
-        is_async = hasattr(source, "__aiter__")
-        iterator = source.__aiter__() if is_async else iter(source)
+        answers = iterate(source, model.run_plain)
         try:
             while True:
-                await self._wait_until(lambda: self._credit > 0)
-                self._credit -= 1
-                if is_async:
-                    try:
-                        answer = await iterator.__anext__()
-                    except StopAsyncIteration:
-                        return
-                else:
-                    answer = await model.run_plain(lambda: next(iterator, _END))
-                    if answer is _END:
-                        return
+                await self.take()
+                try:
+                    answer = await answers.__anext__()
+                except StopAsyncIteration:
+                    return
                 yield answer
         finally:
-            if is_async and hasattr(iterator, "aclose"):
-                await iterator.aclose()
-            elif hasattr(iterator, "close"):
-                iterator.close()
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        # Each of those that wait checks its condition after every change.
-        while not condition():
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
+            await answers.aclose()

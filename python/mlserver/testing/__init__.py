@@ -44,6 +44,8 @@ __all__ = ["InferenceFailed", "LoadFailed", "ModelFailed", "Response", "ServedMo
 _MODEL = 1
 #: How many responses of a stream may wait for their reader, as in the server.
 _STREAM_CREDIT = 4
+#: How many parts of a reply may come: `call` returns all of them together.
+_CALL_CREDIT = 1 << 30
 
 
 def serve(
@@ -256,8 +258,9 @@ class ServedModel:
         pairs = [(key.lower(), value.encode().decode("latin-1")) for key, value in sent.items()]
         head = {"model": _MODEL, "handler": name, "method": method, "path": path, "path_params": values}
         data = body.encode() if isinstance(body, str) else body
-        call = self._call(FrameKind.CALL, {**head, "query": query, "headers": pairs}, (data,))
-        return read_reply(call.final(InferenceFailed, timeout))
+        head = {**head, "query": query, "headers": pairs, "credit": _CALL_CREDIT}
+        call = self._call(FrameKind.CALL, head, (data,))
+        return read_reply(call.replied(InferenceFailed, timeout))
 
     def close(self) -> None:
         """Unloads the model. Does nothing if it has been unloaded already.

@@ -39,7 +39,8 @@ class Call:
         """Returns whether a frame is the last one of this call."""
         if frame is None:
             return True
-        return frame.kind != FrameKind.CREDIT and not (self._is_stream and frame.kind == FrameKind.ANSWER)
+        is_part = frame.kind in (FrameKind.CREDIT, FrameKind.CHUNK)
+        return not is_part and not (self._is_stream and frame.kind == FrameKind.ANSWER)
 
     def send(self, kind: FrameKind, head: Dict[str, Any], tail: Tuple[Any, ...] = ()) -> None:
         """Sends a frame of this call."""
@@ -67,6 +68,20 @@ class Call:
             self.cancel()
             raise
         return self.check(frame, error)
+
+    def replied(self, error: Type[ModelFailed], timeout: Optional[float] = None) -> Frame:
+        """Returns the reply of a handler, of which all parts are joined. Raises `error` as `final` does."""
+        end = None if timeout is None else time.monotonic() + timeout
+        parts: List[Frame] = []
+        while True:
+            left = None if end is None else max(end - time.monotonic(), 0.001)
+            frame = self.final(error, left)
+            if frame.kind != FrameKind.CHUNK:
+                break
+            parts.append(frame)
+        if not parts:
+            return frame
+        return parts[0]._replace(tail=b"".join(bytes(part.tail) for part in parts))
 
     def check(self, frame: Optional[Frame], error: Type[ModelFailed]) -> Frame:
         """Returns a frame that is not an error."""

@@ -91,6 +91,9 @@ impl EmbeddedModel {
                 ForwardedCredentials::default(),
             ),
             is_reserved: rest::is_reserved,
+            // No route is served.
+            is_openai: |_, _| false,
+            openai_prefix: String::new(),
         };
         let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
         directory.connect(&registry);

@@ -144,6 +144,8 @@ fn registry(
             to_servers(settings),
         ),
         is_reserved: rest::is_reserved,
+        is_openai: rest::is_openai,
+        openai_prefix: settings.openai_route_prefix.clone().unwrap_or_default(),
     };
     let inference_metrics = InferenceMetrics::register(metrics);
     let loader = BatchingLoader::new(loader, inference_metrics.clone(), traces.clone());
@@ -302,6 +304,7 @@ fn rest_options(
     Ok(rest::RestOptions {
         metadata: metadata(settings),
         root_path: settings.root_path.clone(),
+        openai_prefix: settings.openai_route_prefix.clone().unwrap_or_default(),
         max_body_bytes: settings.limits.http_max_body_bytes.get(),
         gzip: settings.gzip_enabled,
         cors: settings.cors_settings.as_ref().map(rest::Cors::new).transpose()?,

@@ -29,7 +29,7 @@ use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::runtimes::python::Python;
 use crate::settings::{
     CloudEventVariables, Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings,
-    SettingsSources, SettingsWarning,
+    SettingsSources, SettingsWarning, openai_route_prefix,
 };
 use crate::shutdown::{Signals, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
@@ -131,7 +131,9 @@ async fn serve(
     mut hangups: Hangups,
     environment: &dyn Environment,
 ) -> Result<(), CommandError> {
-    let LoadedSettings { settings, warnings, .. } = loaded;
+    let LoadedSettings { mut settings, warnings, .. } = loaded;
+    let openai_prefix = openai_route_prefix(settings.openai_route_prefix.as_deref(), environment);
+    settings.openai_route_prefix = Some(openai_prefix);
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
     let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;

@@ -28,8 +28,8 @@ use tracing::{debug, info};
 
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RemoteCall, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-    StepModel, Steps,
+    BoxFuture, CallReply, Description, Progress, RemoteCall, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus, StepModel, Steps,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::spawn_supervised;
@@ -38,7 +38,7 @@ use crate::telemetry::traces::{Span, Traces};
 use crate::types::merge::{self, BatchKey, BatchShare};
 use crate::types::{
     ByteReservation, CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority, PriorityScheduler,
-    QueuePosition, RequestErrorKind, TraceContext,
+    QueuePosition, RequestErrorKind, TokenUsage, TraceContext,
 };
 use policy::{BatchDecision, BatchLimits, BatchPolicy, WaitingGroup};
 
@@ -159,7 +159,7 @@ impl Runtime for Batched {
         route: usize,
         call: CustomCall,
         progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
         self.batcher.runtime.call(route, call, progress)
     }
 }
@@ -400,6 +400,9 @@ impl Progress for BatchProgress {
             progress.joined(batch);
         }
     }
+
+    /// Only calls of handlers use tokens, and those do not batch.
+    fn used(&self, _: TokenUsage) {}
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         let members: Vec<_> = self.members.iter().filter_map(|progress| progress.steps()).collect();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::runtimes::FnRuntime;
-use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData};
+use crate::types::{BytesElements, Datatype, Parameters, RequestedOutput, Tensor, TensorData, TokenUsage};
 
 /// Requests in which an element begins with this byte fail.
 const POISON: u8 = 13;
@@ -418,6 +418,8 @@ impl Progress for Told {
     }
 
     fn joined(&self, _: TraceContext) {}
+
+    fn used(&self, _: TokenUsage) {}
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         None

@@ -25,11 +25,11 @@ use super::warm_up::warm_up;
 use super::{LoadError, Loader, RuntimeFuture, chain};
 use crate::repository::Artifact;
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
-use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, V1Handlers};
+use crate::types::{CustomCall, InferenceRequest, InferenceResponse, V1Handlers};
 use ledger::{Ledger, LedgerChanges, LedgerId, MemoryRequest};
 
 pub use ledger::TooLarge;
@@ -498,11 +498,12 @@ impl Runtime for OnDemand {
         route: usize,
         call: CustomCall,
         progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
         Box::pin(async move {
             let lease = self.model.lease().await?;
             let runtime = lease.runtime()?;
-            runtime.call(route, call, progress).await
+            let reply = runtime.call(route, call, progress).await?;
+            Ok(reply.holding(lease))
         })
     }
 }

@@ -18,7 +18,7 @@ use super::message::{
 use crate::telemetry::exposition::{self, Family, Merge, Sample};
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput,
-    Tensor, TensorData,
+    Tensor, TensorData, TokenUsage,
 };
 
 const LOAD: u64 = 0x100;
@@ -123,7 +123,7 @@ fn server_frames() -> Vec<(&'static str, u64, OutgoingFrame)> {
             frame(FrameKind::Load, message::encode_head(&LoadHead { model: 7, settings: &settings, source: None })),
         ),
         ("predict", PREDICT, message::request_frame(FrameKind::Predict, Some(7), &request()).unwrap()),
-        ("call", CALL, message::call_frame(7, "echo", call).unwrap()),
+        ("call", CALL, message::call_frame(7, "echo", call, 8).unwrap()),
         (
             "stream",
             STREAM,
@@ -268,6 +268,21 @@ fn reply_rejects_invalid_http_status_and_headers() {
 }
 
 #[test]
+fn first_chunk_has_the_head_of_a_reply() {
+    let frame = read("chunk");
+    assert_eq!((frame.kind, frame.id), (FrameKind::Chunk, CALL));
+    let CustomReply { status, headers, body } = message::read_reply(&frame).unwrap();
+    assert_eq!((status.as_u16(), &*body), (200, "piece ä".as_bytes()));
+    assert_eq!(headers["content-type"], "text/event-stream; charset=utf-8");
+    let with = |head: &str| Frame { head: Bytes::copy_from_slice(head.as_bytes()), ..frame.clone() };
+    let usage = message::read_usage(&with(r#"{"usage":{"prompt_tokens":3}}"#));
+    assert_eq!(usage, Some(TokenUsage { prompt_tokens: 3, completion_tokens: 0 }));
+    for none in ["", "{}", r#"{"usage":{"prompt_tokens":-1}}"#, r#"{"usage":1}"#] {
+        assert_eq!(message::read_usage(&with(none)), None, "{none}");
+    }
+}
+
+#[test]
 fn step_is_read_with_its_tensors() {
     let frame = read("step");
     assert_eq!((frame.kind, frame.id), (FrameKind::Step, ASK));
@@ -295,5 +310,5 @@ fn every_frame_kind_has_a_fixture() {
         .map(|name| read(&name).kind as u8)
         .collect();
     kinds.sort_unstable();
-    assert_eq!(kinds, (1..=14).chain(64..=74).collect::<Vec<_>>());
+    assert_eq!(kinds, (1..=14).chain(64..=75).collect::<Vec<_>>());
 }

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The version of the protocol, which must be the same at both ends.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// The longest head, in bytes.
 pub(super) const MAX_HEAD: usize = 16 << 20;
@@ -52,10 +52,11 @@ pub(super) enum FrameKind {
     Metrics = 72,
     Exposition = 73,
     Step = 74,
+    Chunk = 75,
 }
 
 impl FrameKind {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::Hello,
         Self::Load,
         Self::Unload,
@@ -81,7 +82,13 @@ impl FrameKind {
         Self::Metrics,
         Self::Exposition,
         Self::Step,
+        Self::Chunk,
     ];
+
+    /// Reports whether such a frame of a worker ends its call, if the call may have several.
+    pub(super) const fn is_final(self) -> bool {
+        matches!(self, Self::End | Self::Done | Self::Reply | Self::Error)
+    }
 
     fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)

@@ -13,8 +13,8 @@ use crate::compute::LONG_WORK;
 use crate::telemetry::exposition::Family;
 use crate::types::json::IrregularData;
 use crate::types::{
-    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters,
-    RequestedOutput, Tensor, TensorData, TensorError, V1Verb, short,
+    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiApi,
+    Parameters, RequestedOutput, Tensor, TensorData, TensorError, TokenUsage, V1Verb, short,
 };
 
 /// Each tensor starts at a multiple of this in a tail, in bytes.
@@ -86,6 +86,16 @@ pub(super) struct HandlerInfo {
     /// The verb of KServe's V1 protocol that it handles, if any. Such a handler is not one of the model's own routes.
     #[serde(default)]
     pub(super) v1: Option<V1Verb>,
+    /// The endpoint of OpenAI's API that it handles, if any. Nor is such a handler.
+    #[serde(default)]
+    pub(super) openai: Option<OpenAiApi>,
+}
+
+impl HandlerInfo {
+    /// Reports whether it is one of the model's own routes.
+    pub(super) const fn is_route(&self) -> bool {
+        self.v1.is_none() && self.openai.is_none()
+    }
 }
 
 /// The head of `call`.
@@ -100,14 +110,23 @@ struct CallHead<'a> {
     query: &'a str,
     #[serde(serialize_with = "header_pairs")]
     headers: &'a HeaderMap,
+    /// How many `chunk` frames may be sent before further credit arrives.
+    credit: u32,
 }
 
-/// The head of `reply`.
+/// The head of `reply`, and of the first `chunk`.
 #[derive(Debug, Deserialize)]
 struct ReplyHead {
     status: u16,
     #[serde(default)]
     headers: Vec<(String, String)>,
+}
+
+/// What the final frame of a call to a handler says besides the reply.
+#[derive(Debug, Deserialize)]
+struct UsageHead {
+    #[serde(default)]
+    usage: Option<TokenUsage>,
 }
 
 /// The head of `error`.
@@ -601,7 +620,12 @@ pub(super) fn unload_frame(model: u64) -> OutgoingFrame {
 }
 
 /// Creates the frame of a call to a handler.
-pub(super) fn call_frame(model: u64, handler: &str, call: CustomCall) -> Result<OutgoingFrame, FrameError> {
+pub(super) fn call_frame(
+    model: u64,
+    handler: &str,
+    call: CustomCall,
+    credit: u32,
+) -> Result<OutgoingFrame, FrameError> {
     let CustomCall { method, path, parameters, query, headers, body } = call;
     let head = encode_head(&CallHead {
         model,
@@ -611,11 +635,17 @@ pub(super) fn call_frame(model: u64, handler: &str, call: CustomCall) -> Result<
         path_params: &parameters,
         query: &query,
         headers: &headers,
+        credit,
     });
     OutgoingFrame::with_tail(FrameKind::Call, head, vec![body])
 }
 
-/// Reads a `reply`.
+/// Reads how many tokens the call took, from its final frame. Other content of it is ignored.
+pub(super) fn read_usage(frame: &Frame) -> Option<TokenUsage> {
+    frame.read_head::<UsageHead>().ok()?.usage
+}
+
+/// Reads a `reply`, or a first `chunk`.
 ///
 /// # Errors
 ///
@@ -815,7 +845,7 @@ mod tests {
         let id = "x".repeat(super::super::frame::MAX_HEAD);
         let request = InferenceRequest { id, ..InferenceRequest::default() };
         let error = request_frame(FrameKind::Predict, Some(1), &request).unwrap_err();
-        let error = super::super::model::too_long(error);
+        let error = super::super::answer::too_long(error);
         assert_eq!(error.kind(), RequestErrorKind::BadRequest);
         assert!(error.to_string().contains("exceeds the limit of 16777216"), "{error}");
     }

@@ -4,6 +4,7 @@
 //! Inside a pool, `dispatch` decides which worker runs which call, `process` spawns and reaps workers, `connection` moves
 //! `frame`s, and `message` encodes and decodes their content. `docs/worker-protocol.md` describes the wire format.
 
+mod answer;
 mod check;
 mod connection;
 mod dispatch;
@@ -19,6 +20,7 @@ mod model;
 mod output;
 mod pool;
 mod process;
+mod reply;
 mod script;
 mod sdk;
 mod stream;

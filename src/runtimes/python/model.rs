@@ -7,21 +7,23 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
+use super::PythonLoadError;
+use super::answer::{checked, invalid_response, too_long};
 use super::dispatch::{CallTarget, ModelNumber};
-use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
-use super::message::{self, ErrorHead, FailureKind, HandlerInfo, MessageError};
+use super::frame::{FrameKind, OutgoingFrame};
+use super::message::{self, HandlerInfo};
 use super::pool::{AddedModel, ModelSpec, Pool};
+use super::reply::{CHUNKS_AHEAD, HandlerReply};
 use super::stream::AnswerStream;
-use super::{CallError, PythonLoadError};
 use crate::compute::ComputePool;
 use crate::runtimes::{
-    BoxFuture, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel,
-    answer_first, ready,
+    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    StepModel, answer_first, ready,
 };
 use crate::settings::ModelSettings;
 use crate::types::json::read_request_with;
 use crate::types::{
-    CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, PathTemplate, Priority,
+    CustomCall, CustomRoute, InferenceRequest, InferenceResponse, OpenAiApi, OpenAiHandlers, PathTemplate, Priority,
     RequestErrorKind, TensorMetadata, TensorRule, V1Handlers, V1Verb,
 };
 
@@ -39,7 +41,7 @@ pub(super) struct PythonModel {
     /// Whether the model implements `predict_stream`.
     streams: bool,
     description: Description,
-    /// The handlers of the description's routes, in the same order, and then those of the V1 protocol.
+    /// The handlers of the description's routes, in the same order, and then those of the V1 protocol and OpenAI's API.
     handlers: Vec<HandlerInfo>,
     /// The return value of the model's `load`.
     loaded: bool,
@@ -74,7 +76,7 @@ pub(super) async fn load(
     let added = pool.add(model, workers).await?;
     let AddedModel { number, mut loaded, ready_workers } = added;
     // Those of routes come first, so that the indexes of both lists agree.
-    loaded.handlers.sort_by_key(|handler| handler.v1.is_some());
+    loaded.handlers.sort_by_key(|handler| !handler.is_route());
     if let Some(reason) = not_native {
         loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
     }
@@ -94,6 +96,7 @@ pub(super) async fn load(
             metadata: Some(loaded.metadata),
             routes: Vec::new(),
             v1: v1_handlers(&loaded.handlers),
+            openai: openai_handlers(&loaded.handlers),
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
             required_steps: Vec::new(),
             has_remote_steps: false,
@@ -105,7 +108,7 @@ pub(super) async fn load(
         compute: compute.clone(),
     };
     // From here on, dropping the model unloads it, also if one of its routes is invalid.
-    let routes = model.handlers.iter().filter(|handler| handler.v1.is_none());
+    let routes = model.handlers.iter().filter(|handler| handler.is_route());
     model.description.routes = routes.map(custom_route).collect::<Result<_, _>>()?;
     Ok(Arc::new(model))
 }
@@ -114,6 +117,17 @@ pub(super) async fn load(
 fn v1_handlers(handlers: &[HandlerInfo]) -> Option<V1Handlers> {
     let index = |verb| handlers.iter().position(|handler| handler.v1 == Some(verb));
     Some(V1Handlers { predict: index(V1Verb::Predict)?, explain: index(V1Verb::Explain)?, ready: index(V1Verb::Ready) })
+}
+
+/// Returns the indexes of the handlers of OpenAI's API.
+fn openai_handlers(handlers: &[HandlerInfo]) -> OpenAiHandlers {
+    let index = |api| handlers.iter().position(|handler| handler.openai == Some(api));
+    OpenAiHandlers {
+        chat_completions: index(OpenAiApi::ChatCompletions),
+        completions: index(OpenAiApi::Completions),
+        embeddings: index(OpenAiApi::Embeddings),
+        rerank: index(OpenAiApi::Rerank),
+    }
 }
 
 fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {
@@ -196,24 +210,6 @@ impl PythonModel {
         let version = self.version.as_deref().map(|version| format!(" with version {version}")).unwrap_or_default();
         Err(RuntimeError::new(RequestErrorKind::NotReady, format!("Model {}{version} is not ready yet.", self.name)))
     }
-
-    /// Returns the frame if it is an answer. If it is an error, returns it with its traceback.
-    pub(super) fn check_answer(frame: Frame) -> Result<Frame, RuntimeError> {
-        if frame.kind != FrameKind::Error {
-            return Ok(frame);
-        }
-        let failure: ErrorHead = frame.read_head().map_err(inconsistent)?;
-        let ErrorHead { kind, message, status, traceback } = failure;
-        Err(failure_error(kind, status, message).with_traceback(&traceback))
-    }
-}
-
-fn failure_error(kind: FailureKind, status: u16, message: String) -> RuntimeError {
-    match kind {
-        FailureKind::Mlserver => RuntimeError::rejected(status, message),
-        FailureKind::Model => RuntimeError::exception(message),
-        FailureKind::Cancelled | FailureKind::Request => RuntimeError::inconsistent(message),
-    }
 }
 
 impl Runtime for PythonModel {
@@ -252,7 +248,7 @@ impl Runtime for PythonModel {
             let frame = predict_frame(&self.compute, self.number, request).await?;
             let target = CallTarget { model: self.number, plain: self.plain, priority };
             let frame = self.pool.call(target, frame, progress).await?;
-            let frame = Self::check_answer(frame)?;
+            let frame = checked(frame)?;
             let size = message::parsed_bytes(&frame);
             let read = move || message::read_response(&frame).map_err(invalid_response);
             self.compute.run_sized(size, priority, read).await?
@@ -276,15 +272,15 @@ impl Runtime for PythonModel {
         route: usize,
         call: CustomCall,
         progress: Arc<dyn Progress>,
-    ) -> BoxFuture<'_, Result<CustomReply, RuntimeError>> {
+    ) -> BoxFuture<'_, Result<CallReply, RuntimeError>> {
         Box::pin(async move {
             self.check_ready()?;
             let handler = self.handlers.get(route).ok_or_else(|| RuntimeError::no_route(route))?;
-            let frame = message::call_frame(self.number, &handler.name, call).map_err(too_long)?;
+            let frame = message::call_frame(self.number, &handler.name, call, CHUNKS_AHEAD).map_err(too_long)?;
             let target = CallTarget { model: self.number, plain: handler.plain, priority: Priority::default() };
-            let frame = self.pool.call(target, frame, progress).await?;
-            let frame = Self::check_answer(frame)?;
-            message::read_reply(&frame).map_err(invalid_response)
+            let (call, frames) = self.pool.open(target, frame, Arc::clone(&progress))?;
+            let handler = HandlerReply { call, frames, progress, taken: 0 };
+            handler.read().await
         })
     }
 }
@@ -300,46 +296,9 @@ async fn predict_frame(
     compute.run_sized(size, priority, write).await?
 }
 
-/// Wraps the error of a frame that cannot be written or read, which is a bug of the server.
-pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static) -> RuntimeError {
-    RuntimeError::inconsistent(error)
-}
-
-/// Returns the error for a request that does not fit in a frame.
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-pub(super) fn too_long(error: FrameError) -> RuntimeError {
-    RuntimeError::invalid_request(format!(
-        "the request is too long for a Python model: {error}; send fewer inputs, parameters and headers, and shorter names"
-    ))
-}
-
-/// Returns the error for a response that is not valid, because of the model's code or because of a bug.
-pub(super) fn invalid_response(error: MessageError) -> RuntimeError {
-    if error.is_of_model() { RuntimeError::exception(error.to_string()) } else { inconsistent(error) }
-}
-
 impl Drop for PythonModel {
     fn drop(&mut self) {
         drop(self.pool.remove(self.number));
-    }
-}
-
-impl From<CallError> for RuntimeError {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::WorkerLost(exit) => {
-                Self::new(RequestErrorKind::WorkerLost, format!("the request was lost: {exit}"))
-            }
-            CallError::Lost { worker } => Self::new(
-                RequestErrorKind::WorkerLost,
-                format!("the request was lost: worker {worker} no longer knows it; this is a bug in mlserver"),
-            ),
-            // The reason may be an exception of `load`. The log and readiness have it.
-            CallError::NoWorker { .. } => {
-                Self::new(RequestErrorKind::Unavailable, "no worker of the model is running; the log has the reason")
-            }
-            CallError::Stopping => Self::stopping(),
-        }
     }
 }
 

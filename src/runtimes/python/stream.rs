@@ -6,9 +6,11 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::CallError;
+use super::answer::{checked, inconsistent, invalid_response, too_long};
+use super::dispatch::CallTarget;
 use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, CreditHead, StreamHead};
-use super::model::{PythonModel, inconsistent, invalid_response, too_long};
+use super::model::PythonModel;
 use super::pool::OpenCall;
 use crate::runtimes::{Progress, RequestStream, ResponseStream, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -41,7 +43,8 @@ impl AnswerStream {
             model.check_ready()?;
             let head = StreamHead { model: model.number, request: &first.id, credit: AHEAD };
             let frame = OutgoingFrame::new(FrameKind::Stream, message::encode_head(&head)).map_err(too_long)?;
-            let (call, frames) = model.pool.open(model.number, first.priority, frame, progress)?;
+            let target = CallTarget { model: model.number, plain: false, priority: first.priority };
+            let (call, frames) = model.pool.open(target, frame, progress)?;
             Ok::<_, RuntimeError>(Self {
                 _model: model,
                 call,
@@ -91,7 +94,7 @@ impl AnswerStream {
                         }
                         _ => {
                             self.call.end();
-                            PythonModel::check_answer(frame)?;
+                            checked(frame)?;
                             return Ok(None);
                         }
                     }

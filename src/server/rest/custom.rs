@@ -3,13 +3,15 @@
 //! A call is passed to the model with any method and any body within the limit, decompressed. The response has the status,
 //! the headers and the body that the model chose. Paths of the protocol take precedence.
 
+use std::sync::Arc;
+
 use http::request;
 use percent_encoding::percent_decode_str;
 
 use super::errors::RequestError;
 use super::instrument::Observation;
 use super::respond::{self, Response};
-use super::{App, Call, DynBody, body, forward};
+use super::{Answer, App, Call, DynBody, body, forward};
 use crate::access::Grant;
 use crate::inference::Admission;
 use crate::registry::{CustomMatch, CustomTarget};
@@ -17,18 +19,18 @@ use crate::server::{deadline, panic_boundary};
 
 /// Handles a request whose path is not one of the protocol's.
 pub(super) async fn answer(
-    app: &App,
+    app: &Arc<App>,
     parts: &request::Parts,
     path: &str,
     body: DynBody<'_>,
     grant: Option<&Grant>,
     admission: &mut Admission,
-) -> (Result<Response, RequestError>, Option<Observation>) {
+) -> (Result<Answer, RequestError>, Option<Observation>) {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     match find(app, parts, &decoded, grant) {
-        CustomMatch::NoRoute => (Ok(not_found(app, parts, path, &decoded, grant)), None),
+        CustomMatch::NoRoute => (Ok(not_found(app, parts, path, &decoded, grant).into()), None),
         CustomMatch::OtherMethods { allow } => {
-            (Ok(respond::method_not_allowed(&parts.method, &parts.uri, &allow)), None)
+            (Ok(respond::method_not_allowed(&parts.method, &parts.uri, &allow).into()), None)
         }
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
@@ -61,7 +63,7 @@ fn not_found(app: &App, parts: &request::Parts, path: &str, decoded: &str, grant
 }
 
 /// Passes a call on to the route of a model.
-async fn pass_on(mut call: Call<'_>, path: &str, target: CustomTarget) -> Result<Response, RequestError> {
+async fn pass_on(mut call: Call<'_>, path: &str, target: CustomTarget) -> Result<Answer, RequestError> {
     let body = body::read_any(&mut call).await?;
     let CustomTarget { model, index, parameters } = target;
     // A header that means something else to the model is not an error.
@@ -69,5 +71,7 @@ async fn pass_on(mut call: Call<'_>, path: &str, target: CustomTarget) -> Result
     let inference = &call.app.inference;
     let target = inference.custom_target(model).with_deadline(deadline);
     let request = forward::request(&call, &target.model, path, parameters, body);
-    Ok(forward::response(inference.call(&target, index, request, call.admission).await?))
+    let reply = inference.call(&target, index, request, call.admission).await?;
+    // The body has a form of its own, of which the server does not know how it reports an error.
+    forward::answer(&call, &target.model.name, reply, |_, _| None)
 }

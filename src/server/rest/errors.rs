@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
+use serde_json::{Value, json};
 
 use super::body::BodyError;
 use super::caller::CallerError;
+use super::event_stream;
 use super::respond::{self, Response};
 use crate::access::Refusal;
 use crate::admin::AdminError;
@@ -16,9 +19,10 @@ use crate::server::deadline::DeadlineError;
 use crate::server::panic_boundary::RequestPanicked;
 use crate::server::priority::PriorityError;
 use crate::server::{SlowBody, access_control, status};
-use crate::types::OverBudget;
+use crate::types::json::openai::OpenAiError;
 use crate::types::json::{EventError, ReadError, V1Error, WriteError};
 use crate::types::text::TextError;
+use crate::types::{OverBudget, RequestErrorKind};
 
 /// All errors that end a request.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +36,8 @@ pub(super) enum RequestError {
     V1(Box<V1Error>),
     #[error(transparent)]
     Event(Box<EventError>),
+    #[error(transparent)]
+    OpenAi(Box<OpenAiError>),
     /// In the words of another protocol.
     #[error("{message}")]
     Other { status: StatusCode, message: Cow<'static, str> },
@@ -82,6 +88,12 @@ impl From<EventError> for RequestError {
     }
 }
 
+impl From<OpenAiError> for RequestError {
+    fn from(error: OpenAiError) -> Self {
+        Self::OpenAi(Box::new(error))
+    }
+}
+
 impl From<Refusal> for RequestError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal))
@@ -120,7 +132,9 @@ impl RequestError {
             Self::Read(error) if error.is_mismatch() => StatusCode::BAD_REQUEST,
             Self::Read(_) | Self::Index(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Event(error) if matches!(**error, EventError::Batch { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) => StatusCode::BAD_REQUEST,
+            Self::Deadline(_) | Self::Priority(_) | Self::V1(_) | Self::Event(_) | Self::OpenAi(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Caller(error) => error.status(),
             Self::Refused(refusal) => access_control::status(refusal),
             Self::Other { status, .. } => *status,
@@ -141,12 +155,82 @@ impl RequestError {
         }
     }
 
-    pub(super) fn response(&self, overload_as_429: bool) -> Response {
-        let mut response = respond::error(self.status(overload_as_429), &self.to_string());
-        if self.status(false) == StatusCode::SERVICE_UNAVAILABLE {
+    pub(super) fn response(&self, format: ErrorFormat, overload_as_429: bool) -> Response {
+        let (mut response, usual) = match format {
+            ErrorFormat::V2 => (respond::error(self.status(overload_as_429), &self.to_string()), self.status(false)),
+            ErrorFormat::OpenAi => {
+                let status = self.openai_status(overload_as_429);
+                (respond::json(status, &self.openai_body(status)), self.openai_status(false))
+            }
+        };
+        if usual == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+/// The form of the errors of a route.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ErrorFormat {
+    /// `{"error": "…"}`, the form of every other route.
+    #[default]
+    V2,
+    /// That of OpenAI's API.
+    OpenAi,
+}
+
+impl ErrorFormat {
+    /// Creates the response of an error that ends a request before its handler.
+    pub(super) fn error(self, status: StatusCode, message: &str) -> Response {
+        match self {
+            Self::V2 => respond::error(status, message),
+            Self::OpenAi => respond::json(status, &openai_error(status, message, None)),
+        }
+    }
+}
+
+/// Returns the body of an error of OpenAI's API, whose clients choose the exception by the status, and show `code` and `param`.
+fn openai_error(status: StatusCode, message: &str, param: Option<&str>) -> Value {
+    let (kind, code) = match status {
+        StatusCode::UNAUTHORIZED => ("invalid_request_error", Some("invalid_api_key")),
+        StatusCode::FORBIDDEN => ("permission_error", None),
+        StatusCode::TOO_MANY_REQUESTS => ("rate_limit_error", Some("rate_limit_exceeded")),
+        StatusCode::SERVICE_UNAVAILABLE => ("server_error", Some("overloaded")),
+        StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => ("server_error", Some("timeout")),
+        StatusCode::NOT_FOUND if param == Some("model") => ("invalid_request_error", Some("model_not_found")),
+        status if status.is_server_error() => ("server_error", None),
+        _ => ("invalid_request_error", None),
+    };
+    json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+}
+
+impl RequestError {
+    /// Returns the status on routes of OpenAI's API, where 400 and 422 are not told apart, and clients ask again only after 503.
+    fn openai_status(&self, overload_as_429: bool) -> StatusCode {
+        match self.status(overload_as_429) {
+            StatusCode::UNPROCESSABLE_ENTITY => StatusCode::BAD_REQUEST,
+            _ if self.is_kind(RequestErrorKind::NotReady) => StatusCode::SERVICE_UNAVAILABLE,
+            status => status,
+        }
+    }
+
+    fn is_kind(&self, kind: RequestErrorKind) -> bool {
+        matches!(self, Self::Inference(error) if error.kind() == kind)
+    }
+
+    fn openai_body(&self, status: StatusCode) -> Value {
+        let param = match self {
+            Self::OpenAi(error) => error.param,
+            _ if self.is_kind(RequestErrorKind::NotFound) => Some("model"),
+            _ => None,
+        };
+        openai_error(status, &self.to_string(), param)
+    }
+
+    /// Writes the error as the last event of a stream of OpenAI's API.
+    pub(super) fn openai_event(&self, overload_as_429: bool) -> Bytes {
+        event_stream::data(self.openai_body(self.openai_status(overload_as_429)).to_string().as_bytes())
     }
 }
 
@@ -196,12 +280,12 @@ mod tests {
             (ComputeError::Full { limit: 1 }.into(), 503),
         ];
         for (error, status) in table {
-            let response = error.response(false);
+            let response = error.response(ErrorFormat::V2, false);
             assert_eq!(response.status(), status, "{error:?}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{error:?}");
         }
-        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).response(true);
+        let overloaded = RequestError::from(InferenceError::Overloaded { limit: 1 }).response(ErrorFormat::V2, true);
         assert_eq!((overloaded.status().as_u16(), overloaded.headers().contains_key(RETRY_AFTER)), (429, true));
-        assert_eq!(RequestError::from(InferenceError::Stopping).response(true).status(), 503);
+        assert_eq!(RequestError::from(InferenceError::Stopping).response(ErrorFormat::V2, true).status(), 503);
     }
 }

@@ -11,17 +11,20 @@ mod compress;
 mod cors;
 mod custom;
 mod errors;
+mod event_stream;
 mod events;
 mod forward;
 mod health;
 mod infer;
 mod instrument;
 mod metadata;
+mod openai;
 mod openapi;
 mod repository;
 mod route;
 mod router;
 mod stream;
+mod streamed;
 mod v1;
 
 use std::convert::Infallible;
@@ -42,7 +45,7 @@ use tower_http::cors::CorsLayer;
 pub use super::respond::ResponseBody;
 pub use cors::Cors;
 pub use instrument::RestMetrics;
-pub use router::is_reserved;
+pub use router::{is_openai, is_reserved};
 
 use super::audit::AdminCall;
 use super::cloud_events::CloudEvents;
@@ -51,7 +54,7 @@ use super::{
     BodyFailure, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, access_control, deadline, head,
     panic_boundary, respond,
 };
-use crate::access::{Access, Grant, Scope};
+use crate::access::{Access, Grant, Refusal, Scope, StreamRight};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError};
@@ -60,12 +63,12 @@ use crate::settings::CloudEventVariables;
 use crate::types::json::NonFinite;
 use crate::types::{ServerMetadata, TraceContext};
 use caller::CallerCheck;
-use errors::RequestError;
+use errors::{ErrorFormat, RequestError};
 use instrument::Observation;
 use respond::Response;
 use route::RouteSubject;
 use router::Route;
-use stream::EventStream;
+use streamed::Streamed;
 
 /// How long the rest of a body that nothing reads is discarded once its request has been answered, so that the client receives the answer
 /// and can reuse its connection.
@@ -78,6 +81,8 @@ pub struct RestOptions {
     /// The prefix of all paths, such as `/serving`; empty for none. Paths without it are served too, because a proxy may have
     /// removed it.
     pub root_path: String,
+    /// The prefix of the routes of OpenAI's API, such as `/openai`; empty for none.
+    pub openai_prefix: String,
     /// The largest body, in bytes, before and after decompression.
     pub max_body_bytes: usize,
     /// Whether long responses are compressed for clients that accept gzip.
@@ -107,6 +112,7 @@ struct App {
     metadata: ServerMetadata,
     max_body_bytes: usize,
     root_path: String,
+    openai_prefix: String,
     gzip: bool,
     non_finite: NonFinite,
     overload_as_429: bool,
@@ -132,7 +138,7 @@ pub fn routes() -> impl Iterator<Item = (Method, &'static str, Scope)> {
 /// The answer of a route.
 enum Answer {
     Complete(Response),
-    Events(EventStream),
+    Streamed(Streamed),
 }
 
 impl Answer {
@@ -153,7 +159,7 @@ type DynBody<'a> = &'a mut (dyn Body<Data = Bytes, Error = BodyFailure> + Send +
 
 /// A request that a route answers.
 struct Call<'a> {
-    app: &'a App,
+    app: &'a Arc<App>,
     /// The name of the model; empty for paths without a model.
     name: &'a str,
     version: Option<&'a str>,
@@ -174,17 +180,22 @@ type Handler = for<'a> fn(Call<'a>) -> Handled<'a>;
 
 impl<'a> Call<'a> {
     /// Reports whether the caller needs no right, and has none that is known.
-    const fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.app.access.is_some() && self.grant.is_none()
     }
 
     /// Reports whether the caller may see why a model has failed. The reason may be an exception of its `load`, with secrets.
     fn sees_reasons(&self) -> bool {
+        self.may(Scope::Admin)
+    }
+
+    /// Reports whether the caller has a scope, also on a route that needs none.
+    fn may(&self, scope: Scope) -> bool {
         match (&self.app.access, self.grant) {
             (None, _) => true,
-            (Some(_), Some(grant)) => grant.has_scope(Scope::Admin),
+            (Some(_), Some(grant)) => grant.has_scope(scope),
             (Some(access), None) => {
-                access_control::has_scope(access, &self.parts.headers, &self.parts.extensions, Scope::Admin)
+                access_control::has_scope(access, &self.parts.headers, &self.parts.extensions, scope)
             }
         }
     }
@@ -192,6 +203,13 @@ impl<'a> Call<'a> {
     /// Returns the path, without the prefix of the server.
     fn path(&self) -> &'a str {
         without_prefix(self.parts.uri.path(), &self.app.root_path)
+    }
+
+    /// Returns the right of a response of a model that is sent while it is made, if there is access control.
+    fn stream_right(&self, model: &str) -> Result<Option<StreamRight>, Refusal> {
+        let Parts { headers, extensions, .. } = self.parts;
+        let certificate = access_control::certificate_names(extensions);
+        access_control::stream_right(self.app.access.as_ref(), self.grant, headers, certificate, Scope::Infer, model)
     }
 
     /// Begins the exchange of an inference request.
@@ -234,6 +252,7 @@ impl RestService {
             metadata: options.metadata,
             max_body_bytes: options.max_body_bytes,
             root_path: normalize_root_path(&options.root_path),
+            openai_prefix: options.openai_prefix,
             gzip: options.gzip,
             non_finite: options.non_finite,
             overload_as_429: options.overload_as_429,
@@ -268,7 +287,7 @@ impl App {
         self: Arc<Self>,
         request: Request<B>,
     ) -> http::Response<ResponseBody> {
-        let (parts, mut body) = request.into_parts();
+        let (mut parts, mut body) = request.into_parts();
         let head = match head::check(&parts.uri, &parts.headers) {
             Ok(head) => head,
             Err(error) => {
@@ -283,9 +302,12 @@ impl App {
             }
         };
         let path = without_prefix(parts.uri.path(), &self.root_path);
-        let route = Route::find(&parts.method, path, &parts.uri);
+        let canonical = openai::canonical(&self.openai_prefix, path);
+        let route = canonical.as_deref().and_then(|path| Route::find(&parts.method, path, &parts.uri));
         let route = route.filter(|route| !self.is_shadowed(route, &parts, path));
         let route = route.map(|route| self.with_graph(route));
+        let errors = route.as_ref().map(|route| route.spec.errors).unwrap_or_default();
+        let id = (errors == ErrorFormat::OpenAi).then(|| openai::identify(&mut parts.headers));
         let (scope, model) = needs(&parts, path, route.as_ref());
         let mark = if scope == Scope::Open { body.without_right() } else { None };
         let authorized = match &self.access {
@@ -304,7 +326,7 @@ impl App {
                 });
                 let mut response = match checked {
                     Ok(()) => self.respond(&parts, path, route, grant.as_ref(), &mut body).await,
-                    Err(error) => respond::error(error.status(), &error.to_string()).map(ResponseBody::from),
+                    Err(error) => errors.error(error.status(), &error.to_string()).map(ResponseBody::from),
                 };
                 if let Some(change) = change {
                     change.record(response.status().as_str());
@@ -314,11 +336,16 @@ impl App {
                 response
             }
             Err(refusal) => {
-                let mut response = access_control::refuse(&refusal).map(ResponseBody::from);
+                let refused = errors.error(access_control::status(&refusal), &refusal.to_string());
+                let mut response = refused.map(ResponseBody::from);
+                access_control::explain(&refusal, response.headers_mut());
                 access_control::hold_mark(&mut response, body.without_right());
                 response
             }
         };
+        if let Some(id) = id {
+            response.headers_mut().insert(openai::REQUEST_ID, id);
+        }
         release(body, &parts, &mut response);
         response
     }
@@ -342,10 +369,13 @@ impl App {
             }
             // Boxed, so that the futures of the protocol's routes stay small.
             let (result, observation) = Box::pin(custom::answer(&self, parts, path, body, grant, &mut admission)).await;
-            return self.end(result, parts, observation, admission).await;
+            return self.end(result, ErrorFormat::V2, parts, observation, admission).await;
         };
+        let errors = route.spec.errors;
         if !route.allows(&parts.method) {
-            return respond::method_not_allowed(&parts.method, &parts.uri, route.allow()).map(ResponseBody::from);
+            let message = respond::no_such_method(&parts.method, &parts.uri);
+            let refused = errors.error(StatusCode::METHOD_NOT_ALLOWED, &message);
+            return respond::with_allow(refused, route.allow()).map(ResponseBody::from);
         }
         if let Some(refusal) = self.repository.refusal().filter(|_| route.spec.subject == RouteSubject::Repository) {
             return respond::error(StatusCode::NOT_FOUND, refusal).map(ResponseBody::from);
@@ -355,12 +385,7 @@ impl App {
         let (name, version) = (&*route.name, route.version.as_deref());
         let call = Call { app: &self, name, version, parts, grant, body, trace, admission: &mut admission };
         let answered = panic_boundary::contain(route.spec.template, (route.spec.handler)(call)).await;
-        let response = match answered.map_err(RequestError::from).flatten() {
-            Ok(Answer::Events(events)) => return events.respond(self, observation, parts.uri.clone()),
-            Ok(Answer::Complete(response)) => Ok(response),
-            Err(error) => Err(error),
-        };
-        self.end(response, parts, observation, admission).await
+        self.end(answered.map_err(RequestError::from).flatten(), errors, parts, observation, admission).await
     }
 
     /// Reports whether a model has taken the path of a route that models may take.
@@ -379,13 +404,25 @@ impl App {
 
     /// Compresses a response if the client accepts that, and records it. `admission` is held until the response has been sent.
     async fn end(
-        &self,
-        result: Result<Response, RequestError>,
+        self: Arc<Self>,
+        result: Result<Answer, RequestError>,
+        errors: ErrorFormat,
         parts: &Parts,
         observation: Option<Observation>,
         admission: Admission,
     ) -> http::Response<ResponseBody> {
-        let response = result.unwrap_or_else(|error| error.response(self.overload_as_429));
+        let response = match result {
+            Ok(Answer::Streamed(streamed)) => {
+                let (overload_as_429, uri) = (self.overload_as_429, parts.uri.clone());
+                return streamed.respond(overload_as_429, uri.clone(), move |status| {
+                    if let Some(observation) = observation {
+                        observation.end(self.metrics.as_ref(), &uri, status);
+                    }
+                });
+            }
+            Ok(Answer::Complete(response)) => response,
+            Err(error) => error.response(errors, self.overload_as_429),
+        };
         let response =
             if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
         if let Some(observation) = observation {

@@ -1,6 +1,7 @@
 //! A row of the table of routes, as each module declares its own.
 
 use super::Handler;
+use super::errors::ErrorFormat;
 use crate::access::Scope;
 
 /// A row of the table.
@@ -16,6 +17,8 @@ pub(super) struct RouteSpec {
     pub(super) observed: bool,
     /// Whether a model's own route may take the path. If not, such a model is not loaded.
     pub(super) shadowable: bool,
+    /// The form of its errors.
+    pub(super) errors: ErrorFormat,
 }
 
 /// What a route is about.
@@ -42,7 +45,16 @@ pub(super) enum RouteMethods {
 impl RouteSpec {
     /// Declares a row that metrics cover and that no model may shadow.
     const fn new(methods: RouteMethods, template: &'static str, scope: Scope, handler: Handler) -> Self {
-        Self { methods, template, handler, scope, subject: RouteSubject::Model, observed: true, shadowable: false }
+        Self {
+            methods,
+            template,
+            handler,
+            scope,
+            subject: RouteSubject::Model,
+            observed: true,
+            shadowable: false,
+            errors: ErrorFormat::V2,
+        }
     }
 
     pub(super) const fn get(template: &'static str, scope: Scope, handler: Handler) -> Self {
@@ -60,6 +72,11 @@ impl RouteSpec {
 
     pub(super) const fn about(self, subject: RouteSubject) -> Self {
         Self { subject, ..self }
+    }
+
+    /// Declares a row of OpenAI's API, which a model may serve instead.
+    pub(super) const fn openai(self) -> Self {
+        Self { errors: ErrorFormat::OpenAi, ..self.shadowable() }
     }
 
     pub(super) const fn shadowable(self) -> Self {

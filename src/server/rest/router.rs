@@ -6,21 +6,27 @@ use std::sync::LazyLock;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
+use super::errors::ErrorFormat;
 use super::route::{RouteMethods, RouteSpec};
-use super::{health, infer, metadata, openapi, repository, stream, v1};
+use super::{health, infer, metadata, openai, openapi, repository, stream, v1};
 use crate::types::PathTemplate;
 
 /// The rows of each protocol. The first row that matches a path is used.
-const TABLES: [&[RouteSpec]; 7] =
-    [health::ROUTES, infer::ROUTES, stream::ROUTES, v1::ROUTES, metadata::ROUTES, openapi::ROUTES, repository::ROUTES];
+const TABLES: [&[RouteSpec]; 8] = [
+    health::ROUTES,
+    infer::ROUTES,
+    stream::ROUTES,
+    v1::ROUTES,
+    openai::ROUTES,
+    metadata::ROUTES,
+    openapi::ROUTES,
+    repository::ROUTES,
+];
 
 /// Returns every row.
 pub(super) fn table() -> impl Iterator<Item = &'static RouteSpec> {
     TABLES.into_iter().flatten()
 }
-
-/// Prefixes of protocols that the server will support. A model's own route may not begin with one of them.
-pub(super) const RESERVED_PREFIXES: [&str; 3] = ["/v1", "/openai", "/jobs"];
 
 /// The maximum number of segments in a path that is served.
 const MAX_SEGMENTS: usize = 8;
@@ -153,11 +159,16 @@ pub fn is_reserved(template: &PathTemplate) -> bool {
     is_taken(template.sample())
 }
 
+/// Reports whether a template has a path of OpenAI's API below the prefix of its routes, so that it replaces that of the server.
+pub fn is_openai(prefix: &str, template: &PathTemplate) -> bool {
+    let path = openai::canonical(prefix, template.sample());
+    let Some(path) = path else { return false };
+    let found = Route::find(&Method::POST, &path, &Uri::default()).map(|route| route.spec.errors);
+    found == Some(ErrorFormat::OpenAi)
+}
+
 fn is_taken(sample: &str) -> bool {
-    let in_table = Route::find(&Method::GET, sample, &Uri::default()).is_some_and(|route| !route.spec.shadowable);
-    let is_reserved =
-        |prefix: &&str| sample.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    in_table || RESERVED_PREFIXES.iter().any(is_reserved)
+    Route::find(&Method::GET, sample, &Uri::default()).is_some_and(|route| !route.spec.shadowable)
 }
 
 /// Returns the text before a colon, which may be percent-encoded, and the verb; `None` if the text does not end in them.
@@ -291,12 +302,30 @@ mod tests {
     }
 
     #[test]
-    fn reserved_prefixes_are_taken() {
-        for path in ["/v1", "/v1/models/m:predict", "/openai/v1/completions", "/jobs/1", "/v2/models/m/infer"] {
+    fn paths_of_the_server_are_taken_unless_models_may_serve_them() {
+        for path in ["/v1/models/m:predict", "/v2/models/m/infer", "/v2/models/m"] {
             assert!(is_taken(path), "{path}");
         }
-        for path in ["/v10", "/openais", "/jobsite/1", "/v2/models/m/own", "/invocations"] {
+        for path in
+            ["/v1", "/v1/models", "/v1/chat/completions", "/openai/v1/completions", "/jobs/1", "/invocations", "/"]
+        {
             assert!(!is_taken(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn routes_of_models_that_replace_those_of_openais_api_are_known() {
+        let replaces = |prefix: &str, path: &str| is_openai(prefix, &PathTemplate::new(path).unwrap());
+        for (prefix, path) in [
+            ("/openai", "/openai/v1/chat/completions"),
+            ("/openai", "/openai/v1/models/{name}"),
+            ("/llm", "/llm/v1/embeddings"),
+            ("", "/v1/chat/completions"),
+        ] {
+            assert!(replaces(prefix, path), "{prefix} {path}");
+        }
+        for (prefix, path) in [("/openai", "/v1/chat/completions"), ("/llm", "/openai/v1/rerank"), ("", "/v1/x")] {
+            assert!(!replaces(prefix, path), "{prefix} {path}");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::errors::RequestError;
 use super::events::{self, Event};
 use super::respond::{self, Response};
 use super::route::RouteSpec;
-use super::{Answer, Call, Handled, body, forward};
+use super::{Answer, Call, Handled, body, forward, openai};
 use crate::access::Scope::{Infer, Open, Read};
 use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
@@ -30,7 +30,7 @@ pub(super) const ROUTES: &[RouteSpec] = &[
     RouteSpec::check("/", alive).shadowable(),
     // Of KServe.
     RouteSpec::get("/v2/models", Read, models),
-    RouteSpec::get("/v1/models", Read, models),
+    RouteSpec::get("/v1/models", Read, models).shadowable(),
     // Before the row of the model, whose name would include the verb.
     RouteSpec::post("/v1/models/{model_name}:predict", Infer, predict),
     RouteSpec::post("/v1/models/{model_name}:explain", Infer, explain),
@@ -56,7 +56,13 @@ fn models(call: Call<'_>) -> Handled<'_> {
         let mut names: Vec<&str> = join_all(ready).await.into_iter().flatten().collect();
         names.sort_unstable();
         names.dedup();
-        Ok(Answer::json(&json!({ "models": names })))
+        if !app.openai_prefix.is_empty() {
+            return Ok(Answer::json(&json!({ "models": names })));
+        }
+        // The path is also that of OpenAI's API, whose clients read `data`.
+        let visible = models.iter().filter(|model| grant.is_none_or(|grant| grant.allows(&model.name)));
+        let data = openai::listed(visible.map(|model| &**model));
+        Ok(Answer::json(&json!({ "object": "list", "data": data, "models": names })))
     })
 }
 
@@ -67,7 +73,12 @@ fn model(call: Call<'_>) -> Handled<'_> {
         if !call.app.inference.is_model_ready_now(&model).await {
             return Err(not_ready(&model.name));
         }
-        Ok(Answer::json(&json!({ "name": model.name, "ready": true })))
+        let mut answer = json!({ "name": model.name, "ready": true });
+        // The same of one model, which the handler of that API shows to callers with the right to read.
+        if call.app.openai_prefix.is_empty() && model.answers_openai() && call.may(Read) {
+            answer.as_object_mut().into_iter().for_each(|fields| fields.append(&mut openai::described(&model)));
+        }
+        Ok(Answer::json(&answer))
     })
 }
 
@@ -101,10 +112,10 @@ fn not_ready(name: &str) -> RequestError {
 async fn answer(mut call: Call<'_>, verb: V1Verb) -> Result<Answer, RequestError> {
     let name = call.name;
     let result = try_answer(&mut call, verb).await;
-    result.map(Answer::from).map_err(|error| in_words_of_kserve(error, name))
+    result.map_err(|error| in_words_of_kserve(error, name))
 }
 
-async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Response, RequestError> {
+async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Answer, RequestError> {
     let headers = &call.parts.headers;
     let exchange = call.exchange()?;
     // Reject an unknown model before reading the body.
@@ -125,13 +136,19 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Response, Reque
             if let Some(event) = &event {
                 event.add_headers(&mut request.headers);
             }
-            forward::response(call.app.inference.call_as_request(&target, handler, request, call.admission).await?)
+            let reply = call.app.inference.call_as_request(&target, handler, request, call.admission).await?;
+            if event.is_none() {
+                return forward::answer(call, &target.model.name, reply, |_, _| None);
+            }
+            // An event is one body, with attributes of its own.
+            let held = &mut call.admission.reservation;
+            forward::response(reply.whole(|bytes| Ok(held.grow(bytes)?)).await?)
         }
         None => answer_tensors(call, verb, exchange, &target, event.as_deref(), body).await?,
     };
     Ok(match event {
-        Some(event) => event.answer(&call.app.events, &target.model.name, response),
-        None => response,
+        Some(event) => event.answer(&call.app.events, &target.model.name, response).into(),
+        None => response.into(),
     })
 }
 

@@ -14,6 +14,7 @@ mod irregular;
 mod levels;
 mod limits;
 mod number;
+pub mod openai;
 mod reader;
 mod response;
 mod v1;

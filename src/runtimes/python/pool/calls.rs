@@ -15,7 +15,6 @@ use crate::runtimes::python::CallError;
 use crate::runtimes::python::dispatch::{CallTarget, ModelNumber, Placement};
 use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame};
 use crate::runtimes::python::message::MetricsHead;
-use crate::types::Priority;
 
 /// A call that is queued or open.
 #[derive(Debug)]
@@ -71,16 +70,14 @@ impl Pool {
         answer
     }
 
-    /// Sends a call whose answer is several frames, the last of which is an `end` or an `error`.
+    /// Sends a call whose answer may be several frames, of which the last is final.
     pub(in crate::runtimes::python) fn open(
         self: &Arc<Self>,
-        model: ModelNumber,
-        priority: Priority,
+        target: CallTarget,
         frame: OutgoingFrame,
         progress: Arc<dyn Progress>,
     ) -> Result<(OpenCall, mpsc::UnboundedReceiver<Result<Frame, CallError>>), CallError> {
         let (reply, answers) = mpsc::unbounded_channel();
-        let target = CallTarget { model, plain: false, priority };
         Ok((self.submit(target, frame, ReplySender::Many(reply), progress)?, answers))
     }
 
@@ -150,7 +147,7 @@ impl Pool {
                 let mut state = self.state.lock();
                 let ends = match state.dispatch.open_call(worker, frame.id) {
                     Some(PoolCall { reply: ReplySender::Many(answers), .. }) => {
-                        if matches!(frame.kind, FrameKind::End | FrameKind::Error) {
+                        if frame.kind.is_final() {
                             true
                         } else {
                             // Fails only if the reader was dropped, which also cancels the call.

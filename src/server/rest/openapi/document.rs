@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
+use super::super::openai;
 use super::tensors;
 use crate::types::ModelMetadata;
 
@@ -25,6 +26,19 @@ impl Document {
     /// Describes everything that is served.
     pub(super) fn everything() -> Self {
         Self(API.clone())
+    }
+
+    /// Replaces the prefix of the routes of OpenAI's API. Without one, the paths of models are those of KServe's V1 protocol.
+    pub(super) fn with_openai_prefix(mut self, prefix: &str) -> Self {
+        if prefix != openai::PREFIX {
+            let moved = |(path, item): (String, Value)| match path.strip_prefix(openai::PREFIX) {
+                Some(rest) if prefix.is_empty() && rest.starts_with("/v1/models") => None,
+                Some(rest) => Some((format!("{prefix}{rest}"), item)),
+                None => Some((path, item)),
+            };
+            *self.paths() = std::mem::take(self.paths()).into_iter().filter_map(moved).collect();
+        }
+        self
     }
 
     /// Describes the inference protocol for any model.
@@ -136,6 +150,19 @@ mod tests {
                 assert_eq!(described, route.allows(&Method::try_from(method).unwrap()), "{method} {path}");
             }
         }
+    }
+
+    #[test]
+    fn openapi_document_has_the_prefix_of_the_setting() {
+        let paths_with = |prefix: &str| {
+            let document = Document::everything().with_openai_prefix(prefix);
+            let found =
+                paths(&document).into_iter().filter(|path| path.contains("embeddings") || path.ends_with("/v1/models"));
+            found.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(paths_with("/openai"), ["/openai/v1/embeddings", "/openai/v1/models", "/v1/models"]);
+        assert_eq!(paths_with("/llm"), ["/llm/v1/embeddings", "/llm/v1/models", "/v1/models"]);
+        assert_eq!(paths_with(""), ["/v1/embeddings", "/v1/models"]);
     }
 
     #[test]

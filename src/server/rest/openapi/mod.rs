@@ -55,11 +55,11 @@ fn server_page(call: Call<'_>) -> Handled<'_> {
 }
 
 fn data_plane(call: Call<'_>) -> Handled<'_> {
-    Box::pin(async move { Ok(document(Document::data_plane(), &call)) })
+    Box::pin(async move { Ok(document(Document::data_plane().with_openai_prefix(&call.app.openai_prefix), &call)) })
 }
 
 fn everything(call: Call<'_>) -> Handled<'_> {
-    Box::pin(async move { Ok(document(Document::everything(), &call)) })
+    Box::pin(async move { Ok(document(Document::everything().with_openai_prefix(&call.app.openai_prefix), &call)) })
 }
 
 fn model_page(call: Call<'_>) -> Handled<'_> {
