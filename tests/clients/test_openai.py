@@ -45,7 +45,7 @@ def test_models_are_listed_and_retrieved(client):
     assert (model.id, model.object, model.owned_by) == ("llm", "model", "mlserver")
     assert client.models.retrieve("llm") == model
     with pytest.raises(openai.NotFoundError) as error:
-        client.models.retrieve("org/other")
+        client.models.retrieve("other")
     assert (error.value.code, error.value.param) == ("model_not_found", "model")
 
 
@@ -148,6 +148,52 @@ def test_closing_a_stream_ends_the_generator(server, client):
     stream.close()
     server.wait_for(lambda: server.log.read_text().count("closed") > closed)
     assert time.monotonic() - start < 1
+
+
+def test_thousand_clients_of_which_each_second_disconnects_leave_nothing(tmp_path):
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "model-settings.json").write_text(json.dumps({"name": "llm", "implementation": "models.Llm", "parameters": {"queue_target": 100, "queue_timeout": 100}}))
+    limits = {"max_streams": 2000, "max_in_flight": 4000, "max_connections": 4000}
+    (tmp_path / "settings.json").write_text(json.dumps(limits))
+    body = json.dumps({"model": "llm", "messages": messages("a " * 50), "stream": True}).encode()
+    head = f"POST /openai/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n"
+    head += "content-type: application/json\r\nconnection: close\r\n\r\n"
+
+    async def ask(host, port, disconnects):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(head.encode() + body)
+        if disconnects:
+            beginning = await reader.read(1000)
+            assert b"data: " in beginning, beginning
+            writer.transport.abort()
+            return True
+        text = await reader.read()
+        writer.close()
+        assert b'"content":"a"' in text and b"data: [DONE]" in text, text
+        return True
+
+    async def ask_all(url):
+        host, port = url.partition("://")[2].split(":")
+        asked = (ask(host, int(port), number % 2 == 1) for number in range(1000))
+        return await asyncio.wait_for(asyncio.gather(*asked), 120)
+
+    with Server(tmp_path, PATH=os.environ["PATH"], MLSERVER_METRICS_ENDPOINT="/metrics", MLSERVER_METRICS_PORT="0") as server:
+        server.wait_until_ready()
+        assert all(asyncio.run(ask_all(server.url)))
+        metrics = server.announced("Metrics")
+
+        def series(name):
+            import urllib.request
+
+            text = urllib.request.urlopen(metrics + ("" if metrics.endswith("/metrics") else "/metrics")).read().decode()
+            return [float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)]
+
+        server.wait_for(lambda: sum(series("model_infer_in_flight{")) == 0)
+        server.wait_for(lambda: sum(series("request_bytes_in_flight ")) == 0)
+        # Some had made all of the answer before they were cancelled.
+        closed = server.wait_for(lambda: re.findall(r"closed 1000\b", server.log.read_text()))
+        assert closed
+        assert connect(server).chat.completions.create(model="llm", messages=messages("a")).choices
 
 
 def test_langchain_answers(server):
