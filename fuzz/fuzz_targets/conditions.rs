@@ -2,10 +2,13 @@
 //! The input is a condition, up to the end of the line, and the body of a request, whose answer is matched, too.
 #![no_main]
 
+mod echo;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use echo::Echo;
 use libfuzzer_sys::fuzz_target;
 use mlserver::graphs::{
     BoxFuture, ConditionWork, FoundCondition, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
@@ -17,37 +20,6 @@ use tokio::runtime::{Builder, Runtime};
 
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime"));
-
-struct Echo;
-
-impl StepRunner for Echo {
-    type Error = &'static str;
-
-    fn run(
-        self: &Arc<Self>,
-        _: &Step,
-        request: InferenceRequest,
-    ) -> BoxFuture<'static, Result<InferenceResponse, &'static str>> {
-        Box::pin(async move {
-            let InferenceRequest { inputs: outputs, parameters, .. } = request;
-            Ok(InferenceResponse { outputs, parameters, ..InferenceResponse::default() })
-        })
-    }
-
-    fn observe(&self, _: &Step, _: Duration, _: StepOutcome<'_, &'static str>) {}
-
-    fn random(&self, _: u32) -> u32 {
-        0
-    }
-
-    fn compute(
-        self: &Arc<Self>,
-        _: Priority,
-        work: ConditionWork,
-    ) -> BoxFuture<'static, Result<FoundCondition, &'static str>> {
-        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
-    }
-}
 
 fn graph(router: &str, steps: &Value) -> Option<Graph> {
     let manifest = json!({

@@ -4,10 +4,13 @@
 //! Steps answer with their inputs, and fail if their names begin with `f`.
 #![no_main]
 
+mod echo;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use echo::Echo;
 use libfuzzer_sys::fuzz_target;
 use mlserver::graphs::{
     BoxFuture, ConditionWork, FoundCondition, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, draw, execute,
@@ -18,41 +21,6 @@ use tokio::runtime::{Builder, Runtime};
 
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime"));
-
-struct Echo;
-
-impl StepRunner for Echo {
-    type Error = &'static str;
-
-    fn run(
-        self: &Arc<Self>,
-        step: &Step,
-        request: InferenceRequest,
-    ) -> BoxFuture<'static, Result<InferenceResponse, &'static str>> {
-        let fails = step.name.starts_with('f');
-        Box::pin(async move {
-            if fails {
-                return Err("the step fails");
-            }
-            let InferenceRequest { inputs: outputs, parameters, .. } = request;
-            Ok(InferenceResponse { outputs, parameters, ..InferenceResponse::default() })
-        })
-    }
-
-    fn observe(&self, _: &Step, _: Duration, _: StepOutcome<'_, &'static str>) {}
-
-    fn random(&self, below: u32) -> u32 {
-        below / 2
-    }
-
-    fn compute(
-        self: &Arc<Self>,
-        _: Priority,
-        work: ConditionWork,
-    ) -> BoxFuture<'static, Result<FoundCondition, &'static str>> {
-        Box::pin(async move { Ok(work(ByteReservation::default(), &AtomicBool::new(false))) })
-    }
-}
 
 fn run(graph: Graph, inputs: Vec<Tensor>) {
     let svg = draw(&graph);

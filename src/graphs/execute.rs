@@ -6,6 +6,8 @@
 //! Native models answer at once, so a graph of them would run without a pause. Each node takes from the budget that tokio gives a task
 //! for one poll, and each step takes in proportion to its time, in nested graphs, too. Conditions run elsewhere if their document is long.
 
+mod conditions;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -21,13 +23,14 @@ use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, StatusCode};
 use tokio::task::coop;
 
-use super::condition::{Condition, Document, MAX_VISITED, Walk, WalkError, document_size};
+use super::condition::{MAX_VISITED, WalkError};
 use super::graph::{Choice, Graph, INPUT, Join, Naming, NodeAction, NodeId, Port, Source, Step};
 use super::schedule::{Branch, FailureEffect, NodeEnd, Schedule, ScheduleEvent, ScheduleStatus, SkipReason};
 use crate::types::{
     ByteReservation, Datatype, Element, InferenceRequest, InferenceResponse, OverBudget, Parameters, Priority,
     RequestedOutput, Seldom, Tensor, short,
 };
+use conditions::ConditionDocument;
 
 /// The maximum number of steps or conditions that an error lists.
 const MAX_LISTED: usize = 10;
@@ -37,9 +40,6 @@ const BUDGET_UNIT: Duration = Duration::from_micros(8);
 
 /// A schedule of so many nodes takes as long as a node does to run.
 const NODES_OF_A_UNIT: usize = 16;
-
-/// The longest document, in bytes, whose conditions are evaluated at once: about a tenth of a millisecond of work.
-const SHORT_DOCUMENT: usize = 16 * 1024;
 
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -638,45 +638,6 @@ impl<R: StepRunner> GraphRun<R> {
         Branch::One(chosen.unwrap_or(weights.len().saturating_sub(1)))
     }
 
-    /// Evaluates conditions: at once if their document is short.
-    fn evaluate_conditions(&mut self, node: NodeId, document: ConditionDocument) {
-        if document.size(SHORT_DOCUMENT) <= SHORT_DOCUMENT {
-            let found = document.find(&AtomicBool::new(false));
-            return self.conditions_ended(node, Ok(found));
-        }
-        let priority = self.envelope.priority;
-        let work: ConditionWork = Box::new(move |mut reservation, stop| {
-            reservation.grow(document.size(usize::MAX))?;
-            document.find(stop)
-        });
-        let found = self.runner.compute(priority, work);
-        self.run_node(node, RunningNode::Choice { node, found });
-    }
-
-    fn conditions_ended(&mut self, node: NodeId, found: Result<FoundCondition, R::Error>) {
-        let graph = Arc::clone(&self.graph);
-        let name = || match &graph.nodes()[node].action {
-            NodeAction::Choose(Choice::Switch { node, .. }) => node.clone(),
-            _ => graph.nodes()[node].sources.first().map(|source| source.label.clone()).unwrap_or_default(),
-        };
-        let branch = match (found, &graph.nodes()[node].action) {
-            (Err(error), _) => Err(GraphError::Compute { node: name(), error }),
-            (Ok(Err(failure)), _) => Err(GraphError::Conditions { node: name(), failure }),
-            (Ok(Ok(Some(index))), _) => Ok(Branch::One(index)),
-            (Ok(Ok(None)), NodeAction::Choose(Choice::Switch { conditions, .. })) => {
-                let conditions = conditions.iter().map(ToString::to_string).collect();
-                Err(GraphError::NoMatch { node: name(), conditions })
-            }
-            (Ok(Ok(None)), _) => Ok(Branch::None),
-        };
-        match branch {
-            Ok(branch) => {
-                self.schedule.ended(node, NodeEnd::Chosen(branch));
-            }
-            Err(error) => self.fail(node, Duration::ZERO, error),
-        }
-    }
-
     /// Returns the last step that is held, and its request. If several are held, the others run in the background.
     fn take_last_step(&mut self) -> Option<(usize, InferenceRequest)> {
         let mut held = std::mem::take(&mut self.held);
@@ -861,49 +822,6 @@ fn take_budget(context: &mut Context<'_>, units: u128) -> Poll<()> {
         ready!(coop::poll_proceed(context)).made_progress();
     }
     Poll::Ready(())
-}
-
-/// What the conditions of a node are matched against.
-struct ConditionDocument {
-    graph: Arc<Graph>,
-    node: NodeId,
-    bundle: Bundle,
-}
-
-impl ConditionDocument {
-    fn conditions(&self) -> &[Condition] {
-        match &self.graph.nodes()[self.node].action {
-            NodeAction::Choose(Choice::Switch { conditions, .. }) => conditions,
-            NodeAction::Choose(Choice::Match(condition)) => std::slice::from_ref(condition),
-            _ => &[],
-        }
-    }
-
-    /// Estimates the memory of the document in bytes, as far as it is at most `limit`.
-    fn size(&self, limit: usize) -> usize {
-        let with_data = self.conditions().iter().any(Condition::may_enter_data);
-        document_size(&self.bundle.tensors, &self.bundle.parameters, with_data, limit)
-    }
-
-    /// Returns the index of the first condition that matches.
-    fn find(self, stop: &AtomicBool) -> FoundCondition {
-        let node = &self.graph.nodes()[self.node];
-        let Bundle { tensors, parameters, .. } = &self.bundle;
-        let document = match &node.action {
-            NodeAction::Choose(Choice::Match(_)) => {
-                let model = node.sources.first().map(|source| source.label.as_str()).unwrap_or_default();
-                Document::of_response(model, tensors, parameters)
-            }
-            _ => Document::of_request(tensors, parameters),
-        };
-        let walk = Walk::new(stop);
-        for (index, condition) in self.conditions().iter().enumerate() {
-            if condition.matches(&document, &walk)? {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// Returns the branch that a router has chosen.

@@ -14,7 +14,6 @@ import pytest
 from conftest import ROOT, Server
 
 MODELS = (ROOT / "tests/fixtures/workers/openai.py").read_text()
-DOCUMENT = ROOT / "docs" / "openai.md"
 
 
 @pytest.fixture(scope="module")
@@ -224,17 +223,6 @@ def test_litellm_answers(server):
         model="openai/llm", messages=messages("a b"), api_base=f"{server.url}/openai/v1", api_key="none"
     )
     assert answer.choices[0].message.content == "a b"
-
-
-def test_document_is_true(tmp_path):
-    """The model and the client of the page."""
-    text = DOCUMENT.read_text()
-    for name, block in re.findall(r"<!-- file llm/(\S+) -->\n```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        (tmp_path / name).write_text(block)
-    [code] = re.findall(r"^```python\n(from openai import.*?)^```", text, re.MULTILINE | re.DOTALL)
-    with Server(tmp_path, PATH=os.environ["PATH"]) as server:
-        server.wait_until_ready()
-        exec(code.replace("http://localhost:8080", server.url), {})
 
 
 def fields(kind, seen=()):

@@ -1,4 +1,4 @@
-//! The examples of `docs/kserve.md`, `docs/openai.md`, `docs/graphs.md`, `docs/steps.md`, `docs/security.md` and of READMEs in `examples`, run one after the other in a folder of their own.
+//! The examples of `docs/kserve.md`, `docs/graphs.md`, `docs/steps.md`, `docs/security.md` and of READMEs in `examples`, run one after the other in a folder of their own.
 //!
 //! A block after `<!-- run -->` is run with bash, and what it prints may be compared. One after `<!-- file PATH -->` is written to that file, and without a path to the one that its
 //! first line names in a comment.
@@ -59,12 +59,6 @@ fn without_id(text: &str) -> Value {
 fn kserve_examples_print_the_documented_output() {
     let Some(python) = python() else { return };
     check_document("docs/kserve.md", Some(&python));
-}
-
-#[test]
-fn openai_examples_print_the_documented_output() {
-    let Some(python) = python() else { return };
-    check_document("docs/openai.md", Some(&python));
 }
 
 #[test]

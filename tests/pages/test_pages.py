@@ -5,7 +5,7 @@ from pages import CHECKED, ROOT, Runner, blocks
 
 DOCS = ROOT / "docs"
 FOLDERS = [DOCS / "tutorials", DOCS / "guides"]
-SINGLE = ["compare", "get-started", "hardening", "infer", "install", "kafka"]
+SINGLE = ["compare", "get-started", "hardening", "infer", "install", "kafka", "openai"]
 PAGES = sorted(
     [*(DOCS / f"{name}.md" for name in SINGLE), *(page for folder in FOLDERS for page in folder.glob("*.md"))]
 )
