@@ -33,7 +33,7 @@ from mlserver._kserve.protocol.rest.openai.types import (
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler
 from mlserver.testing import InferenceFailed, serve
-from worker import CALL, CANCEL, CHUNK, CREDIT, DONE, ERROR, LOAD, Worker, frame
+from worker import CALL, CANCEL, CHUNK, CREDIT, DONE, ERROR, LOAD, YIELDED, Worker, frame
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 PROMPT = {"model": "m", "prompt": "hi"}
@@ -501,6 +501,31 @@ def test_pieces_are_made_only_when_they_may_be_sent():
         worker.send(frame(CREDIT, 0x201, {"count": 1000}))
         kinds = [worker.receive().kind for _ in range(97)]
         assert kinds == [CHUNK] * 96 + [DONE]
+
+
+class PlainStream(MLModel):
+    def create_completion(self, request):
+        for word in request["prompt"].split():
+            yield {"choices": [{"text": word}]}
+
+
+def test_stream_of_a_plain_function_leaves_its_thread_to_other_calls():
+    def call(id: int) -> bytes:
+        head = {"model": 1, "handler": "openai:completions", "method": "POST", "path": "", "path_params": {}, "query": ""}
+        body = json.dumps({"model": "m", "prompt": "a b", "stream": True}).encode()
+        return frame(CALL, id, {**head, "headers": [], "credit": 1}, body)
+
+    with Worker() as worker:
+        settings = {"name": "m", "implementation": "test_openai.PlainStream"}
+        worker.send(frame(LOAD, 0x100, {"model": 1, "settings": settings}))
+        assert worker.receive().kind != ERROR
+        for id in (0x201, 0x302):
+            worker.send(call(id))
+            assert worker.receive(yields=True)[:2] == (YIELDED, id)
+            assert worker.receive()[:2] == (CHUNK, id), "the first one waits for credit"
+        for id in (0x201, 0x302):
+            worker.send(frame(CREDIT, id, {"count": 3}))
+            assert [worker.receive().kind for _ in range(3)] == [CHUNK, CHUNK, DONE]
 
 
 def test_cancelled_stream_is_closed_at_once():

@@ -44,9 +44,11 @@ struct TokenLabels {
 const TOKEN_KINDS: [&str; 2] = ["prompt", "completion"];
 
 /// The reasons for which requests are dropped.
-const DROP_REASONS: [&str; 10] = [
+const DROP_REASONS: [&str; 12] = [
     "max_in_flight",
     "max_request_bytes_in_flight",
+    "max_streams",
+    "stream_idle_timeout",
     "queue_requests",
     "queue_bytes",
     "queue_target",

@@ -349,6 +349,10 @@ async def send_pieces(call: Call, reply: StreamedReply) -> Final:
     """Sends the pieces of a reply while they are made, each only once the server takes it. Returns the final frame."""
     credit = call.credit
     assert credit is not None
+    if call.in_thread:
+        # The pieces of a plain function are made between other calls of its thread: these need not wait for the last one.
+        call.in_thread = False
+        call.send(Final(FrameKind.YIELDED))
     head: Optional[Dict[str, Any]] = {"status": reply.status, "headers": reply.headers}
     pieces = reply.pieces
     try:
