@@ -12,6 +12,8 @@ __all__ = ["install"]
 
 _NAME = "kserve"
 _OURS = "mlserver._kserve"
+#: What needs vLLM in the real package.
+_OPENAI = "protocol.rest.openai"
 #: The version of the package whose names and signatures `mlserver._kserve` has.
 VERSION = "0.21.0"
 
@@ -79,6 +81,20 @@ class _Package(_Modules):
             sys.modules.setdefault(_NAME + name[len(_OURS) :], sys.modules[name])
 
 
+class _OpenAI(_Modules):
+    """Finds `kserve.protocol.rest.openai` in `mlserver._kserve` if the real package is there without vLLM, which it needs."""
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        if not f"{fullname}.".startswith(f"{_NAME}.{_OPENAI}."):
+            return None
+        real = sys.modules.get(_NAME)
+        if real is None or real is sys.modules.get(_OURS) or importlib.util.find_spec("vllm") is not None:
+            return None
+        return self._spec(fullname)
+
+
 def _distribution() -> Any:
     from importlib import metadata  # takes long to import, and few models ask
 
@@ -100,9 +116,14 @@ def _ours(name: str) -> str:
 
 _modules = _Modules()
 _package = _Package()
+_openai = _OpenAI()
 
 
 def install() -> None:
-    """Makes `kserve` importable. It comes last, so that a real package of the name is imported instead."""
+    """Makes `kserve` importable. It comes last, so that a real package of the name is imported instead.
+
+    Only what that package cannot import comes first.
+    """
     if _package not in sys.meta_path:
         sys.meta_path.append(_package)
+        sys.meta_path.insert(0, _openai)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -33,7 +34,7 @@ from mlserver._kserve.protocol.rest.openai.types import (
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler
 from mlserver.testing import InferenceFailed, serve
-from worker import CALL, CANCEL, CHUNK, CREDIT, DONE, ERROR, LOAD, YIELDED, Worker, frame
+from worker import CALL, CANCEL, CHUNK, CREDIT, DONE, ERROR, LOAD, ROOT, YIELDED, Worker, frame
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 PROMPT = {"model": "m", "prompt": "hi"}
@@ -406,6 +407,30 @@ def test_proxy_passes_requests_on():
         with serve(Proxy, name="m") as model:
             assert not model.ready
             assert post(model, "completions", PROMPT).status == 502
+
+
+@pytest.mark.parametrize("has_vllm", [False, True])
+def test_real_package_without_vllm_gets_these_classes(tmp_path, has_vllm: bool):
+    real = tmp_path / "kserve" / "protocol" / "rest" / "openai"
+    real.mkdir(parents=True)
+    for folder in (real, *real.parents[:3]):
+        (folder / "__init__.py").write_text("")
+    (real / "__init__.py").write_text("import vllm\nreal = True\n")
+    if has_vllm:
+        (tmp_path / "vllm.py").write_text("")
+    code = """
+import sys
+from mlserver import _kserve_imports
+_kserve_imports.install()
+import kserve
+print("real" if "kserve" in kserve.__file__ and "mlserver" not in kserve.__file__ else "ours")
+from kserve.protocol.rest import openai
+print(hasattr(openai, "real"), hasattr(openai, "OpenAIEncoderModel"))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'python'}"}, capture_output=True, text=True
+    )
+    assert run.stdout.split() == ["real", str(has_vllm), str(not has_vllm)], run.stderr
 
 
 def test_records_have_their_fields():
