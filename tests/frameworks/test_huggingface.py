@@ -105,6 +105,39 @@ def test_concurrent_requests_share_batches(tmp_path):
         server.stop()
 
 
+def test_openai_endpoints_are_answered_by_pipelines(tmp_path):
+    need("huggingface")
+    completions = {"completions": {"input": "args", "output": "output"}}
+    described(tmp_path, "writer", "text-generation", "stories", {"openai": completions})
+    embeddings = {"embeddings": {"input": "args", "output": "output", "pooling": "mean", "normalize": True}}
+    described(tmp_path, "vectors", "feature-extraction", "feelings", {"openai": embeddings})
+    server = serve(tmp_path, sys.executable)
+    try:
+        server.wait_until_ready()
+
+        def post(path, body):
+            answer = server.post(f"/openai/v1/{path}", body)
+            assert answer.status == 200, answer.body
+            return answer.json()
+
+        _, [made] = ask(server, "writer", "args", "the cat")
+        answer = post("completions", {"model": "writer", "prompt": ["the cat"]})
+        made = made[0] if isinstance(made, list) else made
+        assert [choice["text"] for choice in answer["choices"]] == [made["generated_text"]]
+        answer = post("embeddings", {"model": "vectors", "input": TEXTS})
+        vectors = [item["embedding"] for item in answer["data"]]
+        assert len(vectors) == len(TEXTS)
+        assert len({len(vector) for vector in vectors}) == 1
+        assert all(abs(sum(number * number for number in vector) - 1) < 1e-4 for vector in vectors)
+        _, [tokens] = ask(server, "vectors", "args", TEXTS[0])
+        tokens = tokens[0] if isinstance(tokens[0][0], list) else tokens
+        mean = [sum(column) / len(tokens) for column in zip(*tokens)]
+        length = sum(number * number for number in mean) ** 0.5
+        assert all(abs(found - wanted / length) < 1e-4 for found, wanted in zip(vectors[0], mean))
+    finally:
+        server.stop()
+
+
 def test_settings_from_environment_and_seldon_core(tmp_path):
     need("huggingface")
     shutil.copytree(MODELS / "feelings/model", tmp_path / "m/model")

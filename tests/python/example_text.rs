@@ -57,6 +57,10 @@ fn example_text_graph_generates_a_continuation() {
         let texts = infer(&server, "text-generator", &input);
         assert_eq!(texts[0]["data"], json!(["A storm is a strong wind that brings rain and high waves."]));
     }
+    let body = json!({"model": "text-generator", "prompt": ["A storm", "The sailors read"]}).to_string();
+    let choices = server.post("/openai/v1/completions", body).ok()["choices"].clone();
+    assert_eq!(choices[0]["text"], "A storm is a strong wind that brings rain and high waves.");
+    assert_eq!(choices[1]["text"], "The sailors read the clouds and know the weather of the next day.");
 }
 
 #[test]
