@@ -95,7 +95,6 @@ MISSING_MODULES = {
     "kserve.protocol.grpc.servicer": _FASTAPI,
     "kserve.protocol.model_repository_extension": _FASTAPI,
     "kserve.protocol.rest.multiprocess": _FASTAPI,
-    "kserve.protocol.rest.openai": "language models behind the OpenAI protocol, whose types need pydantic and openai",
     "kserve.protocol.rest.server": _FASTAPI,
     "kserve.protocol.rest.ssl_cert_refresher": _FASTAPI,
     "kserve.protocol.rest.timeseries": "forecasts of time series, whose types need pydantic",
@@ -522,7 +521,9 @@ def test_modules(reports: Any) -> None:
     }
     assert missing == set()
     assert set(MISSING_MODULES) & set(ours["names"]) == set()
-    assert set(ours["names"]) - set(original["names"]) == set()
+    # KServe's own package lists no module below this one, which it cannot import without vLLM.
+    below = {name for name in ours["names"] if name.startswith("kserve.protocol.rest.openai.")}
+    assert set(ours["names"]) - set(original["names"]) - below == set()
 
 
 def test_tables_have_no_more_than_is_needed(reports: Any) -> None:
