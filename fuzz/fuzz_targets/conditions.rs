@@ -4,17 +4,12 @@
 
 mod echo;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use echo::Echo;
 use libfuzzer_sys::fuzz_target;
-use mlserver::graphs::{
-    BoxFuture, ConditionWork, FoundCondition, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, execute,
-};
+use mlserver::graphs::{Graph, GraphManifest, GraphOptions, execute};
 use mlserver::types::json::{JsonRequest, read_request};
-use mlserver::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 

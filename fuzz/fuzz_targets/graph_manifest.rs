@@ -6,16 +6,12 @@
 
 mod echo;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use echo::Echo;
 use libfuzzer_sys::fuzz_target;
-use mlserver::graphs::{
-    BoxFuture, ConditionWork, FoundCondition, Graph, GraphManifest, GraphOptions, Step, StepOutcome, StepRunner, draw, execute,
-};
-use mlserver::types::{ByteReservation, InferenceRequest, InferenceResponse, Priority, Tensor};
+use mlserver::graphs::{Graph, GraphManifest, GraphOptions, draw, execute};
+use mlserver::types::{InferenceRequest, Tensor};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 
