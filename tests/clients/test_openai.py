@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+import sys
 import time
 import typing
 
@@ -21,7 +22,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("llm")
     (folder / "models.py").write_text(MODELS)
     (folder / "model-settings.json").write_text(json.dumps({"name": "llm", "implementation": "models.Llm"}))
-    with Server(folder, PATH=os.environ["PATH"]) as server:
+    with Server(folder, MLSERVER_PYTHON_EXECUTABLE=sys.executable, PATH=os.environ["PATH"]) as server:
         yield server.wait_until_ready()
 
 
@@ -117,7 +118,7 @@ def test_keys_are_those_of_the_server(tmp_path):
     keys = [key("all"), key("none", models=["other"]), key("slow", **limit)]
     (tmp_path / "keys.json").write_text(json.dumps(keys))
     (tmp_path / "settings.json").write_text(json.dumps({"api_keys_file": "keys.json"}))
-    with Server(tmp_path, PATH=os.environ["PATH"]) as server:
+    with Server(tmp_path, MLSERVER_PYTHON_EXECUTABLE=sys.executable, PATH=os.environ["PATH"]) as server:
         server.wait_until_ready()
 
         def ask(name, **options):
@@ -176,7 +177,7 @@ def test_thousand_clients_of_which_each_second_disconnects_leave_nothing(tmp_pat
         asked = (ask(host, int(port), number % 2 == 1) for number in range(1000))
         return await asyncio.wait_for(asyncio.gather(*asked), 120)
 
-    with Server(tmp_path, PATH=os.environ["PATH"], MLSERVER_METRICS_ENDPOINT="/metrics", MLSERVER_METRICS_PORT="0") as server:
+    with Server(tmp_path, MLSERVER_PYTHON_EXECUTABLE=sys.executable, PATH=os.environ["PATH"], MLSERVER_METRICS_ENDPOINT="/metrics", MLSERVER_METRICS_PORT="0") as server:
         server.wait_until_ready()
         assert all(asyncio.run(ask_all(server.url)))
         metrics = server.announced("Metrics")
