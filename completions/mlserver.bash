@@ -284,7 +284,7 @@ _mlserver() {
             fi
             case "${prev}" in
                 --input-format)
-                    COMPREPLY=($(compgen -W "requests rows csv tsv npy parquet" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "requests openai rows csv tsv npy parquet" -- "${cur}"))
                     return 0
                     ;;
                 --column-type)
@@ -1110,7 +1110,7 @@ _mlserver() {
                     return 0
                     ;;
                 --input-format)
-                    COMPREPLY=($(compgen -W "requests rows csv tsv npy parquet" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "requests openai rows csv tsv npy parquet" -- "${cur}"))
                     return 0
                     ;;
                 --column-type)

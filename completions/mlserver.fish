@@ -88,7 +88,8 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l debug -d 'Lo
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s i -l input-data-path -d 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests]' -r -f -a "requests\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI\'s API), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests, or openai if its first line is one]' -r -f -a "requests\t''
+openai\t''
 rows\t''
 csv\t''
 tsv\t''
@@ -98,9 +99,9 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l column-type 
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-group -d 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-config -d 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path; for a batch of OpenAI\'s API, /openai is tried if there is none [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER, or a model file, in this process instead of using a server' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; only needed if the server, or FOLDER of --embedded, has several models [env: MLSERVER_INFER_MODEL_NAME]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of OpenAI\'s API names [env: MLSERVER_INFER_MODEL_NAME]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-version -d 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
 grpc\t''"
@@ -137,6 +138,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-verbose -
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s q -l quiet -d 'Suppress progress, warnings and summary; only report why the run failed'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table [default: by extension]' -r -f -a "requests\t''
+openai\t''
 rows\t''
 csv\t''
 tsv\t''

@@ -101,7 +101,9 @@ fn default_text(argument: &str) -> Option<String> {
     Some(match argument {
         "input_format" => {
             let tables = ".csv, .tsv, .npy and .parquet are tables";
-            format!("by extension: .ndjson is rows; {tables}; anything else is requests")
+            format!(
+                "by extension: .ndjson is rows; {tables}; anything else is requests, or openai if its first line is one"
+            )
         }
         "kafka_group" => defaults::KAFKA_GROUP.to_owned(),
         "url" => format!("{}, or {} with --transport grpc", defaults::URL, defaults::GRPC_URL),
@@ -148,6 +150,7 @@ fn describe(arg: Arg) -> Arg {
     ("mlserver infer -m churn -i rows.csv -o predictions.csv", ""),
     ("mlserver infer -u host:8080 -m churn -i requests.jsonl -o answers.jsonl --resume", ""),
     ("mlserver infer --embedded models/churn -i rows.csv -o predictions.parquet", "without a server"),
+    ("mlserver infer -u host:8080 -i batch.jsonl -o answers.jsonl", "a batch of OpenAI's API"),
     ("mlserver infer -m churn -i kafka://broker:9092/rows -o kafka://broker:9092/answers", "topics"),
 ]))]
 pub struct InferArgs {
@@ -155,7 +158,7 @@ pub struct InferArgs {
     #[arg(short, long, value_name = "PATH", help_heading = INPUT)]
     pub input_data_path: Option<PathBuf>,
 
-    /// Input format: `requests` (JSON Lines of requests), `rows` (JSON Lines of objects whose keys are columns), or a table
+    /// Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI's API), `rows` (JSON Lines of objects whose keys are columns), or a table
     #[arg(long, value_enum, help_heading = INPUT)]
     pub input_format: Option<InputFormat>,
 
@@ -180,7 +183,7 @@ pub struct InferArgs {
     #[arg(long, value_name = "NAME=VALUE", help_heading = KAFKA)]
     pub kafka_config: Vec<String>,
 
-    /// Server address, as HOST:PORT with an optional path
+    /// Server address, as HOST:PORT with an optional path; for a batch of OpenAI's API, /openai is tried if there is none
     #[arg(short, long, help_heading = SERVER)]
     pub url: Option<String>,
 
@@ -188,7 +191,8 @@ pub struct InferArgs {
     #[arg(long, value_name = "FOLDER", help_heading = SERVER)]
     pub embedded: Option<PathBuf>,
 
-    /// Model name; only needed if the server, or FOLDER of --embedded, has several models
+    /// Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of
+    /// OpenAI's API names
     #[arg(short, long, value_name = "NAME", help_heading = SERVER)]
     pub model_name: Option<String>,
 
@@ -309,6 +313,7 @@ pub struct InferArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InputFormat {
     Requests,
+    Openai,
     Rows,
     Csv,
     Tsv,

@@ -5,28 +5,55 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::lines::InputLine;
+use super::openai_batch::{self, BatchRow};
 use super::request::{self, RequestGroup};
 use super::row::{FailureStage, InvalidRow, RowAnswer, RowFailure, RowResult};
 use super::source::InputRows;
+use super::stats::RequestInFlight;
 use super::table;
 use super::{Concurrency, RunStats};
-use crate::remote::{FailureKind, InferenceTarget, Observer, RequestFailure, RetryPolicy, Verbosity, server_text};
+use crate::remote::{
+    FailureKind, InferenceTarget, Observer, OpenAiClient, RequestFailure, RetryPolicy, Verbosity, server_text,
+};
+use crate::types::InferenceResponse;
 use crate::types::merge;
-use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The minimum time between two warnings about retries.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(2);
 /// How many requests of a batch may time out before its remaining rows fail without being sent.
 const MAX_TIMEOUTS: u32 = 16;
 
+/// What answers the rows of a run.
+#[derive(Clone)]
+pub enum RowTarget {
+    Inference(Arc<dyn InferenceTarget>),
+    /// The lines are requests of OpenAI's API. `model` overrides the model that they name.
+    OpenAi {
+        client: Arc<OpenAiClient>,
+        model: Option<String>,
+    },
+}
+
+impl RowTarget {
+    async fn check_available(&self) -> Result<(), RequestFailure> {
+        match self {
+            Self::Inference(target) => target.check_available().await,
+            Self::OpenAi { client, .. } => client.check_available().await,
+        }
+    }
+}
+
 /// The state that all batches share.
 pub(super) struct Exchange {
-    pub(super) target: Arc<dyn InferenceTarget>,
+    pub(super) target: RowTarget,
     pub(super) backoff: RetryPolicy,
     pub(super) stats: Arc<RunStats>,
     pub(super) gate: ConcurrencyGate,
@@ -51,8 +78,12 @@ impl Exchange {
     pub(super) async fn infer_rows(&self, rows: InputRows) -> Result<Vec<RowResult>, ExchangeError> {
         let mut results: Vec<Option<RowResult>> = Vec::new();
         results.resize_with(rows.len(), || None);
+        let target = match &self.target {
+            RowTarget::Inference(target) => target,
+            RowTarget::OpenAi { client, model } => return self.send_lines(client, model.as_deref(), rows).await,
+        };
         let (groups, invalid) = match rows {
-            InputRows::Requests(lines) => request::prepare(lines),
+            InputRows::Requests(lines) | InputRows::OpenAi(lines) => request::prepare(lines),
             InputRows::Records(records, _) => request::prepare_records(records),
             InputRows::Delimited(columns, records) => {
                 RequestGroup::of_table(table::csv::build_request(&columns, &records))
@@ -63,12 +94,12 @@ impl Exchange {
             InputRows::Table(table) => RequestGroup::of_table(*table),
         };
         for InvalidRow { position, id, message } in invalid {
-            let failed = RowFailure { stage: FailureStage::Preprocessing, message, code: None };
+            let failed = RowFailure::new(FailureStage::Preprocessing, message);
             results[position] = Some(RowResult { id, outcome: Err(failed) });
         }
         let mut timeouts = BatchTimeouts::default();
         for group in groups {
-            self.infer_group(group, &mut results, &mut timeouts).await?;
+            self.infer_group(&**target, group, &mut results, &mut timeouts).await?;
         }
         Ok(results.into_iter().map(|row| row.expect("each row is invalid, or a member of one group")).collect())
     }
@@ -76,6 +107,7 @@ impl Exchange {
     /// Sends a group. If that fails, sends its halves, until the rows that cause the failure are alone.
     async fn infer_group(
         &self,
+        target: &dyn InferenceTarget,
         mut group: RequestGroup,
         results: &mut [Option<RowResult>],
         timeouts: &mut BatchTimeouts,
@@ -88,11 +120,11 @@ impl Exchange {
                 continue;
             }
             let request = group.request(members.clone());
-            let failure = match self.send_with_retries(&request, timeouts).await? {
+            let failure = match self.send_with_retries(|| target.infer(&request), timeouts).await? {
                 Ok(response) => match split_response(&group, members.clone(), response) {
                     Ok(responses) => {
                         for (member, response) in group.members[members].iter_mut().zip(responses) {
-                            let answered = RowAnswer { response, inference_id: request.id.clone() };
+                            let answered = RowAnswer::Inference { response, inference_id: request.id.clone() };
                             let id = Some(std::mem::take(&mut member.id));
                             results[member.position] = Some(RowResult { id, outcome: Ok(answered) });
                         }
@@ -102,18 +134,7 @@ impl Exchange {
                 },
                 Err(failure) => failure,
             };
-            // Do these rows cause the failure, or would all remaining rows fail as well?
-            let failure = match failure.kind {
-                FailureKind::Rejected | FailureKind::Different => failure,
-                FailureKind::Unreachable | FailureKind::Fatal => return Err(ExchangeError::TargetFailed(failure)),
-                kind => match self.target.check_available().await {
-                    Err(_) => return Err(ExchangeError::TargetFailed(failure)),
-                    Ok(()) if kind == FailureKind::AllRequests => {
-                        RequestFailure { kind: FailureKind::Rejected, ..failure }
-                    }
-                    Ok(()) => failure,
-                },
-            };
+            let failure = self.failure_of_rows(failure).await?;
             if members.len() > 1 && failure.kind.may_be_caused_by_one_row() {
                 let middle = members.start + members.len() / 2;
                 open.extend([middle..members.end, members.start..middle]);
@@ -125,17 +146,71 @@ impl Exchange {
         Ok(())
     }
 
+    /// Returns a failure that these rows cause, or ends the run if all remaining rows would fail as well.
+    async fn failure_of_rows(&self, failure: RequestFailure) -> Result<RequestFailure, ExchangeError> {
+        match failure.kind {
+            FailureKind::Rejected | FailureKind::Different => Ok(failure),
+            FailureKind::Unreachable | FailureKind::Fatal => Err(ExchangeError::TargetFailed(failure)),
+            kind => match self.target.check_available().await {
+                Err(_) => Err(ExchangeError::TargetFailed(failure)),
+                Ok(()) if kind == FailureKind::AllRequests => {
+                    Ok(RequestFailure { kind: FailureKind::Rejected, ..failure })
+                }
+                Ok(()) => Ok(failure),
+            },
+        }
+    }
+
+    /// Sends the lines of one of OpenAI's batch files, each of which is a request.
+    async fn send_lines(
+        &self,
+        client: &OpenAiClient,
+        model: Option<&str>,
+        rows: InputRows,
+    ) -> Result<Vec<RowResult>, ExchangeError> {
+        let InputRows::OpenAi(lines) = rows else { return Ok(Vec::new()) };
+        let (mut results, mut timeouts) = (Vec::with_capacity(lines.len()), BatchTimeouts::default());
+        for line in &lines {
+            results.push(self.send_line(client, model, line, &mut timeouts).await?);
+        }
+        Ok(results)
+    }
+
+    async fn send_line(
+        &self,
+        client: &OpenAiClient,
+        model: Option<&str>,
+        line: &InputLine,
+        timeouts: &mut BatchTimeouts,
+    ) -> Result<RowResult, ExchangeError> {
+        let BatchRow { custom_id, request } = match openai_batch::read_row(line, model) {
+            Ok(row) => row,
+            Err(message) => {
+                let failed = RowFailure::new(FailureStage::Preprocessing, message);
+                return Ok(RowResult { id: openai_batch::custom_id(line), outcome: Err(failed) });
+            }
+        };
+        let outcome = match self.send_with_retries(|| client.send(&request).boxed(), timeouts).await? {
+            Ok(answer) => Ok(RowAnswer::OpenAi(answer)),
+            Err(failure) => Err(RowFailure::from(self.failure_of_rows(failure).await?)),
+        };
+        Ok(RowResult { id: Some(custom_id), outcome })
+    }
+
     /// Sends a request until it is answered or a retry cannot help. Once a request of the batch has timed out in all its attempts,
     /// the others are sent only once if they time out, too: a model that hangs would keep the batch for hours.
-    async fn send_with_retries(
+    async fn send_with_retries<'a, A>(
         &self,
-        request: &InferenceRequest,
+        send: impl Fn() -> BoxFuture<'a, Result<A, RequestFailure>>,
         timeouts: &mut BatchTimeouts,
-    ) -> Result<Result<InferenceResponse, RequestFailure>, ExchangeError> {
+    ) -> Result<Result<A, RequestFailure>, ExchangeError> {
         for attempt in 1.. {
             let start = Instant::now();
-            self.stats.requests.fetch_add(1, Ordering::Relaxed);
-            let failure = match self.target.infer(request).await {
+            let answered = {
+                let _counted = RequestInFlight::count(&self.stats);
+                send().await
+            };
+            let failure = match answered {
                 Ok(response) => {
                     self.stats.latencies.add(start.elapsed());
                     return Ok(Ok(response));
@@ -221,14 +296,20 @@ fn fail_rows(
     results: &mut [Option<RowResult>],
     failure: &RequestFailure,
 ) {
-    let stage = match failure.kind {
-        FailureKind::Different => FailureStage::Comparison,
-        _ => FailureStage::Inference,
-    };
     for member in &mut group.members[members] {
-        let (message, code) = (failure.message.clone(), failure.status.map(|status| status.to_string()));
-        let failed = RowFailure { stage, message, code };
+        let failed = RowFailure::from(failure.clone());
         results[member.position] = Some(RowResult { id: Some(std::mem::take(&mut member.id)), outcome: Err(failed) });
+    }
+}
+
+impl From<RequestFailure> for RowFailure {
+    fn from(failure: RequestFailure) -> Self {
+        let stage = match failure.kind {
+            FailureKind::Different => FailureStage::Comparison,
+            _ => FailureStage::Inference,
+        };
+        let RequestFailure { message, status, answer, .. } = failure;
+        Self { stage, message, code: status.map(|status| status.to_string()), answer }
     }
 }
 
@@ -329,11 +410,8 @@ impl Drop for GatePermit {
 mod tests {
     use std::num::{NonZeroU32, NonZeroUsize};
 
-    use futures_util::FutureExt;
-    use futures_util::future::BoxFuture;
-
     use super::*;
-    use crate::client::lines::InputLine;
+    use crate::types::InferenceRequest;
 
     /// A model that hangs on some numbers, and returns its input otherwise.
     struct HangingModel {
@@ -376,7 +454,7 @@ mod tests {
         let model = Arc::new(HangingModel { hangs, requests: AtomicU64::new(0) });
         let one = NonZeroUsize::MIN;
         let exchange = Exchange {
-            target: Arc::clone(&model) as Arc<dyn InferenceTarget>,
+            target: RowTarget::Inference(Arc::clone(&model) as Arc<dyn InferenceTarget>),
             backoff: RetryPolicy { attempts: NonZeroU32::new(3).unwrap() },
             stats: Arc::default(),
             gate: ConcurrencyGate::new(Concurrency::new(one, one)),

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use super::convert::{self, OutputFormat};
 use super::fingerprint::RowFingerprint;
 use super::open_topic;
+use super::openai_batch;
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
 use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions};
 use crate::remote::Observer;
@@ -32,6 +33,11 @@ const FINGERPRINTS_SUFFIX: &str = ".partial.rows";
 const COLUMNS_SUFFIX: &str = ".columns";
 /// The mode of a file that is not complete has at least these bits, so that its owner can resume the run.
 const OWNER_ACCESS: u32 = 0o600;
+
+/// Reports whether an output of this name gets columns instead of lines.
+pub fn has_columns(path: &Path) -> bool {
+    OutputFormat::of(path) != OutputFormat::Lines
+}
 
 /// Where answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -522,7 +528,9 @@ impl CompleteFile {
 #[derive(Deserialize)]
 struct AnswerHead {
     id: Option<String>,
-    parameters: AnswerParameters,
+    /// The row's id in one of OpenAI's batch files, where `id` has the index of the row.
+    custom_id: Option<String>,
+    parameters: Option<AnswerParameters>,
 }
 
 #[derive(Deserialize)]
@@ -530,17 +538,27 @@ struct AnswerParameters {
     batch_index: u64,
 }
 
-/// Reads the line that is the answer to the row at `index`.
-fn read_answer(line: &[u8], index: u64) -> Result<AnswerHead, String> {
-    serde_json::from_slice(line)
-        .ok()
-        .filter(|answer: &AnswerHead| answer.parameters.batch_index == index)
-        .ok_or_else(|| format!("its line {} is not the answer to row {index}", index + 1))
+/// What lines with answers start with.
+const ANSWER_PREFIXES: [&[u8]; 2] = [ANSWER_PREFIX, openai_batch::ANSWER_PREFIX];
+/// What lines that report failures start with.
+const FAILURE_PREFIXES: [&[u8]; 2] = [FAILURE_PREFIX, openai_batch::FAILURE_PREFIX];
+
+/// Reads the line that is the answer to the row at `index`, and returns the id of the row, which is empty if it has none.
+fn read_answer(line: &[u8], index: u64) -> Result<String, String> {
+    let answer = serde_json::from_slice(line).ok().and_then(|AnswerHead { id, custom_id, parameters }| {
+        let (found, id) = match parameters {
+            Some(parameters) => (Some(parameters.batch_index), id),
+            None => (openai_batch::index_of(&id?), custom_id),
+        };
+        (found == Some(index)).then(|| id.unwrap_or_default())
+    });
+    answer.ok_or_else(|| format!("its line {} is not the answer to row {index}", index + 1))
 }
 
 /// Reports whether a file has the start of an answer where these are its next bytes.
 fn is_answer_start(bytes: &[u8]) -> bool {
-    [ANSWER_PREFIX, FAILURE_PREFIX].iter().any(|prefix| bytes.starts_with(prefix) || prefix.starts_with(bytes))
+    let mut prefixes = ANSWER_PREFIXES.iter().chain(&FAILURE_PREFIXES);
+    prefixes.any(|prefix| bytes.starts_with(prefix) || prefix.starts_with(bytes))
 }
 
 /// Counts the answers of an earlier run and returns where they end: before the first line that is not a complete answer.
@@ -566,7 +584,7 @@ fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError>
         }
         end += taken as u64;
         state.rows += 1;
-        state.failed += u64::from(line.starts_with(FAILURE_PREFIX));
+        state.failed += u64::from(FAILURE_PREFIXES.iter().any(|prefix| line.starts_with(prefix)));
         std::mem::swap(&mut line, &mut last);
     }
     if let Some(index) = state.rows.checked_sub(1) {
@@ -591,7 +609,7 @@ impl AnsweredIds {
             let answer = read_answer(&line, index);
             index += 1;
             let foreign = |reason| OutputError::Foreign { path: opened.clone(), reason };
-            Some(answer.map(|answer| answer.id.unwrap_or_default()).map_err(foreign))
+            Some(answer.map_err(foreign))
         });
         Ok(Self { ids: Box::new(ids), path: path.to_owned(), fingerprints: None })
     }

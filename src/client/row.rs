@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::openai_batch::{self, BatchOutcome};
 use super::topic::{RecordOrigin, RecordOrigins};
+use crate::remote::OpenAiAnswer;
 use crate::types::json::{NonFinite, WriteOptions, write_response};
 use crate::types::{InferenceResponse, Tensor};
 
@@ -44,6 +46,14 @@ impl FailureStage {
             Self::Comparison => "answers differ",
         }
     }
+
+    /// Returns the code in the lines of OpenAI's batch files.
+    pub(super) const fn code(self) -> &'static str {
+        match self {
+            Self::Preprocessing => "invalid_request",
+            Self::Inference | Self::Postprocessing | Self::Comparison => "request_failed",
+        }
+    }
 }
 
 /// The result of a row.
@@ -54,10 +64,14 @@ pub(super) struct RowResult {
 }
 
 #[derive(Debug)]
-pub(super) struct RowAnswer {
-    pub(super) response: InferenceResponse,
-    /// The id of the request that contained the row.
-    pub(super) inference_id: String,
+pub(super) enum RowAnswer {
+    Inference {
+        response: InferenceResponse,
+        /// The id of the request that contained the row.
+        inference_id: String,
+    },
+    /// The answer to a row of one of OpenAI's batch files.
+    OpenAi(OpenAiAnswer),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +80,22 @@ pub(super) struct RowFailure {
     pub(super) message: String,
     /// The server's status.
     pub(super) code: Option<String>,
+    /// The server's response to a row of one of OpenAI's batch files.
+    pub(super) answer: Option<Box<OpenAiAnswer>>,
+}
+
+impl RowFailure {
+    /// Creates a failure that is not one of the server's.
+    pub(super) const fn new(stage: FailureStage, message: String) -> Self {
+        Self { stage, message, code: None, answer: None }
+    }
+
+    fn batch_outcome(&self) -> BatchOutcome<'_> {
+        match &self.answer {
+            Some(answer) => BatchOutcome::Refused(answer),
+            None => BatchOutcome::Failed { code: self.stage.code(), message: &self.message },
+        }
+    }
 }
 
 /// A row's place in the input.
@@ -96,7 +126,13 @@ fn write_answer(
     id: Option<String>,
     answered: RowAnswer,
 ) -> Result<(), String> {
-    let RowAnswer { mut response, inference_id } = answered;
+    let (mut response, inference_id) = match answered {
+        RowAnswer::Inference { response, inference_id } => (response, inference_id),
+        RowAnswer::OpenAi(answer) => {
+            openai_batch::write_line(lines, place.index, id.as_deref(), BatchOutcome::Answered(&answer));
+            return Ok(());
+        }
+    };
     response.id = id.unwrap_or_default();
     let mut parameters = place.parameters();
     parameters.insert("inference_id".to_owned(), inference_id.into());
@@ -149,6 +185,8 @@ pub(super) struct LineRules {
     pub(super) record_limit: Option<usize>,
     /// Answered rows have no line.
     pub(super) only_failures: bool,
+    /// Lines are those of OpenAI's batch files.
+    pub(super) is_openai: bool,
 }
 
 /// Writes the lines of rows, the first of which is at index `first` of the input.
@@ -170,7 +208,7 @@ pub(super) fn write_lines(
             if rules.only_failures {
                 return Ok(());
             }
-            let wrong = |message| RowFailure { stage: FailureStage::Postprocessing, message, code: None };
+            let wrong = |message| RowFailure::new(FailureStage::Postprocessing, message);
             write_answer(&mut written.lines, place, id.clone(), answered).map_err(wrong)?;
             let key = record.and_then(|(_, record)| record.key.as_ref()).map_or(0, Vec::len);
             let size = written.lines.len() - start + key + id.as_ref().map_or(0, String::len);
@@ -182,7 +220,11 @@ pub(super) fn write_lines(
             )))
         });
         if let Err(failed) = outcome {
-            write_failure(&mut written.lines, place, id, &failed);
+            if rules.is_openai {
+                openai_batch::write_line(&mut written.lines, index, id.as_deref(), failed.batch_outcome());
+            } else {
+                write_failure(&mut written.lines, place, id, &failed);
+            }
             written.failures.push((index, failed));
         }
     }
@@ -198,7 +240,7 @@ mod tests {
         let parameters = Parameters::from(parameters.as_object().unwrap().clone());
         let response =
             InferenceResponse { model_name: "m".to_owned(), parameters, outputs, ..InferenceResponse::default() };
-        RowAnswer { response, inference_id: "r".to_owned() }
+        RowAnswer::Inference { response, inference_id: "r".to_owned() }
     }
 
     #[test]
@@ -206,9 +248,9 @@ mod tests {
         let total = Tensor::from_elements("t", vec![1], &[6_i64]).unwrap();
         let infinite = Tensor::from_elements("f", vec![2], &[f64::INFINITY, f64::NAN]).unwrap();
         let nan = Tensor::from_elements("n", vec![1], &[f32::NAN]).unwrap();
-        let failed =
-            RowFailure { stage: FailureStage::Inference, message: "no \"x\"".to_owned(), code: Some("400".to_owned()) };
-        let bad = RowFailure { stage: FailureStage::Preprocessing, message: "not JSON".to_owned(), code: None };
+        let failed = RowFailure::new(FailureStage::Inference, "no \"x\"".to_owned());
+        let failed = RowFailure { code: Some("400".to_owned()), ..failed };
+        let bad = RowFailure::new(FailureStage::Preprocessing, "not JSON".to_owned());
         let rows = vec![
             RowResult {
                 id: Some("a".to_owned()),
@@ -250,7 +292,7 @@ mod tests {
         };
         let origin = |offset| RecordOrigin { partition: 3, offset, key: Some(vec![b'k'; 10]) };
         let origins = RecordOrigins { topic: "in".into(), records: vec![origin(5), origin(8)] };
-        let rules = LineRules { record_limit: Some(400), only_failures: false };
+        let rules = LineRules { record_limit: Some(400), ..LineRules::default() };
         let WrittenLines { lines, failures, ids } =
             write_lines(0, vec![row("a", 1), row("b", 500)], Some(&origins), rules);
         let lines: Vec<Value> =

@@ -17,16 +17,15 @@ use tokio::task::{JoinError, JoinHandle, block_in_place};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::exchange::{ConcurrencyGate, Exchange, ExchangeError, GatePermit};
+use super::exchange::{ConcurrencyGate, Exchange, ExchangeError, GatePermit, RowTarget};
 use super::fingerprint::RowFingerprint;
 use super::output::{OutputError, RunOutput};
 use super::pace::{RateLimiter, RequestSpacing};
 use super::row::{FailureStage, LineRules, RowFailure, WrittenLines, write_lines};
 use super::source::{InputBatch, InputError, InputSource};
-use super::stats::CountedTarget;
 use super::topic::{Delivery, OffsetCommits, OutputRecord, PartitionOffsets, RecordOrigins, TopicError};
 use super::{Concurrency, MEMORY, RunStats};
-use crate::remote::{InferenceTarget, Observer, RequestFailure, RetryPolicy};
+use crate::remote::{Observer, RequestFailure, RetryPolicy};
 
 /// How many batches may have been sent before the first of them is written.
 const MAX_BATCHES_AHEAD: usize = 1024;
@@ -93,7 +92,7 @@ pub enum RunError {
 
 /// A run that is about to start.
 pub struct Run {
-    pub target: Arc<dyn InferenceTarget>,
+    pub target: RowTarget,
     pub options: RunOptions,
     pub stats: Arc<RunStats>,
     pub observer: Arc<dyn Observer>,
@@ -179,14 +178,17 @@ impl Run {
         let Self { target, options, stats, observer, stop } = self;
         let memory = MemoryBudget::new();
         let commits = source.commits();
-        let rules = LineRules { record_limit: output.record_limit(), only_failures: options.only_failures };
+        let rules = LineRules {
+            record_limit: output.record_limit(),
+            only_failures: options.only_failures,
+            is_openai: matches!(target, RowTarget::OpenAi { .. }),
+        };
         // Cancelled when the run is over, even with requests in flight.
         let over = CancellationToken::new();
         let batches = spawn_reader(source, options.batch_size, memory.clone())?;
         let gate = ConcurrencyGate::new(options.concurrency.clone());
         gate.answered(0, &stats);
         let (warned, backoff) = (AtomicU64::new(0), options.backoff);
-        let target = Arc::new(CountedTarget { target, stats: Arc::clone(&stats) });
         let exchange = Exchange { target, backoff, stats, gate, stop, observer, warned };
         let exchange = Arc::new(exchange);
         let (sender, answers) = mpsc::channel(MAX_BATCHES_AHEAD);

@@ -12,6 +12,7 @@ use csv::ByteRecord;
 use super::fingerprint::RowFingerprint;
 use super::lines::{InputBytes, InputLine, LineReader};
 use super::open_topic;
+use super::openai_batch;
 use super::output::{AnsweredIds, OutputError};
 use super::request;
 use super::stats::RunStats;
@@ -35,6 +36,8 @@ const SKIPPED_ROWS: u64 = 1000;
 pub enum SourceFormat {
     /// A request as JSON in each line.
     Requests,
+    /// A request of OpenAI's API in each line, with its route.
+    OpenAi,
     /// A JSON object in each line, whose keys are columns.
     Objects,
     /// Values separated by this byte, below a header line.
@@ -60,7 +63,7 @@ impl SourceFormat {
 
     /// Reports whether rows have columns, so that a request can hold any number of rows.
     pub const fn is_table(self) -> bool {
-        !matches!(self, Self::Requests)
+        !matches!(self, Self::Requests | Self::OpenAi)
     }
 }
 
@@ -91,6 +94,8 @@ pub(super) struct InputBatch {
 pub(super) enum InputRows {
     /// One request per line, as text.
     Requests(Vec<InputLine>),
+    /// One request of OpenAI's API per line, as text.
+    OpenAi(Vec<InputLine>),
     /// One request per record of a topic.
     Records(Vec<RecordRow>, Option<RecordOrigins>),
     Delimited(Arc<[TableColumn]>, Vec<ByteRecord>),
@@ -102,7 +107,7 @@ pub(super) enum InputRows {
 impl InputRows {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Requests(lines) | Self::Objects(_, lines) => lines.len(),
+            Self::Requests(lines) | Self::OpenAi(lines) | Self::Objects(_, lines) => lines.len(),
             Self::Records(records, _) => records.len(),
             Self::Delimited(_, records) => records.len(),
             Self::Table(table) => table.rows(),
@@ -121,7 +126,9 @@ impl InputRows {
             InputLine::TooLong(length) => RowFingerprint::of([&length.to_le_bytes()[..]]),
         };
         match self {
-            Self::Requests(lines) | Self::Objects(_, lines) => lines.iter().map(of_line).collect(),
+            Self::Requests(lines) | Self::OpenAi(lines) | Self::Objects(_, lines) => {
+                lines.iter().map(of_line).collect()
+            }
             Self::Records(..) => Vec::new(),
             Self::Delimited(columns, records) => {
                 let names = || columns.iter().map(|column| column.name.as_bytes());
@@ -135,6 +142,10 @@ impl InputRows {
     fn ids(&self) -> Vec<Option<String>> {
         match self {
             Self::Requests(lines) => lines.iter().map(request::line_id).collect(),
+            // A row without one has an empty one in the output.
+            Self::OpenAi(lines) => {
+                lines.iter().map(|line| Some(openai_batch::custom_id(line).unwrap_or_default())).collect()
+            }
             table => vec![Some(String::new()); table.len()],
         }
     }
@@ -157,6 +168,7 @@ pub struct InputSource {
 
 enum InputReader {
     Requests(LineReader),
+    OpenAi(LineReader),
     Topic(Box<dyn RecordReader>),
     Delimited(CsvTable),
     Objects(ObjectTable),
@@ -328,6 +340,7 @@ impl InputReader {
     ) -> io::Result<Option<Self>> {
         Ok(Some(match format {
             SourceFormat::Requests => Self::Requests(LineReader::new(reader)),
+            SourceFormat::OpenAi => Self::OpenAi(LineReader::new(reader)),
             SourceFormat::Objects => Self::Objects(ObjectTable::open(reader, types)?),
             SourceFormat::Delimited(delimiter) => Self::Delimited(CsvTable::open(reader, delimiter, types)?),
             SourceFormat::Npy => Self::Npy(NpyTable::open(reader)?),
@@ -345,6 +358,9 @@ impl InputReader {
             }),
             Self::Requests(lines) => collect(max_rows, text, || lines.next())?
                 .map(|(lines, bytes)| sized((InputRows::Requests(lines), bytes))),
+            Self::OpenAi(lines) => {
+                collect(max_rows, text, || lines.next())?.map(|(lines, bytes)| sized((InputRows::OpenAi(lines), bytes)))
+            }
             Self::Objects(objects) => {
                 let columns = objects.columns();
                 collect(max_rows, text, || objects.next())?

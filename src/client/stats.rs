@@ -1,15 +1,9 @@
 //! The counters of a run.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-
 use super::LatencyHistogram;
-use crate::remote::{InferenceTarget, RequestFailure};
-use crate::types::{InferenceRequest, InferenceResponse};
 
 /// The counters that all tasks of a run share.
 #[derive(Debug, Default)]
@@ -72,14 +66,17 @@ impl RunStats {
     }
 }
 
-/// Counts the requests to a target that are in flight.
-pub(super) struct CountedTarget {
-    pub(super) target: Arc<dyn InferenceTarget>,
-    pub(super) stats: Arc<RunStats>,
-}
-
 /// A request in flight, until it is dropped.
-struct RequestInFlight<'a>(&'a RunStats);
+pub(super) struct RequestInFlight<'a>(&'a RunStats);
+
+impl<'a> RequestInFlight<'a> {
+    /// Counts a request that is sent now.
+    pub(super) fn count(stats: &'a RunStats) -> Self {
+        stats.requests.fetch_add(1, Ordering::Relaxed);
+        stats.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(stats)
+    }
+}
 
 impl Drop for RequestInFlight<'_> {
     fn drop(&mut self) {
@@ -87,50 +84,18 @@ impl Drop for RequestInFlight<'_> {
     }
 }
 
-impl InferenceTarget for CountedTarget {
-    fn infer<'a>(&'a self, request: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
-        async {
-            self.stats.in_flight.fetch_add(1, Ordering::Relaxed);
-            let _counted = RequestInFlight(&self.stats);
-            self.target.infer(request).await
-        }
-        .boxed()
-    }
-
-    fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
-        self.target.check_available()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Never answers.
-    struct Silent;
-
-    impl InferenceTarget for Silent {
-        fn infer<'a>(&'a self, _: &'a InferenceRequest) -> BoxFuture<'a, Result<InferenceResponse, RequestFailure>> {
-            std::future::pending().boxed()
-        }
-
-        fn check_available(&self) -> BoxFuture<'_, Result<(), RequestFailure>> {
-            std::future::pending().boxed()
-        }
-    }
-
     #[test]
     fn stats_count_requests_in_flight() {
-        let stats = Arc::new(RunStats::default());
-        let target = CountedTarget { target: Arc::new(Silent), stats: Arc::clone(&stats) };
-        let request = InferenceRequest::default();
-        let (mut first, mut second) = (target.infer(&request), target.infer(&request));
-        assert_eq!(stats.snapshot().in_flight, 0);
-        assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        let stats = RunStats::default();
+        let (first, second) = (RequestInFlight::count(&stats), RequestInFlight::count(&stats));
         assert_eq!(stats.snapshot().in_flight, 2);
         drop(first);
         assert_eq!(stats.snapshot().in_flight, 1, "a request that is given up is not in flight");
         drop(second);
-        assert_eq!(stats.snapshot().in_flight, 0);
+        assert_eq!((stats.snapshot().in_flight, stats.snapshot().requests), (0, 2));
     }
 }

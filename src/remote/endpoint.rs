@@ -68,8 +68,18 @@ impl Endpoint {
 
     /// Returns the URL of a path, which starts with a slash and needs no escaping.
     pub(super) fn url(&self, path: &str) -> Url {
+        self.with_path(&format!("{}{path}", self.path()))
+    }
+
+    /// Returns the path in front of the protocol's own, without a trailing slash.
+    pub(super) fn path(&self) -> &str {
+        self.url.path().trim_end_matches('/')
+    }
+
+    /// Returns the URL of a path of the server, which starts with a slash and needs no escaping.
+    pub(super) fn with_path(&self, path: &str) -> Url {
         let mut url = self.url.clone();
-        url.set_path(&format!("{}{path}", self.url.path().trim_end_matches('/')));
+        url.set_path(path);
         url
     }
 

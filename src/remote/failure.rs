@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::ResponseStatus;
 use super::printable::server_text;
+use super::{OpenAiAnswer, ResponseStatus};
 use crate::http_client::HttpError;
 
 /// Why a request has no answer.
@@ -17,6 +17,8 @@ pub struct RequestFailure {
     pub status: Option<ResponseStatus>,
     /// The server's `Retry-After`.
     pub retry_after: Option<Duration>,
+    /// The whole response, if the request was one of OpenAI's API.
+    pub answer: Option<Box<OpenAiAnswer>>,
 }
 
 /// What a failure means for the next request.
@@ -56,7 +58,7 @@ impl FailureKind {
 
 impl RequestFailure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), status: None, retry_after: None }
+        Self { kind, message: message.into(), status: None, retry_after: None, answer: None }
     }
 
     /// Creates the failure of a response that cannot be read. The reason may contain text of the server.

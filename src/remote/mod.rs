@@ -1,11 +1,12 @@
-//! Models of other servers. A [`RestClient`] or a [`GrpcClient`] sends the requests of `mlserver infer`. A [`RemoteModel`] answers a
-//! step of an inference graph.
+//! Models of other servers. A [`RestClient`] or a [`GrpcClient`] sends the requests of `mlserver infer`, an [`OpenAiClient`] those of its
+//! batch files. A [`RemoteModel`] answers a step of an inference graph.
 
 mod backoff;
 mod endpoint;
 mod failure;
 mod grpc;
 mod model;
+mod openai;
 mod printable;
 mod rest;
 mod status;
@@ -21,6 +22,7 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use failure::{FailureKind, RequestFailure};
 pub use grpc::GrpcClient;
 pub use model::{REMOTE_TIMEOUT, RemoteAddress, RemoteAddressError, RemoteError, RemoteModel, RemoteServers};
+pub use openai::{OpenAiAnswer, OpenAiClient, OpenAiRequest};
 pub use printable::{server_bytes, server_text};
 pub use rest::{RestClient, TransportOptions};
 pub use status::ResponseStatus;

@@ -25,7 +25,8 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
 pub(super) const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 /// The headers with the request's id, for the server's logs.
-const IDS: [HeaderName; 2] = [HeaderName::from_static("x-request-id"), HeaderName::from_static("seldon-puid")];
+pub(super) const IDS: [HeaderName; 2] =
+    [HeaderName::from_static("x-request-id"), HeaderName::from_static("seldon-puid")];
 
 /// A model behind the REST protocol.
 pub struct RestClient {
@@ -126,30 +127,35 @@ impl RestClient {
         let written = write_request(request, self.binary)
             .map_err(|error| RequestFailure::new(FailureKind::Rejected, error.to_string()))?;
         let mut headers = self.headers.clone();
-        if let Ok(id) = HeaderValue::from_str(&request.id) {
-            for name in IDS {
-                headers.entry(name).or_insert_with(|| id.clone());
-            }
-        }
+        add_ids(&mut headers, &request.id);
         if self.binary {
             headers.insert(JSON_LENGTH, written.json.len().into());
         }
-        self.show('>', &headers, &written.json);
+        show(&*self.observer, '>', &headers, &written.json);
         let body = std::iter::once(Bytes::from(written.json)).chain(written.binary).collect();
         let answer = self.client.send(Method::POST, &self.infer, headers, body).await?;
-        self.show('<', &answer.headers, &answer.body);
+        show(&*self.observer, '<', &answer.headers, &answer.body);
         received(&answer, &self.infer)
     }
+}
 
-    fn show(&self, direction: char, headers: &HeaderMap, body: &[u8]) {
-        if self.observer.verbosity() < Verbosity::Extra {
-            return;
-        }
-        for (name, value) in headers {
-            self.observer.trace(format_args!("{direction} {name}: {}", header_text(name, value)));
-        }
-        self.observer.trace(format_args!("{direction} {}", server_bytes(body)));
+/// Adds the headers with the request's id, unless the user has set them.
+pub(super) fn add_ids(headers: &mut HeaderMap, id: &str) {
+    let Ok(id) = HeaderValue::from_str(id) else { return };
+    for name in IDS {
+        headers.entry(name).or_insert_with(|| id.clone());
     }
+}
+
+/// Shows what is sent or received, if that is asked for.
+pub(super) fn show(observer: &dyn Observer, direction: char, headers: &HeaderMap, body: &[u8]) {
+    if observer.verbosity() < Verbosity::Extra {
+        return;
+    }
+    for (name, value) in headers {
+        observer.trace(format_args!("{direction} {name}: {}", header_text(name, value)));
+    }
+    observer.trace(format_args!("{direction} {}", server_bytes(body)));
 }
 
 impl InferenceTarget for RestClient {
@@ -202,20 +208,22 @@ fn read(answer: &HttpResponse) -> Result<InferenceResponse, RequestFailure> {
 }
 
 /// Returns the failure that a status other than 200 means.
-fn failure(answer: &HttpResponse, url: &Url) -> RequestFailure {
+pub(super) fn failure(answer: &HttpResponse, url: &Url) -> RequestFailure {
     let status = answer.status.as_u16();
     RequestFailure {
         kind: kind_of_status(status),
         message: fatal_message(status, &answer.headers, url).unwrap_or_else(|| message(&answer.body)),
         status: Some(ResponseStatus::Http(status)),
         retry_after: retry_after(&answer.headers),
+        answer: None,
     }
 }
 
-/// Returns the message in the body of a failure: `{"error": …}`, `{"detail": …}`, or any other text.
-fn message(body: &[u8]) -> String {
+/// Returns the message in the body of a failure: `{"error": …}`, `{"error": {"message": …}}`, `{"detail": …}`, or any other text.
+pub(super) fn message(body: &[u8]) -> String {
     let value = serde_json::from_slice::<Value>(body).ok();
     let field = value.as_ref().and_then(|value| ["error", "detail"].iter().find_map(|key| value.get(key)));
+    let field = field.map(|field| field.get("message").unwrap_or(field));
     match field {
         Some(Value::String(text)) => server_text(text),
         Some(other) => server_text(&other.to_string()),
@@ -232,6 +240,7 @@ mod tests {
     fn rest_failure_message_is_found_in_every_body() {
         assert_eq!(message(br#"{"error":"no"}"#), "no");
         assert_eq!(message(br#"{"detail":[{"loc":["a"]}]}"#), r#"[{"loc":["a"]}]"#);
+        assert_eq!(message(br#"{"error":{"message":"no","code":null}}"#), "no");
         assert_eq!(message(b"<html>\n"), "<html>");
         assert_eq!(message(b""), "the server gave no reason");
     }

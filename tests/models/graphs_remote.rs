@@ -142,7 +142,7 @@ fn remote_step_errors_keep_status_and_message() {
         ("select", grpc.clone(), 400, &in_remote("select\": the input `missing` is missing (found `x`)")),
         ("unknown", rest, 404, &in_remote("unknown\": Model unknown not found")),
         ("unknown", grpc, 404, &in_remote("unknown\": Model unknown not found")),
-        ("s", scripted("/teapot"), 418, r#"step "s": {"message":"short and stout"}"#),
+        ("s", scripted("/teapot"), 418, r#"step "s": short and stout"#),
         ("s", scripted("/busy"), 503, "step \"s\": busy"),
         ("s", scripted("/moved"), 502, "step \"s\": the server redirects to http://elsewhere/: use that address"),
         ("s", scripted("/text"), 502, "step \"s\": cannot read the server's response: "),

@@ -7,7 +7,7 @@ mod cloud_events;
 mod datatypes;
 mod handlers;
 mod headers;
-mod openai;
+pub(crate) mod openai;
 mod openapi;
 mod protocol;
 mod stream;

@@ -14,7 +14,7 @@ use crate::support::python::{python, with_python};
 use crate::support::{Answer, Client, Connection, Folder, ServerBuilder, TestServer, pause, repository_path};
 
 /// A model that makes 32 numbers of each text, for `/embeddings`, and scores of them would not fit `/rerank`.
-fn hashing(openai: &Value) -> Folder {
+pub(crate) fn hashing(openai: &Value) -> Folder {
     let settings = json!({
         "name": "hashing",
         "implementation": "mlserver_sklearn.SKLearnModel",
@@ -25,7 +25,7 @@ fn hashing(openai: &Value) -> Folder {
         .file("hashing/model-settings.json", settings.to_string())
 }
 
-fn embedding() -> Value {
+pub(crate) fn embedding() -> Value {
     json!({"embeddings": {"input": "text", "output": "transform"}})
 }
 

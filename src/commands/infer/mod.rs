@@ -15,10 +15,10 @@ use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILE
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
-    ComparedServer, ComparedServers, InputOrigin, InputSource, OutputError, OutputState, OutputTarget, Run, RunError,
-    RunOutcome, RunOutput, RunStats, TopicAddress, TopicOptions,
+    ComparedServer, ComparedServers, InputOrigin, InputSource, OutputError, OutputState, OutputTarget, RowTarget, Run,
+    RunError, RunOutcome, RunOutput, RunStats, TopicAddress, TopicOptions,
 };
-use crate::remote::{FailureKind, GrpcClient, InferenceTarget, Observer, RestClient, TransportOptions};
+use crate::remote::{FailureKind, GrpcClient, InferenceTarget, Observer, OpenAiClient, RestClient, TransportOptions};
 use crate::settings::Environment;
 use crate::shutdown::Signals;
 use crate::ui::progress::TerminalProgress;
@@ -110,7 +110,13 @@ impl InferSession<'_> {
                 let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
                 let model = options.model.clone();
                 let target = connect(*transport, options, listener)?;
-                self.run_to_end(target, observer, Some(&model)).await
+                self.run_to_end(RowTarget::Inference(target), observer, Some(&model)).await
+            }
+            RunTarget::OpenAi(options) => {
+                let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
+                let model = Some(options.model.clone()).filter(|model| !model.is_empty());
+                let client = Arc::new(OpenAiClient::new(options, listener)?);
+                self.run_to_end(RowTarget::OpenAi { client, model }, observer, None).await
             }
             RunTarget::Servers(transport, servers, tolerance) => {
                 let connect = |options: &TransportOptions| {
@@ -120,13 +126,13 @@ impl InferSession<'_> {
                 let [first, second] = &**servers;
                 let servers = [connect(first)?, connect(second)?];
                 let target = Arc::new(ComparedServers { servers, tolerance: *tolerance });
-                self.run_to_end(target, observer, None).await
+                self.run_to_end(RowTarget::Inference(target), observer, None).await
             }
             RunTarget::Embedded { folder, model, version } => {
                 let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
                 let embedded = Arc::new(embedded);
                 let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
-                let outcome = self.run_to_end(target, observer, None).await;
+                let outcome = self.run_to_end(RowTarget::Inference(target), observer, None).await;
                 embedded.stop().await;
                 outcome
             }
@@ -136,7 +142,7 @@ impl InferSession<'_> {
     /// Runs until every row is answered, the run fails, or a signal stops it. `server_model` is the name of a server's model.
     async fn run_to_end(
         self,
-        target: Arc<dyn InferenceTarget>,
+        target: RowTarget,
         observer: Arc<dyn Observer>,
         server_model: Option<&str>,
     ) -> Result<(), CommandError> {

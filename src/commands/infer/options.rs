@@ -21,7 +21,7 @@ use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, InferVariable, InputFormat, Transport, defaults};
 use crate::client::{
     Concurrency, InputOrigin, OutputTarget, RequestSpacing, RunOptions, SourceFormat, Tolerance, TopicAddress,
-    TopicOptions, output_files,
+    TopicOptions, has_columns, is_openai_batch, output_files,
 };
 use crate::commands::{CommandError, USAGE};
 use crate::remote::{Endpoint, RetryPolicy, TransportOptions, Verbosity};
@@ -53,6 +53,8 @@ pub(super) enum RunTarget {
     Server(Transport, Box<TransportOptions>),
     /// The options lack the name of the model, which the server tells.
     OnlyModel(Transport, Box<TransportOptions>),
+    /// The lines are requests of OpenAI's API. The name of the model is empty unless it overrides theirs.
+    OpenAi(Box<TransportOptions>),
     /// Both servers, to compare their answers.
     Servers(Transport, Box<[TransportOptions; 2]>, Tolerance),
     /// The model of a folder, with a name if the folder has several.
@@ -95,23 +97,14 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let workers = reader.value(args.workers, &InferVariable::WORKERS, parse);
     let max_workers = reader.value(args.max_workers, &InferVariable::MAX_WORKERS, parse);
     let attempts = reader.value(args.retries, &InferVariable::RETRIES, parse).unwrap_or(defaults::RETRIES);
-    let format =
-        reader.value(args.input_format, &InferVariable::INPUT_FORMAT, |text| InputFormat::from_str(text, true));
-    let format = match (format, &input) {
-        (None, Some(InputOrigin::File(path))) => SourceFormat::of(path),
-        (None, _) => SourceFormat::Requests,
-        (Some(format), _) => SourceFormat::from(format),
+    let format = reader.format(args, input.as_ref());
+    let target = match target {
+        Some(target) if format == SourceFormat::OpenAi => reader.openai(target, output.as_ref()),
+        target => target,
     };
-    if matches!(&input, Some(InputOrigin::Topic(_))) && format.is_table() {
-        reader.problems.push("--input-format: the records of a topic are requests".to_owned());
-    }
     let column_types = reader.column_types(&args.column_types, format);
-    let batch_size = reader.value(args.batch_size, &InferVariable::BATCH_SIZE, parse);
-    let batch_size = batch_size.unwrap_or(match (format.is_table(), &target) {
-        (false, _) => NonZeroUsize::MIN,
-        (true, Some(RunTarget::Embedded { .. })) => defaults::EMBEDDED_BATCH_SIZE,
-        (true, _) => defaults::TABLE_BATCH_SIZE,
-    });
+    let is_embedded = matches!(&target, Some(RunTarget::Embedded { .. }));
+    let batch_size = reader.batch_size(args, format, is_embedded, &mut warnings);
     let spacing = RequestSpacing {
         interval: reader
             .seconds(args.batch_interval, "--batch-interval", &InferVariable::BATCH_INTERVAL)
@@ -138,7 +131,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         return Err(CommandError { error: anyhow!("{}", reader.problems.join("\n")), code: USAGE });
     };
     let (start, most) = match target {
-        RunTarget::Server(..) | RunTarget::OnlyModel(..) | RunTarget::Servers(..) => {
+        RunTarget::Server(..) | RunTarget::OnlyModel(..) | RunTarget::OpenAi(_) | RunTarget::Servers(..) => {
             (defaults::WORKERS, defaults::MAX_WORKERS)
         }
         RunTarget::Embedded { .. } => {
@@ -205,6 +198,11 @@ pub(super) fn resolve_comparison(
             RunTarget::Servers(transport, Box::new([*first, *second]), tolerance)
         }
         (RunTarget::OnlyModel(..), _) => return Err(usage(MODEL_REQUIRED.to_owned())),
+        (RunTarget::OpenAi(_), _) => {
+            return Err(usage(
+                "the input of a comparison has V2 requests or rows, not those of OpenAI's API".to_owned(),
+            ));
+        }
         (target, _) => target,
     };
     resolved.run.only_failures = true;
@@ -247,6 +245,7 @@ impl From<InputFormat> for SourceFormat {
     fn from(format: InputFormat) -> Self {
         match format {
             InputFormat::Requests => Self::Requests,
+            InputFormat::Openai => Self::OpenAi,
             InputFormat::Rows => Self::Objects,
             InputFormat::Csv => Self::Delimited(b','),
             InputFormat::Tsv => Self::Delimited(b'\t'),
@@ -345,6 +344,13 @@ impl fmt::Display for RunTarget {
                 let model = named(&options.model, &options.version);
                 write!(f, "{model} of the server at {} ({transport})", options.endpoint.shown())
             }
+            Self::OpenAi(options) => {
+                let models = match &*options.model {
+                    "" => "the models that the lines name,".to_owned(),
+                    model => format!("model `{model}`"),
+                };
+                write!(f, "{models} of the server at {} (OpenAI's API)", options.endpoint.shown())
+            }
             Self::OnlyModel(transport, options) => {
                 write!(f, "the only model of the server at {} ({})", options.endpoint.shown(), protocol(transport))
             }
@@ -442,6 +448,77 @@ impl ArgumentReader {
             Some(address) => self.topic(address, "--output-data-path").map(OutputTarget::Topic),
             None if path == Path::new("-") => Some(OutputTarget::Stdout),
             None => Some(OutputTarget::File(path)),
+        }
+    }
+
+    fn format(&mut self, args: &InferArgs, input: Option<&InputOrigin>) -> SourceFormat {
+        let given =
+            self.value(args.input_format, &InferVariable::INPUT_FORMAT, |text| InputFormat::from_str(text, true));
+        let format = match (given, input) {
+            (None, Some(InputOrigin::File(path))) => match SourceFormat::of(path) {
+                SourceFormat::Requests if is_openai_batch(path) => SourceFormat::OpenAi,
+                format => format,
+            },
+            (None, _) => SourceFormat::Requests,
+            (Some(format), _) => SourceFormat::from(format),
+        };
+        if matches!(input, Some(InputOrigin::Topic(_))) && format != SourceFormat::Requests {
+            self.problems.push("--input-format: the records of a topic are requests".to_owned());
+        }
+        format
+    }
+
+    fn batch_size(
+        &mut self,
+        args: &InferArgs,
+        format: SourceFormat,
+        is_embedded: bool,
+        warnings: &mut Vec<String>,
+    ) -> NonZeroUsize {
+        let given = self.value(args.batch_size, &InferVariable::BATCH_SIZE, parse);
+        match given {
+            Some(size) if format == SourceFormat::OpenAi && size > NonZeroUsize::MIN => {
+                let message = "--batch-size has no effect on a batch of OpenAI's API, whose lines are requests";
+                warnings.push(message.to_owned());
+                NonZeroUsize::MIN
+            }
+            Some(size) => size,
+            None if !format.is_table() => NonZeroUsize::MIN,
+            None if is_embedded => defaults::EMBEDDED_BATCH_SIZE,
+            None => defaults::TABLE_BATCH_SIZE,
+        }
+    }
+
+    /// Returns the target for a batch of OpenAI's API.
+    fn openai(&mut self, target: RunTarget, output: Option<&OutputTarget>) -> Option<RunTarget> {
+        let mut refuse = |what: &str| {
+            self.problems.push(format!("{what} (--input-format says if the input is one)"));
+            None
+        };
+        match output {
+            Some(OutputTarget::Topic(_)) => return refuse("a batch of OpenAI's API has no topic as output"),
+            Some(OutputTarget::File(path)) if has_columns(path) => {
+                return refuse(
+                    "the answers to a batch of OpenAI's API are JSON Lines: name an output such as answers.jsonl",
+                );
+            }
+            _ => {}
+        }
+        match target {
+            RunTarget::Embedded { .. } => refuse("a batch of OpenAI's API needs a server, and --embedded starts none"),
+            RunTarget::Server(Transport::Grpc, _) | RunTarget::OnlyModel(Transport::Grpc, _) => {
+                refuse("a batch of OpenAI's API is sent over REST, not gRPC")
+            }
+            RunTarget::Server(_, mut options) | RunTarget::OnlyModel(_, mut options) => {
+                if let Some(version) = options.version.take() {
+                    if options.model.is_empty() {
+                        return refuse("--model-version of a batch of OpenAI's API needs --model-name");
+                    }
+                    options.model = format!("{}@{version}", options.model);
+                }
+                Some(RunTarget::OpenAi(options))
+            }
+            target => Some(target),
         }
     }
 

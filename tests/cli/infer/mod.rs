@@ -4,6 +4,7 @@ mod embedded;
 mod faults;
 mod flow;
 mod network;
+mod openai;
 mod resume;
 mod tables;
 
