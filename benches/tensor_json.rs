@@ -5,6 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use mlserver::types::json::openai::{Pooling, VectorEncoding, VectorOptions, write_embeddings};
 use mlserver::types::json::{WriteOptions, read_request, write_response};
 use mlserver::types::{InferenceResponse, Tensor};
 
@@ -77,5 +78,17 @@ fn write(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, read, write);
+fn embed(criterion: &mut Criterion) {
+    let tensor = Tensor::from_elements("embedding", vec![1, 768], &numbers()[..768]).expect("the shape fits");
+    let mut group = criterion.benchmark_group("an embedding of 768 FP32");
+    for (form, encoding) in [("base64", VectorEncoding::Base64), ("numbers", VectorEncoding::Float)] {
+        let options = VectorOptions { pooling: Pooling::None, normalize: false, dimensions: None, encoding };
+        group.bench_function(form, |bencher| {
+            bencher.iter(|| write_embeddings(black_box(&tensor), &options, 1, "m").map(|text| text.len()));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, read, write, embed);
 criterion_main!(benches);
