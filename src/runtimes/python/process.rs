@@ -199,7 +199,9 @@ impl WorkerProcess {
             Some(_) => Duration::ZERO,
             None => EXIT_TIMEOUT,
         };
-        let below = processes::below(self.pid.as_raw_nonzero().get());
+        let pid = self.pid.as_raw_nonzero().get();
+        // Looking at all processes takes long on large machines. Fails only if it panics.
+        let below = tokio::task::spawn_blocking(move || processes::below(pid)).await.unwrap_or_default();
         let by_itself = tokio::time::timeout(timeout, self.child.wait()).await;
         // The group may outlive its leader.
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -219,7 +221,7 @@ impl WorkerProcess {
         let reason = kill_reason.or(over_limit.map(ExitReason::OverMemoryLimit));
         WorkerExit {
             worker: worker.to_owned(),
-            pid: self.pid.as_raw_nonzero().get(),
+            pid,
             reason: reason.unwrap_or_else(|| ExitReason::from_status(status, killed_by_us)),
             out_of_memory: over_limit.is_none() && oom_kills() > self.oom_kills,
             resident_bytes,

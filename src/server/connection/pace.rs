@@ -79,6 +79,8 @@ pub(in crate::server) enum SlowBody {
 }
 
 /// A request body that fails if it arrives too slowly. Only the time for which the server waits counts.
+///
+/// Requests are moved often, so what few bodies have is on the heap.
 #[derive(Debug)]
 pub struct PacedBody<B> {
     body: B,
@@ -86,8 +88,8 @@ pub struct PacedBody<B> {
     received: u64,
     /// How long the server has waited for the body, without the current wait.
     waited: Duration,
-    waiting: Option<Waiting>,
-    failed: Option<SlowBody>,
+    waiting: Option<Box<Waiting>>,
+    failed: Option<Box<SlowBody>>,
     /// `None` without a connection.
     connection: Option<Arc<Connection>>,
     /// Set if the request only waits, also while no byte is waited for.
@@ -143,8 +145,8 @@ impl<B> PacedBody<B> {
 
     /// Ends a wait.
     fn resume(&mut self) {
-        if let Some(Waiting { since, .. }) = self.waiting.take() {
-            self.waited += since.elapsed();
+        if let Some(waiting) = self.waiting.take() {
+            self.waited += waiting.since.elapsed();
         }
     }
 
@@ -156,7 +158,7 @@ impl<B> PacedBody<B> {
         let limit = self.patience();
         if self.waiting.is_none() {
             let timer = limit.map(|(patience, _)| Box::pin(tokio::time::sleep(patience)));
-            self.waiting = Some(Waiting { since: Instant::now(), timer, _mark: self.mark_wait() });
+            self.waiting = Some(Box::new(Waiting { since: Instant::now(), timer, _mark: self.mark_wait() }));
         }
         let timer = self.waiting.as_mut().and_then(|waiting| waiting.timer.as_mut());
         match timer.zip(limit) {
@@ -213,8 +215,8 @@ impl<B: RequestBody> Body for PacedBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFailure>>> {
         let this = &mut *self;
-        if let Some(failed) = this.failed {
-            return Poll::Ready(Some(Err(failed.into())));
+        if let Some(failed) = &this.failed {
+            return Poll::Ready(Some(Err((**failed).into())));
         }
         match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(frame) => {
@@ -225,7 +227,7 @@ impl<B: RequestBody> Body for PacedBody<B> {
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             Poll::Pending => this.wait(context).map(|error| {
-                this.failed = Some(error);
+                this.failed = Some(Box::new(error));
                 Some(Err(error.into()))
             }),
         }
