@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
+use rdkafka::admin::{NewTopic, TopicReplication};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ use super::infer::{committed_sum, counts, end_sum, infer, produce_numbers, reque
 use super::transport::number;
 #[cfg(feature = "parquet")]
 use crate::cli::infer::parquet_rows;
+use crate::cli::infer::{InferCommand, lines};
 use crate::models::graphs_remote::graph;
 use crate::support::kafka::{Broker, KafkaRecord, kafka_wait_until};
 use crate::support::scripted::{Received, Reply, ScriptedServer};
@@ -174,6 +176,101 @@ fn kill(mut child: Child) {
     child.wait().unwrap();
 }
 
+#[test]
+fn infer_two_groups_of_a_topic_answer_every_record_when_they_are_killed() {
+    let Some(broker) = Broker::shared() else { return };
+    let servers = [(); 2].map(|()| {
+        let limit = Arc::new(AtomicUsize::new(0));
+        let current = Arc::clone(&limit);
+        (keeping(move |request| request.number < current.load(Ordering::Acquire)), limit)
+    });
+    let (input, output) = (Broker::unique("in"), broker.topic("out", 2));
+    let large = (32 << 20) + 1;
+    broker.create(&NewTopic::new(&input, 3, TopicReplication::Fixed(1)).set("max.message.bytes", "40000000"));
+    let mut records = with_poison(0..1500);
+    // Longer than a line may be.
+    records.insert(700, KafkaRecord::new("x".repeat(large)).key("large-1500").partition(1));
+    broker.produce(&input, &records);
+    let (good, bad) = keys(&records);
+
+    let groups = ["topic", "file"].map(Broker::unique);
+    let output_url = url(broker, &output);
+    let [to_topic, to_file] = [(&output_url, 0), (&"out.jsonl".to_owned(), 1)].map(|(to, index)| {
+        let run = infer(&servers[index].0, &url(broker, &input), to, &groups[index]);
+        run.flags(&["-w", "4", "--max-workers", "16"])
+    });
+    let mut repeatable = BTreeSet::new();
+    for _ in 0..3 {
+        let (committed, written) = (committed_sum(broker, &groups[0], &input), to_file.partial().lines().count());
+        for (server, limit) in &servers {
+            limit.store(server.received().len() + 400, Ordering::Release);
+        }
+        let children = [&to_topic, &to_file].map(InferCommand::spawn);
+        kafka_wait_until("nothing is committed", || committed_sum(broker, &groups[0], &input) >= committed + 100);
+        kafka_wait_until("nothing is written", || to_file.partial().lines().count() >= written + 100);
+        children.into_iter().for_each(kill);
+        let committed = broker.committed(&groups[0], &input);
+        let is_open = |partition: &i64, offset: i64| {
+            committed[usize::try_from(*partition).unwrap()].is_none_or(|committed| offset >= committed)
+        };
+        let ends = broker.end_offsets(&input);
+        for (partition, end) in (0..).zip(ends) {
+            repeatable.extend((0..end).filter(|offset| is_open(&partition, *offset)).map(|offset| (partition, offset)));
+        }
+    }
+    servers.iter().for_each(|(_, limit)| limit.store(usize::MAX, Ordering::Release));
+    let (rows, failed) = (i64::try_from(records.len()).unwrap(), i64::try_from(bad.len()).unwrap());
+    let children = [to_topic.spawn(), to_file.spawn()];
+    let [of_topic, of_file] = children;
+    let ran = to_topic.ended(of_topic);
+    assert!(matches!(ran.code, Some(0 | 4)), "{}", ran.stderr);
+    let ran = to_file.ended(of_file);
+    let [found, found_failed, _] = counts(&ran, 4);
+    assert_eq!((found, found_failed), (rows, failed));
+    for group in &groups {
+        assert_eq!(committed_sum(broker, group, &input), rows);
+    }
+
+    // The file has each record once.
+    let answers = lines(&ran.output);
+    assert_eq!(answers.len(), records.len());
+    let found: BTreeSet<String> = answers.iter().map(check_answer).collect();
+    assert_eq!(found, &good | &bad);
+    // The topic has each record once, or more often if it was not committed when the run was killed.
+    let answers = broker.consume_at_least(&output, records.len(), "read_committed");
+    let mut times: BTreeMap<(i64, i64), usize> = BTreeMap::new();
+    let found: BTreeSet<String> = answers.iter().map(|answer| check_answer(&answer.value_json())).collect();
+    assert_eq!(found, &good | &bad);
+    for answer in &answers {
+        let parameters = &answer.value_json()["parameters"];
+        let place = ["kafka_partition", "kafka_offset"].map(|name| parameters[name].as_i64().unwrap());
+        *times.entry((place[0], place[1])).or_default() += 1;
+    }
+    assert_eq!(times.len(), records.len());
+    let repeated = |place: &(i64, i64), times: usize| times > 1 && !repeatable.contains(place);
+    let wrong: Vec<_> = times.iter().filter(|(place, times)| repeated(place, **times)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// Checks that the answer to `k7` is 7, and that to a record that cannot be answered an error. Returns its id.
+#[track_caller]
+fn check_answer(answer: &Value) -> String {
+    let id = answer["id"].as_str().unwrap();
+    let said = answer["error"]["msg"].as_str().unwrap_or_default();
+    let expected = match id.split('-').next().unwrap() {
+        "text" => "invalid JSON",
+        "empty" | "null" => "the record is empty",
+        "shape" => "shape",
+        "large" => "over the limit of 33554432",
+        _ => {
+            assert_eq!(answer["outputs"][0]["data"], json!([key_number(id)]), "{answer}");
+            ""
+        }
+    };
+    assert!(said.contains(expected), "{answer}");
+    id.to_owned()
+}
+
 /// A model that returns its numbers, and keeps requests waiting until they are `due`: a run does not end before it is killed.
 fn keeping(due: impl Fn(&Received) -> bool + Send + Sync + 'static) -> ScriptedServer {
     ScriptedServer::serve(move |request| {
@@ -192,6 +289,26 @@ fn keeping_numbers(limit: i64) -> (ScriptedServer, Arc<AtomicI64>) {
     let current = Arc::clone(&limit);
     let server = keeping(move |request| request.numbers()[0] < current.load(Ordering::Acquire));
     (server, limit)
+}
+
+#[test]
+fn infer_commits_answers_while_later_requests_of_the_topic_wait() {
+    let Some(broker) = Broker::shared() else { return };
+    let (input, output, group) = (broker.topic("in", 1), broker.topic("out", 1), Broker::unique("infer"));
+    let (server, limit) = keeping_numbers(0);
+    produce_numbers(broker, &input, 1, 0, 100);
+    let run = infer(&server, &url(broker, &input), &url(broker, &output), &group).flags(&["-w", "100"]);
+    let child = run.spawn();
+    kafka_wait_until("not all are asked for", || server.received().len() == 100);
+    // Nothing is read any more.
+    for next in [20, 40, 60] {
+        limit.store(next, Ordering::Release);
+        kafka_wait_until("the answers are not committed", || committed_sum(broker, &group, &input) == next);
+    }
+    kill(child);
+    limit.store(100, Ordering::Release);
+    assert_eq!(counts(&run.run(), 0), [40, 0, 0]);
+    assert_eq!(broker.consume(&output, 100).len(), 100, "no record is answered twice");
 }
 
 /// Answers of a run whose input's broker is killed after the answers have been written and before they are committed.
