@@ -16,16 +16,16 @@ use crate::support::pause;
 use crate::support::scripted::{Received, Reply, ScriptedServer};
 
 /// A request with one number and without an id.
-fn request(value: i64) -> Value {
+pub(super) fn request(value: i64) -> Value {
     json!({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "INT64", "data": [value]}]})
 }
 
-fn url(broker: &Broker, topic: &str) -> String {
+pub(super) fn url(broker: &Broker, topic: &str) -> String {
     format!("kafka://{}/{topic}", broker.address())
 }
 
 /// A run that reads and writes at these addresses.
-fn infer(server: &ScriptedServer, input: &str, output: &str, group: &str) -> InferCommand {
+pub(super) fn infer(server: &ScriptedServer, input: &str, output: &str, group: &str) -> InferCommand {
     let server = server.address.to_string();
     let flags = ["-u", &server, "-m", "m", "-i", input, "-o", output, "--kafka-group", group, "--summary", "json"];
     InferCommand::new(numbers(50)).flags(&flags)
@@ -33,14 +33,14 @@ fn infer(server: &ScriptedServer, input: &str, output: &str, group: &str) -> Inf
 
 /// Returns the numbers in the summary: rows, failed rows and rows of earlier runs.
 #[track_caller]
-fn counts(ran: &InferExit, code: i32) -> [i64; 3] {
+pub(super) fn counts(ran: &InferExit, code: i32) -> [i64; 3] {
     assert_eq!(ran.code, Some(code), "{}", ran.stderr);
     let summary: Value = serde_json::from_str(&ran.stdout).unwrap();
     ["rows", "failed", "resumed"].map(|count| summary[count].as_i64().unwrap())
 }
 
 /// Produces requests with the numbers from `first` on, in turn to each partition.
-fn produce_numbers(broker: &Broker, topic: &str, partitions: i32, first: i64, count: i64) {
+pub(super) fn produce_numbers(broker: &Broker, topic: &str, partitions: i32, first: i64, count: i64) {
     let record = |value: i64| {
         let partition = i32::try_from(value % i64::from(partitions)).unwrap();
         KafkaRecord::json(&request(value)).partition(partition).key(format!("key-{value}"))
@@ -68,11 +68,11 @@ fn slow() -> ScriptedServer {
     })
 }
 
-fn committed_sum(broker: &Broker, group: &str, topic: &str) -> i64 {
+pub(super) fn committed_sum(broker: &Broker, group: &str, topic: &str) -> i64 {
     broker.committed(group, topic).into_iter().flatten().sum()
 }
 
-fn end_sum(broker: &Broker, topic: &str) -> i64 {
+pub(super) fn end_sum(broker: &Broker, topic: &str) -> i64 {
     broker.end_offsets(topic).into_iter().sum()
 }
 

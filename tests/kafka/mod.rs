@@ -2,5 +2,6 @@
 
 mod harness;
 mod infer;
+mod kills;
 mod security;
 mod transport;

@@ -81,7 +81,7 @@ fn iris_record(key: &str) -> KafkaRecord {
 }
 
 /// Returns a request for the model `m` in Python.
-fn number(value: i64) -> KafkaRecord {
+pub(super) fn number(value: i64) -> KafkaRecord {
     KafkaRecord::json(&json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [value]}]}))
         .with_header("mlserver-model", "m")
 }

@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// A Pipeline of Seldon Core 2 with these steps one after the other, each with its URL.
-fn graph(folder: Folder, name: &str, steps: &[(&str, &str)]) -> Folder {
+pub(crate) fn graph(folder: Folder, name: &str, steps: &[(&str, &str)]) -> Folder {
     let listed = steps.iter().enumerate().map(|(index, (step, _))| match index {
         0 => json!({"name": step}),
         _ => json!({"name": step, "inputs": [steps[index - 1].0]}),

@@ -3,7 +3,7 @@
 pub(crate) mod columns;
 mod graph_manifests;
 mod graphs;
-mod graphs_remote;
+pub(crate) mod graphs_remote;
 mod mlflow;
 mod shapes;
 mod sklearn;

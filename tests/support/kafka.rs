@@ -258,6 +258,8 @@ impl Broker {
     pub(crate) fn produce(&self, topic: &str, records: &[KafkaRecord]) {
         let mut config = self.client();
         config.set("enable.idempotence", "true").set("linger.ms", "5").set("queue.buffering.max.messages", "1000000");
+        // The topic decides.
+        config.set("message.max.bytes", "100000000");
         let context = Deliveries::default();
         let producer: BaseProducer<Deliveries> = config.create_with_context(context).unwrap();
         for record in records {

@@ -30,8 +30,9 @@ pub(super) const ID_HEADER: &str = "mlserver-request-id";
 /// How long to wait for the next record before a batch goes out as it is.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How long the last commit waits for the one before it.
+/// How long the last commit waits for the one before it, and how often it looks.
 const COMMIT_WAIT: Duration = Duration::from_secs(10);
+const COMMIT_PAUSE: Duration = Duration::from_millis(5);
 
 /// How many events are handled between two attempts to query the brokers.
 const EVENTS: usize = 50;
@@ -55,7 +56,7 @@ struct PartitionRange {
 
 /// The consumer, which the reader and the commits share.
 struct OpenInput {
-    consumer: BaseConsumer<ReaderContext>,
+    consumer: Arc<BaseConsumer<ReaderContext>>,
     topic: Arc<str>,
     group: String,
     closed: AtomicBool,
@@ -63,8 +64,8 @@ struct OpenInput {
 
 struct ReaderContext {
     watch: BrokerWatch,
-    /// The failure of a commit that nobody waited for.
-    commit_failure: Mutex<Option<KafkaError>>,
+    /// The failure of a commit that nobody waited for, and its offsets.
+    commit_failure: Mutex<Option<(KafkaError, PartitionOffsets)>>,
     /// Such a commit has no answer yet. While no broker is there, librdkafka keeps commits, and does not keep their order.
     is_committing: AtomicBool,
 }
@@ -79,12 +80,7 @@ impl ClientContext for ReaderContext {
     }
 }
 
-impl ConsumerContext for ReaderContext {
-    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        *self.commit_failure.lock() = result.err();
-        self.is_committing.store(false, Ordering::Release);
-    }
-}
+impl ConsumerContext for ReaderContext {}
 
 impl TopicReader {
     /// Opens a topic. Each partition is read from the offset that the group has committed, from that in `answered` or from its
@@ -96,10 +92,14 @@ impl TopicReader {
         observer: &Arc<dyn Observer>,
     ) -> Result<OpenTopic, TopicError> {
         let input = OpenInput::connect(address, options, Arc::clone(observer))?;
-        let unfinished = input.ranges(address, options, answered, observer.as_ref())?;
-        let starts = unfinished.iter().map(|(partition, range)| (*partition, range.next)).collect();
+        let mut unfinished = input.ranges(address, options, answered, observer.as_ref())?;
+        let starts = |ranges: &BTreeMap<i32, PartitionRange>| -> PartitionOffsets {
+            ranges.iter().map(|(partition, range)| (*partition, range.next)).collect()
+        };
         // This fails at once if the group has members, or the user no permission.
-        input.commit(&starts, true)?;
+        input.commit(&starts(&unfinished), true)?;
+        unfinished.retain(|_, range| range.next < range.end);
+        let starts = starts(&unfinished);
         let assigned = input.list(&starts).and_then(|list| input.consumer.assign(&list));
         assigned.map_err(|error| failed(&input.action(), &error))?;
         let count = |range: &PartitionRange| u64::try_from(range.end - range.next).unwrap_or_default();
@@ -215,7 +215,7 @@ impl OpenInput {
         let context = ReaderContext { watch, commit_failure: Mutex::default(), is_committing: AtomicBool::new(false) };
         let consumer = config.create_with_context(context).map_err(|error| not_created(&error))?;
         let (topic, group) = (address.topic.as_str().into(), options.group.clone());
-        Ok(Self { consumer, topic, group, closed: AtomicBool::new(false) })
+        Ok(Self { consumer: Arc::new(consumer), topic, group, closed: AtomicBool::new(false) })
     }
 
     /// What a failure to read has prevented.
@@ -231,7 +231,7 @@ impl OpenInput {
         Ok(list)
     }
 
-    /// Returns what is left of each partition that has records left.
+    /// Returns what is left of each partition that has records left, or has answers that are not committed.
     fn ranges(
         &self,
         address: &TopicAddress,
@@ -271,7 +271,7 @@ impl OpenInput {
                 ));
             }
             let next = wanted.unwrap_or(first).max(first);
-            if next < end {
+            if next < end || wanted > committed {
                 ranges.insert(partition, PartitionRange { next, end });
             }
         }
@@ -285,6 +285,28 @@ impl OpenInput {
             return Err(TopicError::BeyondEnd { group, topic, partition: *unknown, offset, end: 0 });
         }
         Ok(ranges)
+    }
+
+    /// Commits on a thread of its own. librdkafka can commit in the background, too, but does not report the result to clients that
+    /// receive events, as those of its Rust binding do.
+    fn commit_on_thread(&self, list: TopicPartitionList, offsets: PartitionOffsets) -> Result<(), TopicError> {
+        let consumer = Arc::clone(&self.consumer);
+        consumer.context().is_committing.store(true, Ordering::Release);
+        let commit = move || {
+            let context = consumer.context();
+            if let Err(error) = consumer.commit(&list, CommitMode::Sync) {
+                *context.commit_failure.lock() = Some((error, offsets));
+            }
+            context.is_committing.store(false, Ordering::Release);
+        };
+        let spawned = std::thread::Builder::new().name("commit".to_owned()).spawn(commit);
+        spawned
+            .map(drop)
+            .map_err(|error| TopicError::Failed { action: self.commit_action(), reason: error.to_string() })
+    }
+
+    fn commit_action(&self) -> String {
+        format!("commit offsets of `{}` as group `{}`", self.topic, self.group)
     }
 
     fn commit_failed(&self, error: &KafkaError) -> TopicError {
@@ -303,34 +325,40 @@ impl OpenInput {
         if is_in_use {
             return TopicError::GroupInUse { group: self.group.clone() };
         }
-        failed(&format!("commit offsets of `{}` as group `{}`", self.topic, self.group), error)
+        failed(&self.commit_action(), error)
     }
 }
 
 impl OffsetCommits for OpenInput {
     fn commit(&self, offsets: &PartitionOffsets, wait: bool) -> Result<bool, TopicError> {
-        let context = self.consumer.context();
-        if let Some(error) = context.commit_failure.lock().take()
-            && !is_transient(error.rdkafka_error_code())
-        {
-            return Err(self.commit_failed(&error));
+        let (context, start) = (self.consumer.context(), Instant::now());
+        while context.is_committing.load(Ordering::Acquire) {
+            if !wait {
+                return Ok(false);
+            }
+            if start.elapsed() >= COMMIT_WAIT {
+                break;
+            }
+            // The reader has ended, or its records are not needed any more.
+            drop(self.consumer.poll(COMMIT_PAUSE));
+            context.watch.waiting(start, BROKER_TIMEOUT);
+        }
+        let mut offsets = offsets.clone();
+        if let Some((error, failed)) = context.commit_failure.lock().take() {
+            if !is_transient(error.rdkafka_error_code()) {
+                return Err(self.commit_failed(&error));
+            }
+            for (partition, offset) in failed {
+                // Those that were answered since are larger.
+                offsets.entry(partition).or_insert(offset);
+            }
         }
         if offsets.is_empty() {
             return Ok(true);
         }
-        let list = self.list(offsets).map_err(|error| self.commit_failed(&error))?;
+        let list = self.list(&offsets).map_err(|error| self.commit_failed(&error))?;
         if !wait {
-            if context.is_committing.swap(true, Ordering::AcqRel) {
-                return Ok(false);
-            }
-            let taken = self.consumer.commit(&list, CommitMode::Async);
-            return taken.map(|()| true).map_err(|error| self.commit_failed(&error));
-        }
-        let start = Instant::now();
-        while context.is_committing.load(Ordering::Acquire) && start.elapsed() < COMMIT_WAIT {
-            // The reader has ended, or its records are not needed any more.
-            drop(self.consumer.poll(super::PAUSE));
-            context.watch.waiting(start, BROKER_TIMEOUT);
+            return self.commit_on_thread(list, offsets).map(|()| true);
         }
         loop {
             match self.consumer.commit(&list, CommitMode::Sync) {

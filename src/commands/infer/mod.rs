@@ -315,6 +315,8 @@ fn prepare_topic(
         OutputTarget::File(path) => RunOutput::of_records(path, extend)?,
     };
     let answered = output.answered_offsets(&address.topic)?;
+    // Their offsets are committed, and a run that was killed may not have synced them.
+    output.sync()?;
     let mut source = InputSource::open_topic(address, options, resumed.rows, &answered, observer)?;
     let (group, count) = (&options.group, source.size().unwrap_or_default());
     progress.say(format_args!(

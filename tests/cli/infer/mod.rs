@@ -11,6 +11,8 @@ mod tables;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
+#[cfg(feature = "parquet")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -144,6 +146,15 @@ pub(crate) fn numbers(count: usize) -> String {
 /// Returns the first number of each answer, or `None` for an error.
 pub(crate) fn values(lines: &[Value]) -> Vec<Option<i64>> {
     lines.iter().map(|line| line["outputs"][0]["data"][0].as_i64()).collect()
+}
+
+/// Returns the rows of a Parquet file as text.
+#[cfg(feature = "parquet")]
+pub(crate) fn parquet_rows(path: &Path) -> Vec<String> {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect()
 }
 
 fn iris(row: usize) -> String {

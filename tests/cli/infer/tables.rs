@@ -1,12 +1,18 @@
 //! Tables as input and output: CSV, NumPy and Parquet.
 
 use std::fs;
+#[cfg(feature = "parquet")]
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
+#[cfg(feature = "parquet")]
+use super::parquet_rows;
 use super::{IRISES, InferCommand, values};
 use crate::support::scripted::{Received, Reply, ScriptedServer};
 use crate::support::{Folder, IRIS, TestServer};
+#[cfg(feature = "parquet")]
+use crate::support::{pause, wait_until};
 
 /// Predicts the irises of a file with that name.
 fn of_irises(server: &TestServer, name: &str, content: impl AsRef<[u8]>) -> InferCommand {
@@ -282,18 +288,57 @@ fn infer_tables_column_with_few_texts_is_reported() {
 #[cfg(feature = "parquet")]
 #[test]
 fn infer_tables_outputs_become_parquet() {
-    use parquet::file::reader::{FileReader, SerializedFileReader};
-
     let server = TestServer::quickstart();
     let infer =
         InferCommand::new("").flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.parquet"]);
     fs::write(infer.path("in.csv"), csv(300)).unwrap();
     let ran = infer.run();
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let reader = SerializedFileReader::new(fs::File::open(infer.path("out.parquet")).unwrap()).unwrap();
-    let rows: Vec<String> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+    let rows = parquet_rows(&infer.path("out.parquet"));
     assert_eq!(rows.len(), 300);
     assert_eq!(rows[1], r#"{batch_index: 1, id: "", predict: 2, error: null}"#);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn infer_tables_parquet_has_each_row_once_after_kills() {
+    let server = ScriptedServer::serve(|request| {
+        pause(Duration::from_millis(5));
+        request.echo()
+    });
+    let address = server.address.to_string();
+    let infer = InferCommand::new(super::numbers(10_000)).flags(&["-u", &address, "-m", "m", "-i", "in.jsonl"]);
+    let infer = infer.flags(&["-o", "out.parquet", "-s", "50", "-w", "2", "--resume"]);
+    let [partial, columns, complete] =
+        ["out.parquet.partial", "out.parquet.columns", "out.parquet"].map(|name| infer.path(name));
+    let written = || fs::metadata(&partial).map_or(0, |metadata| metadata.len());
+    let kill_when = |what: &str, condition: &dyn Fn() -> bool| {
+        let mut child = infer.spawn();
+        wait_until(what, condition);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(partial.exists() && !complete.exists());
+    };
+    for _ in 0..3 {
+        let before = written();
+        kill_when("nothing is written", &|| written() > before + 100_000);
+        assert!(!columns.exists());
+    }
+    for _ in 0..3 {
+        kill_when("there are no columns", &|| columns.exists());
+        assert_eq!(fs::read_to_string(&partial).unwrap().lines().count(), 10_000);
+    }
+    let asked = server.received().len();
+    let ran = infer.run();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(server.received().len(), asked, "nothing is asked for twice");
+    let expected: Vec<String> =
+        (0..10_000).map(|row| format!("{{batch_index: {row}, id: \"id-{row}\", y: {row}, error: null}}")).collect();
+    assert!(parquet_rows(&complete) == expected);
+    let mut left: Vec<_> =
+        fs::read_dir(complete.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["in.jsonl", "out.parquet"]);
 }
 
 /// A file in row groups, with one column of each precision, one of which may have missing values.
