@@ -13,7 +13,7 @@ from ._dump import jsonable, to_json
 from ._replies import EVENT_HEADERS, Pairs, Reply, ReplyInstead, RunPlain, StreamedReply, iterate
 from .errors import MLServerError
 
-__all__ = ["METHODS", "OpenAIHandler", "handlers_of"]
+__all__ = ["METHODS", "InvalidRequest", "OpenAIHandler", "handlers_of"]
 
 #: The method of a model for each endpoint.
 METHODS = {
@@ -73,6 +73,19 @@ class ResponseContext:
         self.headers: Dict[str, str] = {}
 
 
+class InvalidRequest(Exception):
+    """Raised by `wrap` for a request that the method is not called with. `param` is the field, if the reason is one."""
+
+    def __init__(self, message: str, param: Optional[str]) -> None:
+        super().__init__(message)
+        self.param = param
+
+    def reply(self) -> Reply:
+        """Returns the reply to the client."""
+        error = {"message": str(self), "type": "invalid_request_error", "param": self.param, "code": None}
+        return Reply(400, _JSON, _json({"error": error}))
+
+
 class OpenAIHandler:
     """A method of a model that answers an endpoint, called with the request as a `dict`, or with what `wrap` makes of it."""
 
@@ -87,7 +100,7 @@ class OpenAIHandler:
         wrap: Callable[[str, Dict[str, Any]], Any] = lambda _api, body: body,
         translate: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
-        """`translate` makes exceptions of another server those of this one."""
+        """`wrap` may raise `InvalidRequest`. `translate` makes exceptions of another server those of this one."""
         self.openai: Optional[str] = api
         self.name = f"openai:{api}"
         #: With the prefix that the server has unless its settings say otherwise.
@@ -107,7 +120,10 @@ class OpenAIHandler:
         """
         asked = _read(self._api, *call)
         try:
-            result = self._call(asked)
+            request = self._wrap(self._api, asked.body)
+            result = self._call(asked, request)
+        except InvalidRequest as error:
+            return _later(error.reply()) if self.is_async else error.reply()
         except Exception as error:
             return _replied_error(error, self._translate)
         return self._awaited(asked, result) if inspect.isawaitable(result) else self._answer(asked, result)
@@ -119,10 +135,10 @@ class OpenAIHandler:
             return _replied_error(error, self._translate)
         return self._answer(asked, result)
 
-    def _call(self, asked: _Asked) -> Any:
+    def _call(self, asked: _Asked, request: Any) -> Any:
         given = {"raw_request": None, "context": {"headers": asked.headers, "response": asked.response}}
         options = {name: given[name] for name in self._options}
-        return self._function(self._wrap(self._api, asked.body), **options)
+        return self._function(request, **options)
 
     def _answer(self, asked: _Asked, result: Any) -> Any:
         if hasattr(result, "__aiter__") or hasattr(result, "__next__"):
@@ -148,6 +164,10 @@ class OpenAIHandler:
             body = _event(answer) + _event_of_text(_DONE)
             return Reply(200, EVENT_HEADERS + _headers(asked), body, usage)
         return Reply(200, _JSON + _headers(asked), _json(answer), usage)
+
+
+async def _later(reply: Reply) -> Reply:
+    return reply
 
 
 def _options(function: Callable[..., Any]) -> List[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import importlib
 import json
 import struct
 import subprocess
@@ -431,6 +432,133 @@ print(hasattr(openai, "real"), hasattr(openai, "OpenAIEncoderModel"))
         [sys.executable, "-c", code], env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'python'}"}, capture_output=True, text=True
     )
     assert run.stdout.split() == ["real", str(has_vllm), str(not has_vllm)], run.stderr
+
+
+REAL = {
+    "openai_model.py": """
+from mlserver._kserve.model import BaseKServeModel
+
+class OpenAIModel(BaseKServeModel):
+    def __init__(self, name):
+        super().__init__(name)
+        self.ready = True
+
+class OpenAIGenerativeModel(OpenAIModel):
+    pass
+
+class OpenAIEncoderModel(OpenAIModel):
+    pass
+""",
+    "types.py": """
+from typing import List, Optional, Union
+from pydantic import BaseModel, ConfigDict, model_validator
+
+class CompletionRequest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    model: str
+    prompt: Optional[str] = None
+    temperature: Optional[float] = None
+    n: int = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, fields):
+        if fields.get("prompt") == "":
+            raise ValueError("the prompt is empty")
+        if fields.get("prompt") == "bug":
+            raise TypeError("a bug")
+        return fields
+
+class ChatCompletionRequest(BaseModel):
+    model: str
+    messages: List[dict]
+
+class EmbeddingCompletionRequest(BaseModel):
+    model: Optional[str] = None
+    input: Union[List[str], str]
+    dimensions: Optional[int] = None
+
+class EmbeddingChatRequest(BaseModel):
+    model: Optional[str] = None
+    messages: List[dict]
+
+EmbeddingRequest = Union[EmbeddingCompletionRequest, EmbeddingChatRequest]
+
+class RerankRequest(BaseModel):
+    model: Optional[str] = None
+    query: str
+    documents: List[str]
+    top_n: int = 0
+""",
+}
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    """Returns the module with KServe's base classes in the shape that they have with vLLM: requests are types of pydantic."""
+    pytest.importorskip("pydantic", minversion="2")
+    folder = tmp_path / "shaped" / "protocol" / "rest" / "openai"
+    folder.mkdir(parents=True)
+    for parent in (folder, *folder.parents[:3]):
+        (parent / "__init__.py").write_text("")
+    for name, text in REAL.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("shaped.protocol.rest.openai.openai_model")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shaped"]:
+        del sys.modules[name]
+
+
+def test_types_of_vllm_may_be_unions(real):
+    class Encoder(real.OpenAIEncoderModel):
+        async def create_embedding(self, request, raw_request=None, context=None):
+            return {"data": [[float(len(text))] for text in request.input], "model": type(request).__name__}
+
+        async def create_rerank(self, request, raw_request=None, context=None):
+            return {"results": [len(document) for document in request.documents], "model": str(request.top_n)}
+
+    found = answer(Encoder, "embeddings", TEXTS)
+    assert [item["embedding"] for item in found["data"]] == [[1.0], [1.0]]
+    assert found["model"] == "EmbeddingCompletionRequest"
+    assert answer(Encoder, "rerank", {**RANK, "documents": ["a"]})["model"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "message"),
+    [
+        ("completions", {**PROMPT, "temperature": "hot"}, "temperature", "should be a valid number"),
+        ("completions", {**PROMPT, "temperature": "hot", "n": "many"}, "temperature", "should be a valid number"),
+        ("completions", {**PROMPT, "prompt": ""}, None, "the prompt is empty"),
+        ("chat/completions", {**CHAT, "messages": ["hi"]}, "messages", "`messages.0`: "),
+        ("embeddings", {**TEXTS, "dimensions": "two"}, "dimensions", "should be a valid integer"),
+        ("embeddings", {"model": "m"}, "input", "`input`: Field required"),
+        ("rerank", RANK, "documents", "`documents.1`: "),
+    ],
+)
+def test_requests_that_pydantic_refuses_are_400(real, path: str, body: Any, param: Any, message: str):
+    class All(real.OpenAIEncoderModel, real.OpenAIGenerativeModel):
+        async def create_completion(self, request, raw_request=None, context=None):
+            raise AssertionError("not called")
+
+        create_chat_completion = create_embedding = create_rerank = create_completion
+
+    with serve(All, name="m") as model:
+        reply = post(model, path, body)
+    error = json.loads(reply.body)["error"]
+    assert (reply.status, error["type"], error["param"], error["code"]) == (400, "invalid_request_error", param, None)
+    assert message in error["message"]
+    assert "\n" not in error["message"]
+    assert "pydantic" not in error["message"]
+
+
+def test_defects_of_the_types_are_not_blamed_on_the_request(real):
+    class Generative(real.OpenAIGenerativeModel):
+        async def create_completion(self, request, raw_request=None, context=None):
+            raise AssertionError("not called")
+
+    with serve(Generative, name="m") as model, pytest.raises(InferenceFailed, match="TypeError : a bug") as error:
+        post(model, "completions", {**PROMPT, "prompt": "bug"})
+    assert error.value.status == 500
 
 
 def test_records_have_their_fields():
