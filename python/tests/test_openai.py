@@ -34,7 +34,7 @@ from mlserver._kserve.protocol.rest.openai.types import (
 )
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler
-from mlserver.testing import InferenceFailed, serve
+from mlserver.testing import InferenceFailed, LoadFailed, serve
 from worker import CALL, CANCEL, CHUNK, CREDIT, DONE, ERROR, LOAD, ROOT, YIELDED, Worker, frame
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -521,6 +521,61 @@ def test_types_of_vllm_may_be_unions(real):
     assert [item["embedding"] for item in found["data"]] == [[1.0], [1.0]]
     assert found["model"] == "EmbeddingCompletionRequest"
     assert answer(Encoder, "rerank", {**RANK, "documents": ["a"]})["model"] == "0"
+
+
+def test_load_of_a_ready_model_is_called_unless_its_constructor_has(real):
+    class Loaded(real.OpenAIGenerativeModel):
+        loads = 0
+
+        def load(self):
+            self.loads += 1
+
+        def create_completion(self, request, raw_request=None, context=None):
+            return {"choices": [], "loads": self.loads}
+
+    class LoadsItself(Loaded):
+        def __init__(self, name):
+            super().__init__(name)
+            self.load()
+
+    class Coroutine(Loaded):
+        async def load(self):
+            self.loads = 5
+            return True
+
+    class Both(Model, real.OpenAIEncoderModel):
+        def load(self):
+            self.text = "loaded"
+
+        async def predict(self, payload, headers=None):
+            return {"text": self.text}
+
+        async def create_embedding(self, request, raw_request=None, context=None):
+            return {"data": [], "text": self.text}
+
+    assert answer(Loaded, "completions", PROMPT)["loads"] == 1
+    assert answer(LoadsItself, "completions", PROMPT)["loads"] == 1
+    assert answer(Coroutine, "completions", PROMPT)["loads"] == 5
+    assert answer(Both, "embeddings", TEXTS)["text"] == "loaded"
+    with serve(Both, name="m") as model:
+        assert json.loads(model.call("POST", "/v1/models/m:predict", json={}).body) == {"text": "loaded"}
+
+
+def test_load_of_a_ready_model_may_fail(real):
+    class Fails(real.OpenAIGenerativeModel):
+        def load(self):
+            raise ValueError("no weights")
+
+    class Refuses(real.OpenAIGenerativeModel):
+        def load(self):
+            return False
+
+        create_completion = create_chat_completion = None
+
+    with pytest.raises(LoadFailed, match="no weights"), serve(Fails, name="m"):
+        pass
+    with serve(Refuses, name="m") as model:
+        assert not model.ready
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ _REQUESTS = {
 }
 
 
-def answers_openai(model: Any) -> bool:
-    """Returns whether a model extends KServe's `OpenAIModel`, of the real package or of ours."""
-    return _package_of(model) is not None
+def answers_openai(cls: type) -> bool:
+    """Returns whether a class extends KServe's `OpenAIModel`, of the real package or of ours."""
+    return _package_of(cls) is not None
 
 
-def _package_of(model: Any) -> Any:
-    for base in type(model).__mro__:
+def _package_of(cls: type) -> Any:
+    for base in cls.__mro__:
         package, _, module = base.__module__.rpartition(".")
         if base.__name__ == "OpenAIModel" and module == "openai_model" and package.endswith(_PACKAGE):
             return package
@@ -33,7 +33,7 @@ def _package_of(model: Any) -> Any:
 
 def openai_handlers(model: Any, run_plain: RunPlain) -> List[OpenAIHandler]:
     """Returns the handlers of the endpoints that a model answers."""
-    package = _package_of(model)
+    package = _package_of(type(model))
     if package is None:
         return []
     types = importlib.import_module(f"{package}.types")
