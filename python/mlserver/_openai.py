@@ -10,7 +10,7 @@ from typing import Any, AsyncGenerator, Callable, Dict, List, NamedTuple, Option
 
 from ._blocking import completed, is_async
 from ._dump import jsonable, to_json
-from ._replies import EVENT_HEADERS, Pairs, Reply, ReplyInstead, RunPlain, StreamedReply, iterate
+from ._replies import EVENT_HEADERS, Pairs, Reply, ReplyInstead, RunPlain, StreamedReply, close, iterate
 from .errors import MLServerError
 
 __all__ = ["METHODS", "InvalidRequest", "OpenAIHandler", "handlers_of"]
@@ -133,7 +133,13 @@ class OpenAIHandler:
             result = await result
         except Exception as error:
             return _replied_error(error, self._translate)
-        return self._answer(asked, result)
+        reply = self._answer(asked, result)
+        return await reply if inspect.isawaitable(reply) else reply
+
+    async def _unasked(self, stream: Any) -> Any:
+        with suppress(Exception):
+            await close(stream)
+        raise MLServerError(f"`{METHODS[self._api]}` returned a stream, which the request does not ask for", 500)
 
     def _call(self, asked: _Asked, request: Any) -> Any:
         given = {"raw_request": None, "context": {"headers": asked.headers, "response": asked.response}}
@@ -143,10 +149,7 @@ class OpenAIHandler:
     def _answer(self, asked: _Asked, result: Any) -> Any:
         if hasattr(result, "__aiter__") or hasattr(result, "__next__"):
             if not asked.streams:
-                _close(result)
-                raise MLServerError(
-                    f"`{METHODS[self._api]}` returned a stream, which the request does not ask for", 500
-                )
+                return self._unasked(result)
             pieces = _Pieces(asked, self._translate)
             items = iterate(result, self._run_plain)
             return StreamedReply(200, EVENT_HEADERS + _headers(asked), pieces.of(items), pieces.usage)
@@ -201,16 +204,6 @@ def _headers(asked: _Asked) -> Pairs:
         for name, value in asked.response.headers.items()
         if str(name).lower() not in ("content-type", "content-length", "transfer-encoding")
     ]
-
-
-def _close(source: Any) -> None:
-    """Closes a generator that has not begun."""
-    with suppress(Exception):
-        if hasattr(source, "close"):
-            source.close()
-        elif hasattr(source, "aclose"):
-            with suppress(StopIteration):
-                source.aclose().send(None)
 
 
 def _dumped(value: Any) -> Any:

@@ -578,6 +578,48 @@ def test_load_of_a_ready_model_may_fail(real):
         assert not model.ready
 
 
+class MappingIterator:
+    """Iterates as `AsyncMappingIterator` of KServe does: without `aclose`, and `close` is an attribute."""
+
+    def __init__(self, close):
+        self.close = close
+        self.items = iter("ab")
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        for item in self.items:
+            return {"choices": [{"text": item}]}
+        raise StopAsyncIteration
+
+
+@pytest.mark.parametrize("kind", ["none", "plain", "coroutine"])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_iterators_close_as_they_do(kind: str, streams: bool):
+    closed = []
+
+    def plain():
+        closed.append(1)
+
+    async def coroutine():
+        await asyncio.sleep(0)
+        closed.append(1)
+
+    class Generative(MLModel):
+        async def create_completion(self, request):
+            return MappingIterator({"none": None, "plain": plain, "coroutine": coroutine}[kind])
+
+    if streams:
+        first, second, end = events(Generative, "completions", PROMPT)
+        assert (first["choices"][0]["text"], second["choices"][0]["text"], end) == ("a", "b", "[DONE]")
+    else:
+        with serve(Generative, name="m") as model, pytest.raises(InferenceFailed, match="returned a stream"):
+            post(model, "completions", PROMPT)
+    assert closed == ([] if kind == "none" else [1])
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param", "message"),
     [
