@@ -362,7 +362,7 @@ def _rerank(asked: _Asked, answer: Dict[str, Any]) -> Dict[str, Any]:
         "model": body["model"],
         "usage": {"total_tokens": 0},
         **given,
-        "results": results if top is None else results[:top],
+        "results": results[:top] if top else results,
     }
 
 

@@ -219,6 +219,7 @@ def test_documents_are_sorted_cut_and_returned():
     found = answer(Plain, "rerank", {**RANK, "top_n": 1, "return_documents": False})
     assert found["results"] == [{"index": 1, "relevance_score": 0.9}]
     assert (found["id"], found["usage"]) == ("r1", {"total_tokens": 0})
+    assert len(answer(Plain, "rerank", {**RANK, "top_n": 0})["results"]) == 3
 
 
 def test_what_an_instance_has_under_the_names_is_its_own():
