@@ -231,36 +231,55 @@ def _replied_error(error: Exception, translate: Callable[[Exception], Exception]
     """Returns the reply that an exception has with it, as `OpenAIError` of KServe does. Raises other exceptions."""
     response = getattr(error, "response", None)
     if any(base.__name__ == "OpenAIError" for base in type(error).__mro__) and response is not None:
-        found = _error_of(response, _dumped(response))
+        if isinstance(response, str):
+            # What KServe's server makes of it.
+            fields = {"message": str(error), "type": type(error).__name__, "param": "", "code": "500"}
+            return Reply(500, _JSON, _json({"error": fields}))
+        found = _error_of(response, _dumped(response), _upstream_status(error))
         if found is not None:
             return found
         raise MLServerError(str(error), 500) from error
     raise translate(error)
 
 
-def _error_of(value: Any, dumped: Any) -> Optional[Reply]:
-    """Returns the reply for an `ErrorResponse` or its dictionary, and `None` for other answers."""
+def _upstream_status(error: Exception) -> Any:
+    """Returns the status of the other server's response, if an error was raised because of it."""
+    reason = error.__cause__ or error.__context__
+    return getattr(getattr(reason, "response", None), "status_code", None)
+
+
+def _error_of(value: Any, dumped: Any, status: Any = None) -> Optional[Reply]:
+    """Returns the reply for an `ErrorResponse` or its dictionary, and `None` for other answers.
+
+    `status` is that of the reply if `code` is not a status.
+    """
     if not isinstance(dumped, dict):
         return None
     is_named = any(base.__name__ == "ErrorResponse" for base in type(value).__mro__)
     inner = dumped.get("error")
+    others: Dict[str, Any] = {}
     if isinstance(inner, dict) and (is_named or len(dumped) == 1):
-        fields = inner
+        fields = others = inner
     elif is_named or dumped.get("object") == "error":
         fields = dumped
     else:
         return None
     code = fields.get("code")
-    status = 500
-    with suppress(TypeError, ValueError):
-        status = int(code) if 400 <= int(code) <= 599 else 500  # type: ignore[arg-type]
     given = {
+        **others,
         "message": str(fields.get("message", "")),
         "type": fields.get("type"),
         "param": fields.get("param"),
         "code": None if code is None else str(code),
     }
-    return Reply(status, _JSON, _json({"error": given}))
+    return Reply(_status(code) or _status(status) or 500, _JSON, _json({"error": given}))
+
+
+def _status(code: Any) -> Optional[int]:
+    """Returns the status that a code is, if it is that of an error."""
+    with suppress(TypeError, ValueError):
+        return int(code) if 400 <= int(code) <= 599 else None
+    return None
 
 
 # Whole answers and chunks

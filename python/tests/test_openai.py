@@ -21,6 +21,7 @@ from mlserver._kserve.protocol.rest.openai import (
     OpenAIChatAdapterModel,
     OpenAIEncoderModel,
     OpenAIProxyModel,
+    openai_proxy_model,
 )
 from mlserver._kserve.protocol.rest.openai.errors import OpenAIError, create_error_response
 from mlserver._kserve.protocol.rest.openai.types import (
@@ -196,7 +197,7 @@ def test_errors_before_the_first_chunk_have_their_status(prompt: str, status: in
 
 def test_later_errors_end_the_stream():
     _chunk, error = events(Coroutines, "completions", {**PROMPT, "prompt": "refuses later"})
-    assert error == {"error": {"message": "later", "type": "BadRequestError", "param": None, "code": "422"}}
+    assert error == {"error": {"message": "later", "type": "BadRequestError", "param": "", "code": "422"}}
     # The server writes the event for an exception that has no answer.
     with serve(Coroutines, name="m") as model, pytest.raises(InferenceFailed, match="ValueError: later"):
         post(model, "completions", {**PROMPT, "prompt": "fails later", "stream": True})
@@ -346,6 +347,20 @@ def test_models_of_the_api_refuse_other_requests():
         assert reply.status == 400
 
 
+MISSING = {"message": "no model x", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+SLOW = {"message": "slow down", "type": "rate_limit_error", "param": "", "code": "429"}
+#: Status and body of the other server, and the error that is passed on.
+UPSTREAM_ERRORS = {
+    "missing": (404, {"error": MISSING}, MISSING),
+    "null": (400, {"error": {**MISSING, "code": None}}, {**MISSING, "code": None}),
+    "slow": (429, {"error": SLOW}, SLOW),
+    "number": (400, {"error": {**MISSING, "code": 400, "inner": [1]}}, {**MISSING, "code": "400", "inner": [1]}),
+    "bare": (422, {"error": {"message": "m"}}, {"message": "m", "type": None, "param": None, "code": None}),
+    "text": (404, {"error": "no such"}, {"message": "no such", "type": "upstream_error", "param": None, "code": "404"}),
+    "page": (502, b"<html>", {"message": "<html>", "type": "upstream_error", "param": None, "code": "502"}),
+}
+
+
 class Upstream(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -356,8 +371,11 @@ class Upstream(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         assert self.headers["authorization"] is None
         assert self.headers["x-request-id"] == "r1"
-        if body.get("prompt") == "fail":
-            self.reply(429, b'{"error": {"message": "slow down", "type": "rate_limit_error", "code": "x"}}')
+        if body.get("prompt") in UPSTREAM_ERRORS:
+            status, content, _expected = UPSTREAM_ERRORS[body["prompt"]]
+            self.reply(status, content if isinstance(content, bytes) else json.dumps(content).encode())
+        elif body.get("prompt") == "wait":
+            time.sleep(1)
         elif body.get("stream"):
             chunk = json.dumps({"choices": [{"text": body["prompt"]}]})
             self.reply(200, f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
@@ -392,7 +410,7 @@ class Proxy(OpenAIProxyModel):
         return completion
 
 
-def test_proxy_passes_requests_on():
+def test_proxy_passes_requests_on(monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         Proxy.url = f"http://127.0.0.1:{server.server_port}"
@@ -401,14 +419,60 @@ def test_proxy_passes_requests_on():
         chunk, end = events(Proxy, "completions", PROMPT)
         assert (chunk["choices"][0]["text"], end) == ("HI?", "[DONE]")
         with serve(Proxy, name="m") as model:
-            reply = post(model, "completions", {**PROMPT, "prompt": "fail"}, headers={"authorization": "Bearer k"})
-            assert (reply.status, json.loads(reply.body)["error"]["message"]) == (429, "slow down")
+            for prompt, (status, _content, expected) in UPSTREAM_ERRORS.items():
+                for stream in (False, True):
+                    body = {**PROMPT, "prompt": prompt, "stream": stream}
+                    reply = post(model, "completions", body, headers={"authorization": "Bearer k"})
+                    assert (reply.status, json.loads(reply.body)) == (status, {"error": expected}), prompt
             assert model.ready
+            monkeypatch.setattr(openai_proxy_model, "_READ_TIMEOUT", 0.2)
+            reply = post(model, "completions", {**PROMPT, "prompt": "wait"})
+            error = json.loads(reply.body)["error"]
+            assert (reply.status, error["type"], error["code"]) == (504, "GatewayTimeout", "504")
+            assert error["message"].startswith("Timed out when communicating with upstream: ")
         server.shutdown()
         server.server_close()
         with serve(Proxy, name="m") as model:
             assert not model.ready
-            assert post(model, "completions", PROMPT).status == 502
+            reply = post(model, "completions", PROMPT)
+            error = json.loads(reply.body)["error"]
+            assert (reply.status, error["type"], error["code"]) == (503, "ServiceUnavailableError", "503")
+            assert error["message"].startswith("Failed to communicate with upstream: ")
+
+
+class StatusError(Exception):
+    """Has its response, as that of httpx has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.response = type("Response", (), {"status_code": 404})
+
+
+def test_errors_keep_their_words_and_the_status_of_upstream():
+    class Fails(OpenAIProxyModel):
+        def __init__(self, name):
+            super().__init__(name, "http://127.0.0.1:9", health_endpoint=None)
+
+        async def create_completion(self, request, raw_request=None, context=None):
+            if request.prompt == "words":
+                raise OpenAIError("plain words")
+            if request.prompt == "own":
+                raise type("TooLong", (OpenAIError,), {})("own words")
+            try:
+                raise StatusError
+            except StatusError:
+                # KServe's proxy does the same.
+                raise OpenAIError(ErrorResponse(error=MISSING))  # noqa: B904
+
+    with serve(Fails, name="m") as model:
+        for prompt, status, expected in (
+            ("words", 500, {"message": "plain words", "type": "OpenAIError", "param": "", "code": "500"}),
+            ("own", 500, {"message": "own words", "type": "TooLong", "param": "", "code": "500"}),
+            ("upstream", 404, MISSING),
+        ):
+            reply = post(model, "completions", {**PROMPT, "prompt": prompt})
+            assert (reply.status, json.loads(reply.body)) == (status, {"error": expected})
+    assert str(OpenAIError("plain words")) == OpenAIError("plain words").response == "plain words"
 
 
 @pytest.mark.parametrize("has_vllm", [False, True])
