@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 from mlserver import MLModel
+from mlserver._kserve import metrics
 from mlserver._kserve.errors import InvalidInput
 from mlserver._kserve.model import Model
 from mlserver._kserve.protocol.rest.openai import (
@@ -25,13 +26,19 @@ from mlserver._kserve.protocol.rest.openai import (
 )
 from mlserver._kserve.protocol.rest.openai.errors import OpenAIError, create_error_response
 from mlserver._kserve.protocol.rest.openai.types import (
+    ChatCompletionChoice,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
     Completion,
     CompletionChoice,
     CompletionChunk,
     CompletionRequest,
     Embedding,
+    EmbeddingRequest,
     ErrorResponse,
     Rerank,
+    RerankRequest,
+    UsageInfo,
 )
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler
@@ -721,6 +728,154 @@ def test_defects_of_the_types_are_not_blamed_on_the_request(real):
     with serve(Generative, name="m") as model, pytest.raises(InferenceFailed, match="TypeError : a bug") as error:
         post(model, "completions", {**PROMPT, "prompt": "bug"})
     assert error.value.status == 500
+
+
+#: What vLLM 0.24 gives requests without the fields, beside `None`. Those of `request_id` differ.
+DEFAULTS = {
+    ChatCompletionRequest: {
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "length_penalty": 1.0,
+        "logprobs": False,
+        "top_logprobs": 0,
+        "n": 1,
+        "stop": [],
+        "stream": False,
+        "tool_choice": "none",
+        "parallel_tool_calls": True,
+        "echo": False,
+        "include_reasoning": True,
+        "use_beam_search": False,
+        "stop_token_ids": [],
+        "ignore_eos": False,
+        "bad_words": [],
+        "include_stop_str_in_output": False,
+        "min_tokens": 0,
+        "skip_special_tokens": True,
+        "priority": 0,
+        "spaces_between_special_tokens": True,
+        "add_generation_prompt": True,
+        "continue_final_message": False,
+        "add_special_tokens": False,
+    },
+    CompletionRequest: {
+        "echo": False,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "length_penalty": 1.0,
+        "max_tokens": 16,
+        "n": 1,
+        "stop": [],
+        "stream": False,
+        "use_beam_search": False,
+        "stop_token_ids": [],
+        "ignore_eos": False,
+        "include_stop_str_in_output": False,
+        "min_tokens": 0,
+        "skip_special_tokens": True,
+        "priority": 0,
+        "spaces_between_special_tokens": True,
+        "add_special_tokens": True,
+    },
+    EmbeddingRequest: {
+        "add_special_tokens": True,
+        "encoding_format": "float",
+        "embed_dtype": "float32",
+        "endianness": "native",
+        "priority": 0,
+    },
+    RerankRequest: {"priority": 0, "max_tokens_per_query": 0, "max_tokens_per_doc": 0, "top_n": 0},
+}
+#: Fields that are `None` in requests without them.
+ABSENT = {
+    ChatCompletionRequest: (
+        "allowed_token_ids cache_salt chat_template chat_template_kwargs documents kv_transfer_params logit_bias"
+        " max_completion_tokens max_tokens media_io_kwargs messages min_p mm_processor_kwargs model prompt_logprobs"
+        " reasoning_effort repetition_detection repetition_penalty response_format return_prompt_text return_token_ids"
+        " return_tokens_as_token_ids seed stream_options structured_outputs temperature thinking_token_budget tools top_k"
+        " top_p truncate_prompt_tokens truncation_side user vllm_xargs"
+    ),
+    CompletionRequest: (
+        "allowed_token_ids cache_salt kv_transfer_params logit_bias logprobs min_p model prompt prompt_embeds"
+        " prompt_logprobs repetition_detection repetition_penalty response_format return_token_ids"
+        " return_tokens_as_token_ids seed stream_options structured_outputs suffix temperature thinking_token_budget top_k"
+        " top_p truncate_prompt_tokens truncation_side user vllm_xargs"
+    ),
+    EmbeddingRequest: (
+        "cache_salt dimensions input mm_processor_kwargs model truncate_prompt_tokens truncation_side use_activation user"
+    ),
+    RerankRequest: (
+        "cache_salt chat_template_kwargs documents instruction mm_processor_kwargs model query truncate_prompt_tokens"
+        " truncation_side use_activation user"
+    ),
+}
+
+
+@pytest.mark.parametrize("request_type", list(DEFAULTS))
+def test_requests_have_the_fields_of_vllm(request_type: Any):
+    request = request_type(own=None)
+    for name in ABSENT[request_type].split():
+        assert getattr(request, name) is None, name
+    for name, value in DEFAULTS[request_type].items():
+        assert (getattr(request, name), type(getattr(request, name))) == (value, type(value)), name
+    assert len(request.request_id) == 32
+    assert request.request_id == request.request_id != request_type().request_id
+    dumped = request.model_dump()
+    assert {"own": None, "request_id": request.request_id, **DEFAULTS[request_type]}.items() <= dumped.items()
+    assert set(ABSENT[request_type].split()) <= set(dumped)
+    assert request.model_dump(exclude_unset=True) == {"own": None}
+    assert json.loads(request.model_dump_json(exclude_unset=True, exclude_none=True)) == {}
+
+
+def test_defaults_may_be_changed():
+    request = CompletionRequest(model="m")
+    request.stop.append("x")
+    request.user = "u"
+    assert (request.stop, CompletionRequest().stop) == (["x"], [])
+    assert request.model_dump(exclude_unset=True) == {"model": "m", "user": "u"}
+    assert request.model_dump(include={"model", "n"}) == {"model": "m", "n": 1}
+    assert "n" not in request.model_dump(exclude={"n"})
+    copy = request.model_copy(update={"n": 2})
+    assert (copy.n, copy.stop, copy.request_id) == (2, ["x"], request.request_id)
+    assert ChatCompletionRequest(tools=[{}]).tool_choice == "auto"
+
+
+def test_answers_have_the_defaults_of_vllm():
+    usage = UsageInfo(prompt_tokens=3)
+    assert usage.completion_tokens == 0
+    assert usage.model_dump() == {"prompt_tokens": 3, "total_tokens": 0, "completion_tokens": 0}
+    choice = ChatCompletionChoice(index=0, message={"role": "assistant"})
+    assert (choice.message.tool_calls, choice.finish_reason, choice.token_ids) == ([], "stop", None)
+    assert choice.model_dump() == {"index": 0, "message": {"role": "assistant"}, "finish_reason": "stop"}
+    chunk = json.loads(ChatCompletionChunk(model="m", choices=[{"index": 0, "delta": {"content": "a"}}]).model_dump_json())
+    assert chunk.pop("id").startswith("chatcmpl-")
+    assert abs(chunk.pop("created") - time.time()) < 60
+    choices = [{"index": 0, "delta": {"content": "a"}}]
+    assert chunk == {"object": "chat.completion.chunk", "model": "m", "choices": choices}
+
+
+def test_proxy_sends_what_the_client_has_sent():
+    sent = []
+
+    class Records(Upstream):
+        def do_POST(self) -> None:
+            sent.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.reply(200, b'{"choices": [{"text": "t", "index": 0}]}')
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Records) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Proxy.url = f"http://127.0.0.1:{server.server_port}"
+        body = {**PROMPT, "temperature": 0.5, "top_k": 3, "own": {"a": None}, "seed": None}
+        answer(Proxy, "completions", body)
+        server.shutdown()
+    # As KServe's proxy does, without fields that are null.
+    assert sent == [{"model": "m", "prompt": "HI", "temperature": 0.5, "top_k": 3, "own": {"a": None}}]
+
+
+def test_statistics_of_language_models_can_be_imported():
+    stats = metrics.LLMStats(num_prompt_tokens=2)
+    stats.num_generation_tokens += 1
+    assert (stats.num_prompt_tokens, stats.num_generation_tokens) == (2, 1)
 
 
 def test_records_have_their_fields():

@@ -118,7 +118,7 @@ class OpenAIProxyModel(OpenAIGenerativeModel):
         given = (context or {}).get("headers") or {}
         headers = {name: value for name, value in given.items() if name.lower() in _FORWARDED}
         headers["content-type"] = "application/json"
-        body = request.model_dump_json().encode()
+        body = request.model_dump_json(exclude_unset=True, exclude_none=True).encode()
         try:
             response = await self._http_client.open("POST", self.predictor_url + endpoint, headers, body, _READ_TIMEOUT)
         except RequestTimeout as error:
