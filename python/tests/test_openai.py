@@ -650,6 +650,19 @@ def test_load_of_a_ready_model_may_fail(real):
         assert not model.ready
 
 
+@pytest.mark.parametrize("is_healthy", [True, False])
+def test_healthy_may_return_the_coroutine_of_its_base_class(real, is_healthy: bool):
+    class Proxy(real.OpenAIGenerativeModel):
+        async def own(self):
+            return is_healthy
+
+        async def healthy(self):
+            return self.own()  # as KServe's proxy does without a health endpoint
+
+    with serve(Proxy, name="m") as model:
+        assert model.call("GET", "/v1/models/m").status == (200 if is_healthy else 503)
+
+
 class MappingIterator:
     """Iterates as `AsyncMappingIterator` of KServe does: without `aclose`, and `close` is an attribute."""
 

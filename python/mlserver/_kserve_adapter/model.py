@@ -209,7 +209,11 @@ class KServeModel(WorkerModel):
             return ""
         self._set_context()
         try:
-            return "" if await self._either(model.healthy) else "its `healthy` returned false"
+            is_healthy = await self._either(model.healthy)
+            # That of KServe's proxy may return the coroutine of its base class.
+            if inspect.isawaitable(is_healthy):
+                is_healthy = await is_healthy
+            return "" if is_healthy else "its `healthy` returned false"
         except Exception as error:
             return f"its `healthy` raised {type(error).__name__}: {text_of(error)}"
 
