@@ -149,8 +149,12 @@ class HttpPool:
         connection = self._connected(call, origin, None if timeout is None else time.monotonic() + timeout)
         if connection.sock is not None:
             connection.sock.settimeout(timeout)
-        connection.request(method, path, body, headers)
-        streamed.begin(connection, connection.getresponse())
+        try:
+            connection.request(method, path, body, headers)
+            streamed.begin(connection, connection.getresponse())
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         """Closes idle connections. Requests fail from now on."""

@@ -23,6 +23,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 from . import _kserve_imports
 from ._kserve_adapter import wrap
 from ._kserve_adapter.app import handlers_of, settings_of
+from ._kserve_adapter.openai import answers_openai
 from .errors import MLServerError
 from .model import MLModel
 from .settings import ModelSettings
@@ -81,16 +82,21 @@ def _models_of(server: Any, models: Any) -> Dict[str, Any]:
     if isinstance(models, dict):
         found.update(models)
     else:
-        for model in [models] if hasattr(models, "predict") or callable(models) else list(models or ()):
+        for model in [models] if _answers(models) else list(models or ()):
             found[getattr(model, "name", None)] = model  # type: ignore[index]  # checked below
     if not found:
         raise ScriptError("`ModelServer.start` got no models")
     for name, model in found.items():
         if not isinstance(name, str) or not name:
             raise ScriptError(f"`ModelServer.start` got a model without a name: {type(model).__name__}, named {name!r}")
-        if not callable(getattr(model, "predict", None)) and not callable(model):
+        if not _answers(model):
             raise ScriptError(f"`ModelServer.start` got `{name}`, a {type(model).__name__} without `predict` or `__call__`")
     return found
+
+
+def _answers(model: Any) -> bool:
+    """Returns whether something is a model. Those of OpenAI's API need neither `predict` nor `__call__`."""
+    return callable(getattr(model, "predict", None)) or callable(model) or answers_openai(type(model))
 
 
 def _predictor() -> Any:

@@ -10,10 +10,10 @@ from typing import Any, AsyncGenerator, Callable, Dict, List, NamedTuple, Option
 
 from ._blocking import completed, is_async
 from ._dump import jsonable, to_json
-from ._replies import EVENT_HEADERS, Pairs, Reply, ReplyInstead, RunPlain, StreamedReply, iterate
+from ._replies import EVENT_HEADERS, Pairs, Reply, ReplyInstead, RunPlain, StreamedReply, close, iterate
 from .errors import MLServerError
 
-__all__ = ["METHODS", "OpenAIHandler", "handlers_of"]
+__all__ = ["METHODS", "InvalidRequest", "OpenAIHandler", "handlers_of"]
 
 #: The method of a model for each endpoint.
 METHODS = {
@@ -73,6 +73,19 @@ class ResponseContext:
         self.headers: Dict[str, str] = {}
 
 
+class InvalidRequest(Exception):
+    """Raised by `wrap` for a request that the method is not called with. `param` is the field, if the reason is one."""
+
+    def __init__(self, message: str, param: Optional[str]) -> None:
+        super().__init__(message)
+        self.param = param
+
+    def reply(self) -> Reply:
+        """Returns the reply to the client."""
+        error = {"message": str(self), "type": "invalid_request_error", "param": self.param, "code": None}
+        return Reply(400, _JSON, _json({"error": error}))
+
+
 class OpenAIHandler:
     """A method of a model that answers an endpoint, called with the request as a `dict`, or with what `wrap` makes of it."""
 
@@ -87,7 +100,7 @@ class OpenAIHandler:
         wrap: Callable[[str, Dict[str, Any]], Any] = lambda _api, body: body,
         translate: Callable[[Exception], Exception] = lambda error: error,
     ) -> None:
-        """`translate` makes exceptions of another server those of this one."""
+        """`wrap` may raise `InvalidRequest`. `translate` makes exceptions of another server those of this one."""
         self.openai: Optional[str] = api
         self.name = f"openai:{api}"
         #: With the prefix that the server has unless its settings say otherwise.
@@ -107,7 +120,10 @@ class OpenAIHandler:
         """
         asked = _read(self._api, *call)
         try:
-            result = self._call(asked)
+            request = self._wrap(self._api, asked.body)
+            result = self._call(asked, request)
+        except InvalidRequest as error:
+            return _later(error.reply()) if self.is_async else error.reply()
         except Exception as error:
             return _replied_error(error, self._translate)
         return self._awaited(asked, result) if inspect.isawaitable(result) else self._answer(asked, result)
@@ -117,20 +133,23 @@ class OpenAIHandler:
             result = await result
         except Exception as error:
             return _replied_error(error, self._translate)
-        return self._answer(asked, result)
+        reply = self._answer(asked, result)
+        return await reply if inspect.isawaitable(reply) else reply
 
-    def _call(self, asked: _Asked) -> Any:
+    async def _unasked(self, stream: Any) -> Any:
+        with suppress(Exception):
+            await close(stream)
+        raise MLServerError(f"`{METHODS[self._api]}` returned a stream, which the request does not ask for", 500)
+
+    def _call(self, asked: _Asked, request: Any) -> Any:
         given = {"raw_request": None, "context": {"headers": asked.headers, "response": asked.response}}
         options = {name: given[name] for name in self._options}
-        return self._function(self._wrap(self._api, asked.body), **options)
+        return self._function(request, **options)
 
     def _answer(self, asked: _Asked, result: Any) -> Any:
         if hasattr(result, "__aiter__") or hasattr(result, "__next__"):
             if not asked.streams:
-                _close(result)
-                raise MLServerError(
-                    f"`{METHODS[self._api]}` returned a stream, which the request does not ask for", 500
-                )
+                return self._unasked(result)
             pieces = _Pieces(asked, self._translate)
             items = iterate(result, self._run_plain)
             return StreamedReply(200, EVENT_HEADERS + _headers(asked), pieces.of(items), pieces.usage)
@@ -148,6 +167,10 @@ class OpenAIHandler:
             body = _event(answer) + _event_of_text(_DONE)
             return Reply(200, EVENT_HEADERS + _headers(asked), body, usage)
         return Reply(200, _JSON + _headers(asked), _json(answer), usage)
+
+
+async def _later(reply: Reply) -> Reply:
+    return reply
 
 
 def _options(function: Callable[..., Any]) -> List[str]:
@@ -183,16 +206,6 @@ def _headers(asked: _Asked) -> Pairs:
     ]
 
 
-def _close(source: Any) -> None:
-    """Closes a generator that has not begun."""
-    with suppress(Exception):
-        if hasattr(source, "close"):
-            source.close()
-        elif hasattr(source, "aclose"):
-            with suppress(StopIteration):
-                source.aclose().send(None)
-
-
 def _dumped(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     return dump() if callable(dump) else value
@@ -218,36 +231,55 @@ def _replied_error(error: Exception, translate: Callable[[Exception], Exception]
     """Returns the reply that an exception has with it, as `OpenAIError` of KServe does. Raises other exceptions."""
     response = getattr(error, "response", None)
     if any(base.__name__ == "OpenAIError" for base in type(error).__mro__) and response is not None:
-        found = _error_of(response, _dumped(response))
+        if isinstance(response, str):
+            # What KServe's server makes of it.
+            fields = {"message": str(error), "type": type(error).__name__, "param": "", "code": "500"}
+            return Reply(500, _JSON, _json({"error": fields}))
+        found = _error_of(response, _dumped(response), _upstream_status(error))
         if found is not None:
             return found
         raise MLServerError(str(error), 500) from error
     raise translate(error)
 
 
-def _error_of(value: Any, dumped: Any) -> Optional[Reply]:
-    """Returns the reply for an `ErrorResponse` or its dictionary, and `None` for other answers."""
+def _upstream_status(error: Exception) -> Any:
+    """Returns the status of the other server's response, if an error was raised because of it."""
+    reason = error.__cause__ or error.__context__
+    return getattr(getattr(reason, "response", None), "status_code", None)
+
+
+def _error_of(value: Any, dumped: Any, status: Any = None) -> Optional[Reply]:
+    """Returns the reply for an `ErrorResponse` or its dictionary, and `None` for other answers.
+
+    `status` is that of the reply if `code` is not a status.
+    """
     if not isinstance(dumped, dict):
         return None
     is_named = any(base.__name__ == "ErrorResponse" for base in type(value).__mro__)
     inner = dumped.get("error")
+    others: Dict[str, Any] = {}
     if isinstance(inner, dict) and (is_named or len(dumped) == 1):
-        fields = inner
+        fields = others = inner
     elif is_named or dumped.get("object") == "error":
         fields = dumped
     else:
         return None
     code = fields.get("code")
-    status = 500
-    with suppress(TypeError, ValueError):
-        status = int(code) if 400 <= int(code) <= 599 else 500  # type: ignore[arg-type]
     given = {
+        **others,
         "message": str(fields.get("message", "")),
         "type": fields.get("type"),
         "param": fields.get("param"),
         "code": None if code is None else str(code),
     }
-    return Reply(status, _JSON, _json({"error": given}))
+    return Reply(_status(code) or _status(status) or 500, _JSON, _json({"error": given}))
+
+
+def _status(code: Any) -> Optional[int]:
+    """Returns the status that a code is, if it is that of an error."""
+    with suppress(TypeError, ValueError):
+        return int(code) if 400 <= int(code) <= 599 else None
+    return None
 
 
 # Whole answers and chunks
@@ -349,7 +381,7 @@ def _rerank(asked: _Asked, answer: Dict[str, Any]) -> Dict[str, Any]:
         "model": body["model"],
         "usage": {"total_tokens": 0},
         **given,
-        "results": results if top is None else results[:top],
+        "results": results[:top] if top else results,
     }
 
 

@@ -1,8 +1,9 @@
 """Replies of handlers: whole, or in pieces that are sent while they are made."""
 
+import inspect
 from typing import Any, AsyncGenerator, Awaitable, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-__all__ = ["EVENT_HEADERS", "Pairs", "Reply", "ReplyInstead", "RunPlain", "StreamedReply", "iterate"]
+__all__ = ["EVENT_HEADERS", "Pairs", "Reply", "ReplyInstead", "RunPlain", "StreamedReply", "close", "iterate"]
 
 Pairs = List[Tuple[str, str]]
 
@@ -61,7 +62,17 @@ async def iterate(source: Any, run_plain: RunPlain) -> "AsyncGenerator[Any, None
                     return
             yield item
     finally:
-        if is_async and hasattr(iterator, "aclose"):
-            await iterator.aclose()
-        elif hasattr(iterator, "close"):
-            iterator.close()
+        await close(iterator)
+
+
+async def close(iterator: Any) -> None:
+    """Closes an iterator, if it can be closed.
+
+    `close` of KServe's `AsyncMappingIterator` is an attribute that may be `None` or a coroutine function.
+    """
+    function = getattr(iterator, "aclose", None)
+    if function is None:
+        function = getattr(iterator, "close", None)
+    closed = function() if callable(function) else None
+    if inspect.isawaitable(closed):
+        await closed

@@ -133,6 +133,37 @@ def test_script_model_answers_and_is_unloaded(script: Callable[[str], str]) -> N
         serve(name, name="other", parameters={"extra": extra})
 
 
+OPENAI = """
+from kserve.protocol.rest.openai import OpenAIGenerativeModel
+
+class Echo(OpenAIGenerativeModel):
+    loads = 0
+
+    def load(self):
+        self.loads += 1
+
+    async def create_completion(self, request, raw_request=None, context=None):
+        return {"choices": [{"text": f"{request.prompt} {self.loads}"}]}
+
+    async def create_chat_completion(self, request, raw_request=None, context=None):
+        raise NotImplementedError
+
+echo = Echo("e")
+"""
+
+
+@pytest.mark.parametrize("models", ["[echo]", "echo", "{'e': echo}", "[echo, Plus('a', 1)]"])
+def test_script_starts_models_of_openais_api(script: Callable[[str], str], models: str) -> None:
+    path = script(f"{OPENAI}\necho.load()\nkserve.ModelServer().start({models})")
+    assert described(path, [])["models"][0] == "e"
+    extra = {"script": path, "arguments": [], "name": "e"}
+    with serve("mlserver._kserve_script.ScriptModel", name="e", parameters={"extra": extra}) as model:
+        assert model.ready
+        reply = model.call("POST", "/openai/v1/completions", json={"model": "e", "prompt": "hi"})
+    # The script has called `load`.
+    assert json.loads(reply.body)["choices"] == [{"index": 0, "text": "hi 1"}]
+
+
 def described(path: str, arguments: List[str]) -> Dict[str, Any]:
     """Runs a script as the server does to find its models."""
     ours, theirs = socket.socketpair()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import importlib
 import json
 import struct
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 from mlserver import MLModel
+from mlserver._kserve import metrics
 from mlserver._kserve.errors import InvalidInput
 from mlserver._kserve.model import Model
 from mlserver._kserve.protocol.rest.openai import (
@@ -20,20 +22,27 @@ from mlserver._kserve.protocol.rest.openai import (
     OpenAIChatAdapterModel,
     OpenAIEncoderModel,
     OpenAIProxyModel,
+    openai_proxy_model,
 )
 from mlserver._kserve.protocol.rest.openai.errors import OpenAIError, create_error_response
 from mlserver._kserve.protocol.rest.openai.types import (
+    ChatCompletionChoice,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
     Completion,
     CompletionChoice,
     CompletionChunk,
     CompletionRequest,
     Embedding,
+    EmbeddingRequest,
     ErrorResponse,
     Rerank,
+    RerankRequest,
+    UsageInfo,
 )
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler
-from mlserver.testing import InferenceFailed, serve
+from mlserver.testing import InferenceFailed, LoadFailed, serve
 from worker import CALL, CANCEL, CHUNK, CREDIT, DONE, ERROR, LOAD, ROOT, YIELDED, Worker, frame
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -195,7 +204,7 @@ def test_errors_before_the_first_chunk_have_their_status(prompt: str, status: in
 
 def test_later_errors_end_the_stream():
     _chunk, error = events(Coroutines, "completions", {**PROMPT, "prompt": "refuses later"})
-    assert error == {"error": {"message": "later", "type": "BadRequestError", "param": None, "code": "422"}}
+    assert error == {"error": {"message": "later", "type": "BadRequestError", "param": "", "code": "422"}}
     # The server writes the event for an exception that has no answer.
     with serve(Coroutines, name="m") as model, pytest.raises(InferenceFailed, match="ValueError: later"):
         post(model, "completions", {**PROMPT, "prompt": "fails later", "stream": True})
@@ -218,6 +227,7 @@ def test_documents_are_sorted_cut_and_returned():
     found = answer(Plain, "rerank", {**RANK, "top_n": 1, "return_documents": False})
     assert found["results"] == [{"index": 1, "relevance_score": 0.9}]
     assert (found["id"], found["usage"]) == ("r1", {"total_tokens": 0})
+    assert len(answer(Plain, "rerank", {**RANK, "top_n": 0})["results"]) == 3
 
 
 def test_what_an_instance_has_under_the_names_is_its_own():
@@ -344,6 +354,20 @@ def test_models_of_the_api_refuse_other_requests():
         assert reply.status == 400
 
 
+MISSING = {"message": "no model x", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+SLOW = {"message": "slow down", "type": "rate_limit_error", "param": "", "code": "429"}
+#: Status and body of the other server, and the error that is passed on.
+UPSTREAM_ERRORS = {
+    "missing": (404, {"error": MISSING}, MISSING),
+    "null": (400, {"error": {**MISSING, "code": None}}, {**MISSING, "code": None}),
+    "slow": (429, {"error": SLOW}, SLOW),
+    "number": (400, {"error": {**MISSING, "code": 400, "inner": [1]}}, {**MISSING, "code": "400", "inner": [1]}),
+    "bare": (422, {"error": {"message": "m"}}, {"message": "m", "type": None, "param": None, "code": None}),
+    "text": (404, {"error": "no such"}, {"message": "no such", "type": "upstream_error", "param": None, "code": "404"}),
+    "page": (502, b"<html>", {"message": "<html>", "type": "upstream_error", "param": None, "code": "502"}),
+}
+
+
 class Upstream(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -354,8 +378,11 @@ class Upstream(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         assert self.headers["authorization"] is None
         assert self.headers["x-request-id"] == "r1"
-        if body.get("prompt") == "fail":
-            self.reply(429, b'{"error": {"message": "slow down", "type": "rate_limit_error", "code": "x"}}')
+        if body.get("prompt") in UPSTREAM_ERRORS:
+            status, content, _expected = UPSTREAM_ERRORS[body["prompt"]]
+            self.reply(status, content if isinstance(content, bytes) else json.dumps(content).encode())
+        elif body.get("prompt") == "wait":
+            time.sleep(1)
         elif body.get("stream"):
             chunk = json.dumps({"choices": [{"text": body["prompt"]}]})
             self.reply(200, f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
@@ -390,7 +417,7 @@ class Proxy(OpenAIProxyModel):
         return completion
 
 
-def test_proxy_passes_requests_on():
+def test_proxy_passes_requests_on(monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         Proxy.url = f"http://127.0.0.1:{server.server_port}"
@@ -399,14 +426,60 @@ def test_proxy_passes_requests_on():
         chunk, end = events(Proxy, "completions", PROMPT)
         assert (chunk["choices"][0]["text"], end) == ("HI?", "[DONE]")
         with serve(Proxy, name="m") as model:
-            reply = post(model, "completions", {**PROMPT, "prompt": "fail"}, headers={"authorization": "Bearer k"})
-            assert (reply.status, json.loads(reply.body)["error"]["message"]) == (429, "slow down")
+            for prompt, (status, _content, expected) in UPSTREAM_ERRORS.items():
+                for stream in (False, True):
+                    body = {**PROMPT, "prompt": prompt, "stream": stream}
+                    reply = post(model, "completions", body, headers={"authorization": "Bearer k"})
+                    assert (reply.status, json.loads(reply.body)) == (status, {"error": expected}), prompt
             assert model.ready
+            monkeypatch.setattr(openai_proxy_model, "_READ_TIMEOUT", 0.2)
+            reply = post(model, "completions", {**PROMPT, "prompt": "wait"})
+            error = json.loads(reply.body)["error"]
+            assert (reply.status, error["type"], error["code"]) == (504, "GatewayTimeout", "504")
+            assert error["message"].startswith("Timed out when communicating with upstream: ")
         server.shutdown()
         server.server_close()
         with serve(Proxy, name="m") as model:
             assert not model.ready
-            assert post(model, "completions", PROMPT).status == 502
+            reply = post(model, "completions", PROMPT)
+            error = json.loads(reply.body)["error"]
+            assert (reply.status, error["type"], error["code"]) == (503, "ServiceUnavailableError", "503")
+            assert error["message"].startswith("Failed to communicate with upstream: ")
+
+
+class StatusError(Exception):
+    """Has its response, as that of httpx has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.response = type("Response", (), {"status_code": 404})
+
+
+def test_errors_keep_their_words_and_the_status_of_upstream():
+    class Fails(OpenAIProxyModel):
+        def __init__(self, name):
+            super().__init__(name, "http://127.0.0.1:9", health_endpoint=None)
+
+        async def create_completion(self, request, raw_request=None, context=None):
+            if request.prompt == "words":
+                raise OpenAIError("plain words")
+            if request.prompt == "own":
+                raise type("TooLong", (OpenAIError,), {})("own words")
+            try:
+                raise StatusError
+            except StatusError:
+                # KServe's proxy does the same.
+                raise OpenAIError(ErrorResponse(error=MISSING))  # noqa: B904
+
+    with serve(Fails, name="m") as model:
+        for prompt, status, expected in (
+            ("words", 500, {"message": "plain words", "type": "OpenAIError", "param": "", "code": "500"}),
+            ("own", 500, {"message": "own words", "type": "TooLong", "param": "", "code": "500"}),
+            ("upstream", 404, MISSING),
+        ):
+            reply = post(model, "completions", {**PROMPT, "prompt": prompt})
+            assert (reply.status, json.loads(reply.body)) == (status, {"error": expected})
+    assert str(OpenAIError("plain words")) == OpenAIError("plain words").response == "plain words"
 
 
 @pytest.mark.parametrize("has_vllm", [False, True])
@@ -431,6 +504,391 @@ print(hasattr(openai, "real"), hasattr(openai, "OpenAIEncoderModel"))
         [sys.executable, "-c", code], env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'python'}"}, capture_output=True, text=True
     )
     assert run.stdout.split() == ["real", str(has_vllm), str(not has_vllm)], run.stderr
+
+
+REAL = {
+    "openai_model.py": """
+from mlserver._kserve.model import BaseKServeModel
+
+class OpenAIModel(BaseKServeModel):
+    def __init__(self, name):
+        super().__init__(name)
+        self.ready = True
+
+class OpenAIGenerativeModel(OpenAIModel):
+    pass
+
+class OpenAIEncoderModel(OpenAIModel):
+    pass
+""",
+    "types.py": """
+from typing import List, Optional, Union
+from pydantic import BaseModel, ConfigDict, model_validator
+
+class CompletionRequest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    model: str
+    prompt: Optional[str] = None
+    temperature: Optional[float] = None
+    n: int = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, fields):
+        if fields.get("prompt") == "":
+            raise ValueError("the prompt is empty")
+        if fields.get("prompt") == "bug":
+            raise TypeError("a bug")
+        return fields
+
+class ChatCompletionRequest(BaseModel):
+    model: str
+    messages: List[dict]
+
+class EmbeddingCompletionRequest(BaseModel):
+    model: Optional[str] = None
+    input: Union[List[str], str]
+    dimensions: Optional[int] = None
+
+class EmbeddingChatRequest(BaseModel):
+    model: Optional[str] = None
+    messages: List[dict]
+
+EmbeddingRequest = Union[EmbeddingCompletionRequest, EmbeddingChatRequest]
+
+class RerankRequest(BaseModel):
+    model: Optional[str] = None
+    query: str
+    documents: List[str]
+    top_n: int = 0
+""",
+}
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    """Returns the module with KServe's base classes in the shape that they have with vLLM: requests are types of pydantic."""
+    pytest.importorskip("pydantic", minversion="2")
+    folder = tmp_path / "shaped" / "protocol" / "rest" / "openai"
+    folder.mkdir(parents=True)
+    for parent in (folder, *folder.parents[:3]):
+        (parent / "__init__.py").write_text("")
+    for name, text in REAL.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("shaped.protocol.rest.openai.openai_model")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shaped"]:
+        del sys.modules[name]
+
+
+def test_types_of_vllm_may_be_unions(real):
+    class Encoder(real.OpenAIEncoderModel):
+        async def create_embedding(self, request, raw_request=None, context=None):
+            return {"data": [[float(len(text))] for text in request.input], "model": type(request).__name__}
+
+        async def create_rerank(self, request, raw_request=None, context=None):
+            return {"results": [len(document) for document in request.documents], "model": str(request.top_n)}
+
+    found = answer(Encoder, "embeddings", TEXTS)
+    assert [item["embedding"] for item in found["data"]] == [[1.0], [1.0]]
+    assert found["model"] == "EmbeddingCompletionRequest"
+    assert answer(Encoder, "rerank", {**RANK, "documents": ["a"]})["model"] == "0"
+
+
+def test_load_of_a_ready_model_is_called_unless_its_constructor_has(real):
+    class Loaded(real.OpenAIGenerativeModel):
+        loads = 0
+
+        def load(self):
+            self.loads += 1
+
+        def create_completion(self, request, raw_request=None, context=None):
+            return {"choices": [], "loads": self.loads}
+
+    class LoadsItself(Loaded):
+        def __init__(self, name):
+            super().__init__(name)
+            self.load()
+
+    class Coroutine(Loaded):
+        async def load(self):
+            self.loads = 5
+            return True
+
+    class Both(Model, real.OpenAIEncoderModel):
+        def load(self):
+            self.text = "loaded"
+
+        async def predict(self, payload, headers=None):
+            return {"text": self.text}
+
+        async def create_embedding(self, request, raw_request=None, context=None):
+            return {"data": [], "text": self.text}
+
+    assert answer(Loaded, "completions", PROMPT)["loads"] == 1
+    assert answer(LoadsItself, "completions", PROMPT)["loads"] == 1
+    assert answer(Coroutine, "completions", PROMPT)["loads"] == 5
+    assert answer(Both, "embeddings", TEXTS)["text"] == "loaded"
+    with serve(Both, name="m") as model:
+        assert json.loads(model.call("POST", "/v1/models/m:predict", json={}).body) == {"text": "loaded"}
+
+
+def test_load_of_a_ready_model_may_fail(real):
+    class Fails(real.OpenAIGenerativeModel):
+        def load(self):
+            raise ValueError("no weights")
+
+    class Refuses(real.OpenAIGenerativeModel):
+        def load(self):
+            return False
+
+        create_completion = create_chat_completion = None
+
+    with pytest.raises(LoadFailed, match="no weights"), serve(Fails, name="m"):
+        pass
+    with serve(Refuses, name="m") as model:
+        assert not model.ready
+
+
+@pytest.mark.parametrize("is_healthy", [True, False])
+def test_healthy_may_return_the_coroutine_of_its_base_class(real, is_healthy: bool):
+    class Proxy(real.OpenAIGenerativeModel):
+        async def own(self):
+            return is_healthy
+
+        async def healthy(self):
+            return self.own()  # as KServe's proxy does without a health endpoint
+
+    with serve(Proxy, name="m") as model:
+        assert model.call("GET", "/v1/models/m").status == (200 if is_healthy else 503)
+
+
+class MappingIterator:
+    """Iterates as `AsyncMappingIterator` of KServe does: without `aclose`, and `close` is an attribute."""
+
+    def __init__(self, close):
+        self.close = close
+        self.items = iter("ab")
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        for item in self.items:
+            return {"choices": [{"text": item}]}
+        raise StopAsyncIteration
+
+
+@pytest.mark.parametrize("kind", ["none", "plain", "coroutine"])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_iterators_close_as_they_do(kind: str, streams: bool):
+    closed = []
+
+    def plain():
+        closed.append(1)
+
+    async def coroutine():
+        await asyncio.sleep(0)
+        closed.append(1)
+
+    class Generative(MLModel):
+        async def create_completion(self, request):
+            return MappingIterator({"none": None, "plain": plain, "coroutine": coroutine}[kind])
+
+    if streams:
+        first, second, end = events(Generative, "completions", PROMPT)
+        assert (first["choices"][0]["text"], second["choices"][0]["text"], end) == ("a", "b", "[DONE]")
+    else:
+        with serve(Generative, name="m") as model, pytest.raises(InferenceFailed, match="returned a stream"):
+            post(model, "completions", PROMPT)
+    assert closed == ([] if kind == "none" else [1])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "message"),
+    [
+        ("completions", {**PROMPT, "temperature": "hot"}, "temperature", "should be a valid number"),
+        ("completions", {**PROMPT, "temperature": "hot", "n": "many"}, "temperature", "should be a valid number"),
+        ("completions", {**PROMPT, "prompt": ""}, None, "the prompt is empty"),
+        ("chat/completions", {**CHAT, "messages": ["hi"]}, "messages", "`messages.0`: "),
+        ("embeddings", {**TEXTS, "dimensions": "two"}, "dimensions", "should be a valid integer"),
+        ("embeddings", {"model": "m"}, "input", "`input`: Field required"),
+        ("rerank", RANK, "documents", "`documents.1`: "),
+    ],
+)
+def test_requests_that_pydantic_refuses_are_400(real, path: str, body: Any, param: Any, message: str):
+    class All(real.OpenAIEncoderModel, real.OpenAIGenerativeModel):
+        async def create_completion(self, request, raw_request=None, context=None):
+            raise AssertionError("not called")
+
+        create_chat_completion = create_embedding = create_rerank = create_completion
+
+    with serve(All, name="m") as model:
+        reply = post(model, path, body)
+    error = json.loads(reply.body)["error"]
+    assert (reply.status, error["type"], error["param"], error["code"]) == (400, "invalid_request_error", param, None)
+    assert message in error["message"]
+    assert "\n" not in error["message"]
+    assert "pydantic" not in error["message"]
+
+
+def test_defects_of_the_types_are_not_blamed_on_the_request(real):
+    class Generative(real.OpenAIGenerativeModel):
+        async def create_completion(self, request, raw_request=None, context=None):
+            raise AssertionError("not called")
+
+    with serve(Generative, name="m") as model, pytest.raises(InferenceFailed, match="TypeError : a bug") as error:
+        post(model, "completions", {**PROMPT, "prompt": "bug"})
+    assert error.value.status == 500
+
+
+#: What vLLM 0.24 gives requests without the fields, beside `None`. Those of `request_id` differ.
+DEFAULTS = {
+    ChatCompletionRequest: {
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "length_penalty": 1.0,
+        "logprobs": False,
+        "top_logprobs": 0,
+        "n": 1,
+        "stop": [],
+        "stream": False,
+        "tool_choice": "none",
+        "parallel_tool_calls": True,
+        "echo": False,
+        "include_reasoning": True,
+        "use_beam_search": False,
+        "stop_token_ids": [],
+        "ignore_eos": False,
+        "bad_words": [],
+        "include_stop_str_in_output": False,
+        "min_tokens": 0,
+        "skip_special_tokens": True,
+        "priority": 0,
+        "spaces_between_special_tokens": True,
+        "add_generation_prompt": True,
+        "continue_final_message": False,
+        "add_special_tokens": False,
+    },
+    CompletionRequest: {
+        "echo": False,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "length_penalty": 1.0,
+        "max_tokens": 16,
+        "n": 1,
+        "stop": [],
+        "stream": False,
+        "use_beam_search": False,
+        "stop_token_ids": [],
+        "ignore_eos": False,
+        "include_stop_str_in_output": False,
+        "min_tokens": 0,
+        "skip_special_tokens": True,
+        "priority": 0,
+        "spaces_between_special_tokens": True,
+        "add_special_tokens": True,
+    },
+    EmbeddingRequest: {
+        "add_special_tokens": True,
+        "encoding_format": "float",
+        "embed_dtype": "float32",
+        "endianness": "native",
+        "priority": 0,
+    },
+    RerankRequest: {"priority": 0, "max_tokens_per_query": 0, "max_tokens_per_doc": 0, "top_n": 0},
+}
+#: Fields that are `None` in requests without them.
+ABSENT = {
+    ChatCompletionRequest: (
+        "allowed_token_ids cache_salt chat_template chat_template_kwargs documents kv_transfer_params logit_bias"
+        " max_completion_tokens max_tokens media_io_kwargs messages min_p mm_processor_kwargs model prompt_logprobs"
+        " reasoning_effort repetition_detection repetition_penalty response_format return_prompt_text return_token_ids"
+        " return_tokens_as_token_ids seed stream_options structured_outputs temperature thinking_token_budget tools top_k"
+        " top_p truncate_prompt_tokens truncation_side user vllm_xargs"
+    ),
+    CompletionRequest: (
+        "allowed_token_ids cache_salt kv_transfer_params logit_bias logprobs min_p model prompt prompt_embeds"
+        " prompt_logprobs repetition_detection repetition_penalty response_format return_token_ids"
+        " return_tokens_as_token_ids seed stream_options structured_outputs suffix temperature thinking_token_budget top_k"
+        " top_p truncate_prompt_tokens truncation_side user vllm_xargs"
+    ),
+    EmbeddingRequest: (
+        "cache_salt dimensions input mm_processor_kwargs model truncate_prompt_tokens truncation_side use_activation user"
+    ),
+    RerankRequest: (
+        "cache_salt chat_template_kwargs documents instruction mm_processor_kwargs model query truncate_prompt_tokens"
+        " truncation_side use_activation user"
+    ),
+}
+
+
+@pytest.mark.parametrize("request_type", list(DEFAULTS))
+def test_requests_have_the_fields_of_vllm(request_type: Any):
+    request = request_type(own=None)
+    for name in ABSENT[request_type].split():
+        assert getattr(request, name) is None, name
+    for name, value in DEFAULTS[request_type].items():
+        assert (getattr(request, name), type(getattr(request, name))) == (value, type(value)), name
+    assert len(request.request_id) == 32
+    assert request.request_id == request.request_id != request_type().request_id
+    dumped = request.model_dump()
+    assert {"own": None, "request_id": request.request_id, **DEFAULTS[request_type]}.items() <= dumped.items()
+    assert set(ABSENT[request_type].split()) <= set(dumped)
+    assert request.model_dump(exclude_unset=True) == {"own": None}
+    assert json.loads(request.model_dump_json(exclude_unset=True, exclude_none=True)) == {}
+
+
+def test_defaults_may_be_changed():
+    request = CompletionRequest(model="m")
+    request.stop.append("x")
+    request.user = "u"
+    assert (request.stop, CompletionRequest().stop) == (["x"], [])
+    assert request.model_dump(exclude_unset=True) == {"model": "m", "user": "u"}
+    assert request.model_dump(include={"model", "n"}) == {"model": "m", "n": 1}
+    assert "n" not in request.model_dump(exclude={"n"})
+    copy = request.model_copy(update={"n": 2})
+    assert (copy.n, copy.stop, copy.request_id) == (2, ["x"], request.request_id)
+    assert ChatCompletionRequest(tools=[{}]).tool_choice == "auto"
+
+
+def test_answers_have_the_defaults_of_vllm():
+    usage = UsageInfo(prompt_tokens=3)
+    assert usage.completion_tokens == 0
+    assert usage.model_dump() == {"prompt_tokens": 3, "total_tokens": 0, "completion_tokens": 0}
+    choice = ChatCompletionChoice(index=0, message={"role": "assistant"})
+    assert (choice.message.tool_calls, choice.finish_reason, choice.token_ids) == ([], "stop", None)
+    assert choice.model_dump() == {"index": 0, "message": {"role": "assistant"}, "finish_reason": "stop"}
+    chunk = json.loads(ChatCompletionChunk(model="m", choices=[{"index": 0, "delta": {"content": "a"}}]).model_dump_json())
+    assert chunk.pop("id").startswith("chatcmpl-")
+    assert abs(chunk.pop("created") - time.time()) < 60
+    choices = [{"index": 0, "delta": {"content": "a"}}]
+    assert chunk == {"object": "chat.completion.chunk", "model": "m", "choices": choices}
+
+
+def test_proxy_sends_what_the_client_has_sent():
+    sent = []
+
+    class Records(Upstream):
+        def do_POST(self) -> None:
+            sent.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.reply(200, b'{"choices": [{"text": "t", "index": 0}]}')
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Records) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Proxy.url = f"http://127.0.0.1:{server.server_port}"
+        body = {**PROMPT, "temperature": 0.5, "top_k": 3, "own": {"a": None}, "seed": None}
+        answer(Proxy, "completions", body)
+        server.shutdown()
+    # As KServe's proxy does, without fields that are null.
+    assert sent == [{"model": "m", "prompt": "HI", "temperature": 0.5, "top_k": 3, "own": {"a": None}}]
+
+
+def test_statistics_of_language_models_can_be_imported():
+    stats = metrics.LLMStats(num_prompt_tokens=2)
+    stats.num_generation_tokens += 1
+    assert (stats.num_prompt_tokens, stats.num_generation_tokens) == (2, 1)
 
 
 def test_records_have_their_fields():

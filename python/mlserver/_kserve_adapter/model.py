@@ -18,7 +18,7 @@ from ..errors import MLServerError
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
-from .openai import openai_handlers
+from .openai import answers_openai, openai_handlers
 from .package import Package, is_default, packages
 from .predictor import ServedPredictor, served_predictor
 from .steps import Code, Pipeline, Step, lacks_explainer, log_latency, single_result, with_headers
@@ -45,7 +45,11 @@ _HISTOGRAMS = {
 
 def adapt(settings: ModelSettings, cls: Type[Any]) -> "KServeModel":
     """Creates an instance of a class of KServe, and returns the model of the worker that runs it."""
-    return wrap(settings, _instance_of(cls, settings))
+    instance, has_loaded = _instance_of(cls, settings)
+    model = wrap(settings, instance)
+    # KServe's models of OpenAI's API are ready at once, although a subclass may have a `load`.
+    model.loads_when_ready = answers_openai(type(instance)) and not has_loaded and not is_default(instance, "load")
+    return model
 
 
 def wrap(settings: ModelSettings, instance: Any, predictor: Any = None) -> "KServeModel":
@@ -69,19 +73,49 @@ def wrap(settings: ModelSettings, instance: Any, predictor: Any = None) -> "KSer
     return cls(settings, instance, package, code, predictor, served)
 
 
-def _instance_of(cls: Type[Any], settings: ModelSettings) -> Any:
-    """Creates an instance: the name is that of the model, other arguments come from `parameters.extra`."""
+def _instance_of(cls: Type[Any], settings: ModelSettings) -> Tuple[Any, bool]:
+    """Creates an instance: the name is that of the model, other arguments come from `parameters.extra`.
+
+    Returns whether its constructor has called `load`, too.
+    """
     extra = _extra(settings)
     parameters = list(inspect.signature(cls).parameters.values())
     names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     arguments = {name: value for name, value in extra.items() if name in names and name != "name"}
     if "name" in names:
-        return cls(name=settings.name, **arguments)
+        return _created(cls, name=settings.name, **arguments)
     first = parameters[0] if parameters else None
     if first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD, first.VAR_POSITIONAL):
         arguments.pop(first.name, None)
-        return cls(settings.name, **arguments)
-    return cls(**arguments)
+        return _created(cls, settings.name, **arguments)
+    return _created(cls, **arguments)
+
+
+def _created(cls: Type[Any], *arguments: Any, **named: Any) -> Tuple[Any, bool]:
+    """Creates an instance as a call of the class does.
+
+    Returns whether the constructor of a model of OpenAI's API has called `load`, too.
+    """
+    if not answers_openai(cls) or type(cls).__call__ is not type.__call__:
+        return cls(*arguments, **named), False
+    instance = cls.__new__(cls, *arguments, **named)
+    if not isinstance(instance, cls):
+        return instance, False
+    has_loaded = False
+
+    def load(*arguments: Any, **named: Any) -> Any:
+        nonlocal has_loaded
+        has_loaded = True
+        return cls.load(instance, *arguments, **named)
+
+    fields = getattr(instance, "__dict__", {})
+    fields["load"] = load
+    try:
+        instance.__init__(*arguments, **named)
+    finally:
+        if fields.get("load") is load:
+            del fields["load"]
+    return instance, has_loaded
 
 
 def _extra(settings: ModelSettings) -> Dict[str, Any]:
@@ -111,6 +145,8 @@ class KServeModel(WorkerModel):
         self._run_plain: Callable[[Callable[[], Any]], Awaitable[Any]] = _call
         self._threads = threading.local()
         self._has_loaded = True
+        #: Whether `load` is called although the model is ready.
+        self.loads_when_ready = False
         #: The event loops of the model's threads.
         self._loops: List[Any] = []
         self._histograms: List[Any] = []
@@ -147,7 +183,7 @@ class KServeModel(WorkerModel):
             self._histograms = [self._histogram(step) for step in ("preprocess", "predict", "explain", "postprocess")]
         await self._connect()
         # A model that its constructor has loaded is ready already.
-        if not model.ready:
+        if not model.ready or self.loads_when_ready:
             loaded = await self._either(model.load)
             self._has_loaded = loaded is not False
             if loaded is False:
@@ -173,7 +209,11 @@ class KServeModel(WorkerModel):
             return ""
         self._set_context()
         try:
-            return "" if await self._either(model.healthy) else "its `healthy` returned false"
+            is_healthy = await self._either(model.healthy)
+            # That of KServe's proxy may return the coroutine of its base class.
+            if inspect.isawaitable(is_healthy):
+                is_healthy = await is_healthy
+            return "" if is_healthy else "its `healthy` returned false"
         except Exception as error:
             return f"its `healthy` raised {type(error).__name__}: {text_of(error)}"
 

@@ -40,7 +40,7 @@ class Code:
         self.pipelines: Dict[str, Pipeline] = {}
         self.predict_is_async = self.explain_is_async = True
         if not callable(model):
-            if answers_openai(model):
+            if answers_openai(type(model)):
                 return
             raise TypeError(f"`{type(model).__qualname__}` has neither `predict` nor `__call__`: extend `kserve.Model`")
         if not is_default(model, "__call__"):

@@ -153,7 +153,7 @@ pub fn read_head(api: OpenAiApi, body: &[u8]) -> Result<OpenAiHead, OpenAiError>
         OpenAiApi::Rerank => {
             required::<Cow<'_, str>>("query", fields.query, "expected a text")?;
             documents(fields.documents, &mut |_| {})?;
-            positive("top_n", fields.top_n)?;
+            limit("top_n", fields.top_n)?;
             optional::<bool>("return_documents", fields.return_documents, "expected true or false")?;
         }
     }
@@ -191,7 +191,7 @@ pub fn read_rerank(body: &[u8]) -> Result<RerankTexts, OpenAiError> {
     Ok(RerankTexts {
         query: required("query", fields.query, "expected a text")?,
         documents: texts.into_elements(),
-        top_n: positive("top_n", fields.top_n)?,
+        top_n: limit("top_n", fields.top_n)?,
         return_documents: optional("return_documents", fields.return_documents, "expected true or false")?
             .unwrap_or(true),
     })
@@ -248,6 +248,12 @@ fn positive(param: &'static str, value: Option<&RawValue>) -> Result<Option<usiz
         Some(0) => Err(OpenAiError::of(param, expected)),
         number => Ok(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX))),
     }
+}
+
+/// Reads the most items to return: 0 stands for all, as in vLLM.
+fn limit(param: &'static str, value: Option<&RawValue>) -> Result<Option<usize>, OpenAiError> {
+    let number: Option<u64> = optional(param, value, "expected an integer of at least 0")?;
+    Ok(number.filter(|&number| number > 0).map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
 }
 
 /// A list of at least one object, of which nothing is kept.
@@ -544,7 +550,8 @@ mod tests {
             (Rerank, r#"{"model": "m", "query": "q", "documents": [1]}"#, Some("documents")),
             (Rerank, r#"{"model": "m", "query": "q", "documents": [{}]}"#, Some("documents")),
             (Rerank, r#"{"model": "m", "query": "q", "documents": [{"text": 1}]}"#, Some("documents")),
-            (Rerank, r#"{"model": "m", "query": "q", "documents": ["a"], "top_n": 0}"#, Some("top_n")),
+            (Rerank, r#"{"model": "m", "query": "q", "documents": ["a"], "top_n": -1}"#, Some("top_n")),
+            (Rerank, r#"{"model": "m", "query": "q", "documents": ["a"], "top_n": 1.5}"#, Some("top_n")),
             (
                 Rerank,
                 r#"{"model": "m", "query": "q", "documents": ["a"], "return_documents": 1}"#,
@@ -562,6 +569,7 @@ mod tests {
             (Completions, r#"{"model": "m", "prompt": [[1], [2, 3]]}"#),
             (Embeddings, r#"{"model": "m", "input": ["a"], "encoding_format": null, "dimensions": null}"#),
             (Rerank, r#"{"model": "m", "query": "", "documents": ["a", {"text": "b", "other": []}]}"#),
+            (Rerank, r#"{"model": "m", "query": "q", "documents": ["a"], "top_n": 0}"#),
         ];
         for (api, body) in valid {
             assert_eq!(param(*api, body), Ok(()), "{body}");
@@ -609,5 +617,7 @@ mod tests {
             (&*rerank.query, documents, rerank.top_n, rerank.return_documents),
             ("q", vec![&b"a"[..], b"b"], Some(1), false)
         );
+        let all = read_rerank(br#"{"query": "q", "documents": ["a"], "top_n": 0}"#).unwrap();
+        assert_eq!(all.top_n, None);
     }
 }

@@ -9,10 +9,10 @@ __all__ = ["OpenAIError", "create_error_response"]
 
 
 class OpenAIError(Exception):
-    """An error with its answer: an `ErrorResponse`, or a message, which is answered with status 400."""
+    """An error with its answer: an `ErrorResponse`, or a message, which is answered with status 500."""
 
     def __init__(self, response: Union[str, ErrorResponse]) -> None:
-        self.response: Any = create_error_response(response) if isinstance(response, str) else response
+        self.response: Any = response
 
     def __str__(self) -> str:
         error = getattr(self.response, "error", None)
@@ -27,4 +27,4 @@ def create_error_response(
 ) -> ErrorResponse:
     """Returns the answer to a request that failed."""
     code = str(int(status_code))
-    return ErrorResponse(error=Error(message=message, type=err_type, param=param or None, code=code))
+    return ErrorResponse(error=Error(message=message, type=err_type, param=param, code=code))

@@ -37,7 +37,7 @@ class OpenAIChatAdapterModel(OpenAIGenerativeModel):
         cls, request: ChatCompletionRequest, prompt: str
     ) -> CompletionRequest:
         """Returns the request for a completion that answers a chat."""
-        fields = {name: value for name, value in request.model_dump().items() if name not in _OF_CHATS}
+        fields = request.model_dump(exclude_unset=True, exclude=_OF_CHATS)
         if fields.get("max_tokens") is None and request.max_completion_tokens is not None:
             fields["max_tokens"] = request.max_completion_tokens
         if isinstance(request.logprobs, bool):

@@ -36,10 +36,11 @@ class ChatPrompt(OpenAIRecord):
 
 
 class OpenAIModel(BaseKServeModel):
-    """A model that answers OpenAI's API."""
+    """A model that answers OpenAI's API. It is ready at once."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        self.ready = True
 
 
 class OpenAIGenerativeModel(OpenAIModel):

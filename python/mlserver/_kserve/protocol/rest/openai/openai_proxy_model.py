@@ -1,10 +1,11 @@
 """Models that pass requests on to another server of OpenAI's API."""
 
 import json
+from http import HTTPStatus
 from typing import Any, AsyncGenerator, Dict, Optional, Type
 
 from ....._http import HttpPool, RequestTimeout, StreamedResponse, Unreachable
-from .errors import OpenAIError
+from .errors import OpenAIError, create_error_response
 from .openai_model import OpenAIGenerativeModel
 from .types import (
     ChatCompletion,
@@ -30,6 +31,14 @@ _HEALTH_TIMEOUT = 5.0
 
 #: The headers of a request that are passed on. The key of this server is not one of them.
 _FORWARDED = ("x-request-id", "x-b3-traceid", "traceparent")
+
+
+class UpstreamStatusError(Exception):
+    """The reason of an error: the status of the other server's response."""
+
+    def __init__(self, response: StreamedResponse) -> None:
+        super().__init__(f"upstream answered with status {response.status_code}")
+        self.response = response
 
 
 class OpenAIProxyModel(OpenAIGenerativeModel):
@@ -109,15 +118,18 @@ class OpenAIProxyModel(OpenAIGenerativeModel):
         given = (context or {}).get("headers") or {}
         headers = {name: value for name, value in given.items() if name.lower() in _FORWARDED}
         headers["content-type"] = "application/json"
-        body = request.model_dump_json().encode()
+        body = request.model_dump_json(exclude_unset=True, exclude_none=True).encode()
         try:
             response = await self._http_client.open("POST", self.predictor_url + endpoint, headers, body, _READ_TIMEOUT)
         except RequestTimeout as error:
-            raise OpenAIError(_failure(f"Timed out communicating with upstream: {error}", 504)) from error
+            message = f"Timed out when communicating with upstream: {error}"
+            raise OpenAIError(_failure(message, "GatewayTimeout", HTTPStatus.GATEWAY_TIMEOUT)) from error
         except (Unreachable, OSError) as error:
-            raise OpenAIError(_failure(f"Failed to communicate with upstream: {error}", 502)) from error
+            message = f"Failed to communicate with upstream: {error}"
+            raise OpenAIError(_failure(message, "ServiceUnavailableError", HTTPStatus.SERVICE_UNAVAILABLE)) from error
         if response.status_code >= 400:
-            raise OpenAIError(_upstream_error(response.status_code, await response.content()))
+            found = _upstream_error(response.status_code, await response.content())
+            raise OpenAIError(found) from UpstreamStatusError(response)
         return response
 
     async def _chunks(
@@ -167,19 +179,22 @@ async def _answer(response: StreamedResponse, answer_type: Type[OpenAIRecord]) -
     try:
         return answer_type(**json.loads(content))
     except (ValueError, TypeError, RecursionError) as error:
-        raise OpenAIError(_failure(f"Failed to parse the answer of upstream: {error}", 502)) from error
+        message = f"Failed to parse the answer of upstream: {error}"
+        raise OpenAIError(_failure(message, "BadGateway", HTTPStatus.BAD_GATEWAY)) from error
 
 
-def _failure(message: str, status: int) -> ErrorResponse:
-    return ErrorResponse(error=Error(message=message, type="server_error", param=None, code=str(status)))
+def _failure(message: str, kind: str, status: HTTPStatus) -> ErrorResponse:
+    return create_error_response(message, err_type=kind, status_code=status)
 
 
 def _upstream_error(status: int, content: bytes) -> ErrorResponse:
-    """Returns the answer for an error of the other server: its own, with its status."""
+    """Returns the answer for an error of the other server: its own, if it has the form of OpenAI's API."""
+    message = content[:1000].decode("utf-8", "replace")
     try:
         error = json.loads(content)["error"]
-        fields = error if isinstance(error, dict) else {"message": str(error)}
-        message, kind, param = str(fields.get("message", "")), fields.get("type"), fields.get("param")
+        if isinstance(error, dict):
+            return ErrorResponse(error=error)
+        message = str(error)
     except (ValueError, KeyError, TypeError, RecursionError):
-        message, kind, param = content[:1000].decode("utf-8", "replace"), None, None
-    return ErrorResponse(error=Error(message=message, type=kind or "upstream_error", param=param, code=str(status)))
+        pass
+    return ErrorResponse(error=Error(message=message, type="upstream_error", param=None, code=str(status)))
