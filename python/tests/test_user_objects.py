@@ -20,7 +20,7 @@ INTERFACE = {
 }
 
 #: What Python itself has for each object or class, or what belongs to the `LoadedModel` of the worker.
-OF_PYTHON = {"__mro__", "__name__", "__qualname__", "__module__"}
+OF_PYTHON = {"__init__", "__module__", "__mro__", "__name__", "__new__", "__qualname__"}
 OF_LOADED_MODEL = {
     "find_predict", "folder", "handlers", "has_warned", "instance", "is_inline", "loop", "predict_is_async", "run",
     "run_plain", "threads",

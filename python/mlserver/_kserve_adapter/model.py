@@ -46,10 +46,10 @@ _HISTOGRAMS = {
 def adapt(settings: ModelSettings, cls: Type[Any]) -> "KServeModel":
     """Creates an instance of a class of KServe, and returns the model of the worker that runs it."""
     instance, has_loaded = _instance_of(cls, settings)
-    model = wrap(settings, instance)
+    adapted = wrap(settings, instance)
     # KServe's models of OpenAI's API are ready at once, although a subclass may have a `load`.
-    model.loads_when_ready = answers_openai(type(instance)) and not has_loaded and not is_default(instance, "load")
-    return model
+    adapted.loads_when_ready = answers_openai(type(instance)) and not has_loaded and not is_default(instance, "load")
+    return adapted
 
 
 def wrap(settings: ModelSettings, instance: Any, predictor: Any = None) -> "KServeModel":
