@@ -156,14 +156,18 @@ fn kafka_two_groups_answer_every_record_when_their_servers_are_killed() {
         produced.insert(produced.len() / 2, large.key(format!("large-{round}")));
         broker.produce(&input, &produced);
         records.extend(produced);
-        groups.iter_mut().for_each(|group| group.start(identity()));
+        for group in &mut groups {
+            group.start(identity());
+        }
         for group in &mut groups {
             let wanted = numbers.start + fastrand::i64(of_round / 10..of_round * 8 / 10);
             kafka_wait_until("some are answered", || end_sum(broker, &group.output) > wanted);
             group.kill();
         }
     }
-    groups.iter_mut().for_each(|group| group.start(identity()));
+    for group in &mut groups {
+        group.start(identity());
+    }
     for (group, limit) in groups.iter().zip([MAX_IN_FLIGHT * 3, 0]) {
         let (_, repeated) = group.check(broker, &records);
         // Each kill repeats at most the records in flight.
@@ -218,7 +222,9 @@ fn infer_two_groups_of_a_topic_answer_every_record_when_they_are_killed() {
             repeatable.extend((0..end).filter(|offset| is_open(&partition, *offset)).map(|offset| (partition, offset)));
         }
     }
-    servers.iter().for_each(|(_, limit)| limit.store(usize::MAX, Ordering::Release));
+    for (_, limit) in &servers {
+        limit.store(usize::MAX, Ordering::Release);
+    }
     let (rows, failed) = (i64::try_from(records.len()).unwrap(), i64::try_from(bad.len()).unwrap());
     let children = [to_topic.spawn(), to_file.spawn()];
     let [of_topic, of_file] = children;
