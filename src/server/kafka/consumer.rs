@@ -82,6 +82,11 @@ impl ConsumerContext for ConsumerEvents {
             if is_cooperative { consumer.incremental_assign(partitions) } else { consumer.assign(partitions) }
         } else {
             self.assignment.revoke(partitions, consumer.assignment_lost());
+            // Partitions that are paused stay so if they are assigned again (version 2.12.1 resets only its own pauses), and the reader
+            // may have room before that.
+            if let Err(error) = consumer.resume(partitions) {
+                self.connection.error(&error, "partitions that are given up cannot be resumed");
+            }
             if is_cooperative { consumer.incremental_unassign(partitions) } else { consumer.unassign() }
         };
         if let Err(error) = result {
