@@ -278,7 +278,14 @@ impl Reader<'_> {
         while records.len() < CHUNK {
             let Some(polled) = self.consumer.client().poll(timeout) else { break };
             match polled {
-                Ok(message) => records.extend(self.begin(&message)),
+                Ok(message) => {
+                    records.extend(self.begin(&message));
+                    if self.paused {
+                        // Its partition was assigned meanwhile. All of them are resumed when there is room.
+                        pause_partitions(self.consumer)?;
+                        break;
+                    }
+                }
                 Err(KafkaError::MessageConsumptionFatal(code)) => {
                     return Err(SessionFailure::new("the consumer failed", &KafkaError::MessageConsumptionFatal(code)));
                 }
@@ -287,11 +294,6 @@ impl Reader<'_> {
                 }
                 // The context has seen it, and the client recovers from it.
                 Err(error) => debug!(target: TARGET, reason = %error, "Reading from Kafka failed."),
-            }
-            if self.paused {
-                // A partition was assigned meanwhile.
-                self.paused = false;
-                break;
             }
             if !in_flight.wait_for_room(Duration::ZERO) {
                 break;
