@@ -80,8 +80,8 @@ def edge_rows(rng, thresholds, columns, dtype=np.float32, infinite=True, typical
 def tensor(array):
     """Encodes a V2-like tensor; one dimension becomes a column, as in the original's codec."""
     array = np.asarray(array)
-    if array.ndim == 1:
-        array = array.reshape(-1, 1)
+    if array.ndim != 2:
+        array = array.reshape(len(array), -1)
     return {
         "datatype": DATATYPES[array.dtype.name],
         "shape": list(array.shape),
@@ -102,14 +102,33 @@ def _number(value):
     return float(re.sub(r"^np\.float\d+\((.*)\)$", r"\1", repr(value)))
 
 
+def explained_rows(x, most=12):
+    """Returns the indexes of rows whose contributions and leaves are compared. Some versions refuse infinite values there."""
+    return [index for index in range(len(x)) if not np.isinf(x[index]).any()][:most]
+
+
+def explained(answer):
+    """Returns what `answer` returns, or `None` where this version of the library fails."""
+    try:
+        return answer()
+    except Exception as error:
+        # the libraries have types of their own for errors
+        print(f"  not explained: {str(error).splitlines()[0][:100]}", flush=True)
+        return None
+
+
 def write_case(folder, name, library, version, models, x, expect, note=None):
-    """Writes `<name>.case.json`, with one line for each part."""
+    """Writes `<name>.case.json`, with one line for each part.
+
+    `contributions` and `leaf` of `expect` have the rows of `explained_rows`.
+    """
     answers = {key: None if value is None else tensor(value) for key, value in expect.items()}
     answers["predict_proba_error"] = expect["predict_proba"] is None
     parts = {"library": library, "version": version, "models": models}
     if note:
         parts["note"] = note
     parts["input"] = tensor(x)
+    parts["explained_rows"] = explained_rows(x)
     lines = [f"{json.dumps(key)}:{_compact(value)}" for key, value in parts.items()]
     inner = ",\n  ".join(f"{json.dumps(key)}:{_compact(value)}" for key, value in answers.items())
     lines.append(f'"expect":{{\n  {inner}\n }}')

@@ -10,7 +10,7 @@ import traceback
 import lightgbm as lgb
 import numpy as np
 
-from casefile import edge_rows, features, rng_for, signal, write_case
+from casefile import edge_rows, explained, explained_rows, features, rng_for, signal, write_case
 
 V = tuple(int(part) for part in re.findall(r"\d+", lgb.__version__)[:2])
 CASES = []
@@ -79,10 +79,22 @@ class Context:
             "predict": loaded.predict(x),
             "predict_proba": None,
             "margin": loaded.predict(x, raw_score=True),
+            **explanations(loaded, x),
         }
         write_case(self.out, name, "lightgbm", self.version, [file.name], x, answers, note)
         self.count += 1
         return answers
+
+
+def explanations(booster, x):
+    """Contributions and leaves. Models with linear leaves have no contributions."""
+    rows = x[explained_rows(x)]
+    linear = "is_linear=1" in booster.model_to_string()
+    leaf = explained(lambda: booster.predict(rows, pred_leaf=True))
+    return {
+        "contributions": None if linear else explained(lambda: booster.predict(rows, pred_contrib=True)),
+        "leaf": None if leaf is None else np.asarray(leaf).reshape(len(rows), -1).astype(np.int32),
+    }
 
 
 def thresholds(booster, dtype):

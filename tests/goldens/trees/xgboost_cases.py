@@ -13,7 +13,7 @@ import traceback
 import numpy as np
 import xgboost as xgb
 
-from casefile import edge_rows, features, rng_for, signal, write_case
+from casefile import edge_rows, explained, explained_rows, features, rng_for, signal, write_case
 
 V = tuple(int(part) for part in re.findall(r"\d+", xgb.__version__)[:2])
 CASES = []
@@ -88,6 +88,40 @@ def raw_predict(booster, x, margin, linear):
         return booster.inplace_predict(x, predict_type=kind, missing=np.nan, **cut)
     matrix = xgb.DMatrix(x, missing=np.nan)
     return booster.predict(matrix, output_margin=margin, validate_features=False, **cut)
+
+
+def explanations(booster, x, linear):
+    """Contributions and leaves by the trees of `predict`. Files of vector leaves and linear boosters have none."""
+    none = {"contributions": None, "leaf": None}
+    if linear:
+        return none
+    trees = trees_of(booster) if V >= (2, 0) else []
+    if any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees):
+        return none
+    cut = {}
+    best = booster.attr("best_iteration")
+    if best is not None and best != "-1":
+        if V >= (1, 4):
+            cut["iteration_range"] = (0, int(best) + 1)
+        else:
+            cut["ntree_limit"] = (int(best) + 1) * parallel_trees(booster)
+    elif V < (1, 0):
+        cut["ntree_limit"] = 1 << 20
+    rows = x[explained_rows(x)]
+    # columns of categories keep their order of numbers
+    matrix = xgb.DMatrix(rows, missing=np.nan)
+
+    def ask(**what):
+        return booster.predict(matrix, validate_features=False, **what, **cut)
+
+    # this version forgets the weights of dart's trees
+    forgets = V < (1, 0) and b"dart" in bytes(booster.save_raw())[:400]
+    contributions = None if forgets else explained(lambda: ask(pred_contribs=True))
+    leaf = explained(lambda: ask(pred_leaf=True))
+    return {
+        "contributions": contributions,
+        "leaf": None if leaf is None else np.asarray(leaf).reshape(len(rows), -1).astype(np.int32),
+    }
 
 
 def parallel_trees(booster):
@@ -189,6 +223,7 @@ class Context:
                 raise AssertionError(f"{file.name}: forms differ")
             answers = found
             models.append(file.name)
+        answers = {**answers, **explanations(loaded, x, linear)}
         write_case(self.out, name, "xgboost", self.version, models, x, answers, note)
         self.count += 1
         return answers

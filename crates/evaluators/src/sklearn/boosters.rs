@@ -217,7 +217,7 @@ impl Evaluate for Booster {
     }
 
     fn cost(&self) -> u64 {
-        u64::try_from(self.model.estimate(1).as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.model.estimate(1, EnsembleOutput::Predict).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -8,7 +8,7 @@
 //! Each family reads fitted attributes through `fitted`, whose errors name class and attribute, and implements `Evaluate`.
 //! `estimator` checks methods, features and names of columns once for all of them. The results of nested estimators are
 //! checked when they are used (`sub_estimators`). Trees are walked by eight rows, or eight trees by one row, in lockstep;
-//! loops over numbers run with the processor's widest instructions (`numerics::wide`), in the same order and with the same
+//! loops over numbers run with the processor's widest instructions (`wide`), in the same order and with the same
 //! rounding.
 //!
 //! Files are untrusted: loading any file returns a model or a [`LoadError`], with memory in proportion to the size of

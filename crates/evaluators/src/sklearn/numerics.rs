@@ -1,5 +1,7 @@
 //! Numerical routines that several families share.
 
+use crate::wide::wide;
+
 /// Returns the logistic function of a number.
 pub(super) fn expit(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
@@ -261,15 +263,6 @@ pub(super) fn affine<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f
         }
     }
     scores
-}
-
-/// Runs a loop with the widest instructions of the processor. They round like the narrow ones: nothing is fused.
-///
-/// Everything that is compiled for these instructions has to be inlined, including closures.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
-pub(super) fn wide<R>(run: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(run)
 }
 
 /// Computes whole tiles of sums, each in the order of the features.

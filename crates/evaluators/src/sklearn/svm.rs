@@ -5,9 +5,10 @@ use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::linear_model;
 use super::method::{EstimatorMethod, MethodSet};
-use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels, wide};
+use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels};
 use super::spec::{ClassTable, EstimatorSpec};
 use crate::table::{DenseTable, Elements, IntType, TableData};
+use crate::wide::wide;
 
 pub(super) const CLASSES: ClassTable = &[
     ("svm.LinearSVC", linear_model::classifier),

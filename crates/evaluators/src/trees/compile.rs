@@ -53,6 +53,15 @@ pub(super) enum LeafValue<'a, T> {
     Linear { constant: T, terms: Vec<(i64, T)>, fallback: T },
 }
 
+/// What a file says of a tree beside what predictions need.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TreeStatistics<'a, T> {
+    /// For each node, the number of training rows that reach it or the sum of their weights, if the file has them.
+    pub(super) covers: Option<&'a [T]>,
+    /// The index of the node that is leaf 0, if leaves have numbers of their own.
+    pub(super) first_leaf: usize,
+}
+
 /// Compiles trees one after the other.
 pub(super) struct Compiler<T> {
     features: usize,
@@ -69,6 +78,8 @@ pub(super) struct Compiler<T> {
     leaf_of: Vec<u32>,
     leaves: Vec<LinearLeaf<T>>,
     terms: Vec<(u32, T)>,
+    covers: Option<Vec<T>>,
+    leaf_ids: Vec<u32>,
     trees: Vec<Tree>,
 }
 
@@ -116,6 +127,8 @@ impl<T: Scalar> Compiler<T> {
             leaf_of: Vec::new(),
             leaves: Vec::new(),
             terms: Vec::new(),
+            covers: Some(Vec::new()),
+            leaf_ids: Vec::new(),
             trees: Vec::new(),
         }
     }
@@ -125,10 +138,11 @@ impl<T: Scalar> Compiler<T> {
         &mut self,
         count: usize,
         output: i64,
+        statistics: TreeStatistics<'_, T>,
         mut describe: impl FnMut(usize) -> Result<LoadedNode<'a, T>, TreeFault>,
     ) -> Result<usize, LoadError> {
         let index = self.trees.len();
-        self.add_tree(count, output, &mut describe).map_err(|fault| match fault {
+        self.add_tree(count, output, statistics, &mut describe).map_err(|fault| match fault {
             CompileFault::Tree(fault) => fault.in_tree(index),
             CompileFault::Whole(error) => error,
         })
@@ -156,6 +170,8 @@ impl<T: Scalar> Compiler<T> {
             tiny: self.tiny,
             categories,
             linear,
+            covers: self.covers,
+            leaf_ids: self.leaf_ids,
         }
     }
 
@@ -163,6 +179,7 @@ impl<T: Scalar> Compiler<T> {
         &mut self,
         count: usize,
         output: i64,
+        TreeStatistics { covers, first_leaf }: TreeStatistics<'_, T>,
         describe: &mut impl FnMut(usize) -> Result<LoadedNode<'a, T>, TreeFault>,
     ) -> Result<usize, CompileFault> {
         if count == 0 {
@@ -173,6 +190,9 @@ impl<T: Scalar> Compiler<T> {
             .filter(|output| (*output as usize) < self.outputs)
             .ok_or(TreeFault::OutputOutOfRange { output, outputs: self.outputs })?;
         let sets_before = self.sets.len();
+        if covers.is_none() {
+            self.covers = None;
+        }
         let root = self.reserve(1)?;
         let mut seen = vec![false; count];
         seen[0] = true;
@@ -180,8 +200,12 @@ impl<T: Scalar> Compiler<T> {
         let mut deep = 0;
         let mut pending = std::collections::VecDeque::from([Pending { node: 0, slot: root, depth: 0 }]);
         while let Some(Pending { node, slot, depth }) = pending.pop_front() {
+            if let (Some(all), Some(covers)) = (&mut self.covers, covers) {
+                all[slot] = covers.get(node).copied().unwrap_or(T::NAN);
+            }
             match describe(node)? {
                 LoadedNode::Leaf(leaf) => {
+                    self.leaf_ids[slot] = index_of(node.saturating_sub(first_leaf), "leaves")?;
                     self.put_leaf(node, slot, leaf)?;
                     deep = deep.max(depth);
                 }
@@ -268,6 +292,10 @@ impl<T: Scalar> Compiler<T> {
         self.values.resize(end * self.width, T::ZERO);
         self.set_of.resize(end, NONE);
         self.leaf_of.resize(end, NONE);
+        self.leaf_ids.resize(end, NONE);
+        if let Some(covers) = &mut self.covers {
+            covers.resize(end, T::NAN);
+        }
         Ok(first)
     }
 
@@ -444,10 +472,12 @@ fn narrow<T: Scalar>(nodes: &[Node<T, u32>]) -> Option<Vec<Node<T, u16>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+    use super::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest, TreeStatistics};
     use crate::trees::forest::{FeatureView, Nodes};
 
     type Node = Option<(i64, [i64; 2])>;
+
+    const WITHOUT: TreeStatistics<'static, f32> = TreeStatistics { covers: None, first_leaf: 0 };
 
     /// Compiles a tree of splits; `None` is a leaf.
     fn add(nodes: &[Node], output: i64) -> Result<usize, String> {
@@ -461,7 +491,7 @@ mod tests {
                 None => LoadedNode::Leaf(LeafValue::Value(1.0)),
             })
         };
-        compiler.add(nodes.len(), output, describe).map_err(|error| error.to_string())
+        compiler.add(nodes.len(), output, WITHOUT, describe).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -498,7 +528,7 @@ mod tests {
                 LoadedNode::Split { feature: 0, test, children }
             })
         };
-        assert_eq!(compiler.add(2 * 40_000 + 1, 0, describe).unwrap(), 80_001);
+        assert_eq!(compiler.add(2 * 40_000 + 1, 0, WITHOUT, describe).unwrap(), 80_001);
         // Nodes are stored by depth, so even here a child is close to its parent.
         let forest = compiler.finish();
         assert!(matches!(forest.nodes, Nodes::Narrow(_)));

@@ -33,6 +33,10 @@ pub enum EnsembleOutput {
     PredictProba,
     /// The sum over all trees, before any transformation.
     Margin,
+    /// The contribution of each feature to the sum, and then the sum of an average row; all of an output before the next output.
+    Contributions,
+    /// The number of the leaf that a row arrives at, for each tree.
+    Leaf,
 }
 
 /// The output of a model, in row-major order.
@@ -66,6 +70,13 @@ pub(super) struct InputRows<'a, S, F> {
     pub(super) convert: F,
     /// Stops the evaluation when it is set.
     pub(super) stop: Option<&'a AtomicBool>,
+}
+
+impl<S, F> InputRows<'_, S, F> {
+    /// Returns whether the evaluation is to stop.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 impl<'a> FeatureMatrix<'a> {

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::contributions::TableError;
+
 /// The longest part of a model file that an error message quotes, in characters.
 const QUOTE: usize = 48;
 
@@ -193,8 +195,28 @@ impl TreeFault {
     }
 }
 
+/// Why a model has no contributions.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NoContributions {
+    /// The file does not say how many training rows reach its nodes.
+    #[error("its file does not say how many training rows reach each node")]
+    NoCovers,
+    /// The model is not one of trees.
+    #[error("it is a linear booster (`gblinear`)")]
+    LinearBooster,
+    /// Leaves have linear models.
+    #[error("its leaves have linear models")]
+    LinearLeaves,
+    /// Leaves have a value for each output.
+    #[error("its leaves have one value for each output")]
+    VectorLeaves,
+    /// The trees cannot be prepared.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
 /// A request that a model cannot answer.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum PredictError {
     /// Rows have too few or too many features.
     #[error("model has {expected} features, but each row has {found}")]
@@ -217,6 +239,12 @@ pub enum PredictError {
     /// The caller does not wait for the result anymore.
     #[error("the prediction was cancelled")]
     Cancelled,
+    /// The model has no contributions.
+    #[error("the model has no contributions: {0}")]
+    NoContributions(#[from] NoContributions),
+    /// Linear boosters have no leaves.
+    #[error("the model has no leaves: it is a linear booster (`gblinear`)")]
+    NoLeaves,
     /// Only classifiers have probabilities.
     #[error("model is a {kind}, which has no class probabilities")]
     NoProbabilities {

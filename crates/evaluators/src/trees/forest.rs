@@ -12,8 +12,6 @@
 //! feature. A row is laid out once, with one column for each view of a feature that some split tests, and the walk
 //! reads these columns.
 
-use std::sync::atomic::Ordering;
-
 use super::data::InputRows;
 use super::planes::{Planes, ROWS, Scratch};
 use super::scalar::Scalar;
@@ -152,6 +150,10 @@ pub(super) struct Forest<T> {
     pub(super) tiny: T,
     pub(super) categories: Option<Categories<T>>,
     pub(super) linear: Option<LinearLeaves<T>>,
+    /// For each slot, the number of training rows that reach it or the sum of their weights, if the file has them.
+    pub(super) covers: Option<Vec<T>>,
+    /// For each slot that is a leaf, its number in the file.
+    pub(super) leaf_ids: Vec<u32>,
 }
 
 impl<T: Scalar> Forest<T> {
@@ -166,6 +168,19 @@ impl<T: Scalar> Forest<T> {
             Nodes::Narrow(nodes) => self.add_rows(nodes, input, sums),
             Nodes::Wide(nodes) => self.add_rows(nodes, input, sums),
         }
+    }
+
+    /// Returns the number of trees.
+    pub(super) fn trees(&self) -> usize {
+        self.groups.iter().map(|group| group.trees).sum()
+    }
+
+    /// Estimates how many nanoseconds the contributions of this many rows take.
+    pub(super) fn contribution_cost(&self, rows: usize) -> usize {
+        // Of the nodes of a tree, most are edges of the search, and each takes about a nanosecond a point.
+        let deepest = self.groups.iter().map(|group| group.deep).max().unwrap_or_default();
+        let points = deepest.min(self.columns.len()).div_ceil(2).max(1);
+        (self.values.len() / self.width).saturating_mul(points).saturating_mul(rows)
     }
 
     /// Estimates how many nanoseconds this many rows take.
@@ -204,7 +219,7 @@ impl<T: Scalar> Forest<T> {
         let mut block = vec![T::NAN; columns * ROWS.min(rows)];
         let blocks = input.values.chunks(ROWS * features).zip(sums.chunks_mut(ROWS * self.outputs));
         for (source, sums) in blocks {
-            if input.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            if input.is_stopped() {
                 return;
             }
             for (source, row) in source.chunks_exact(features).zip(block.chunks_exact_mut(columns)) {
@@ -236,7 +251,7 @@ impl<T: Scalar> Forest<T> {
     }
 
     /// Lays out the columns of one row.
-    fn lay_out<S: Copy>(&self, source: &[S], convert: impl Fn(S) -> T, row: &mut [T]) {
+    pub(super) fn lay_out<S: Copy>(&self, source: &[S], convert: impl Fn(S) -> T, row: &mut [T]) {
         for (slot, column) in row.iter_mut().zip(&self.columns) {
             let raw = convert(source[column.feature as usize]);
             let value = if raw.abs() <= self.tiny { T::ZERO } else { raw };
@@ -264,15 +279,65 @@ impl<T: Scalar> Forest<T> {
     /// Walks one row through some groups of trees.
     fn walk<I: NodeIndex>(&self, nodes: &[Node<T, I>], groups: &[TreeGroup], row: &[T], sums: &mut [T]) {
         for group in groups {
-            let mut slots = group.roots.map(|root| root as usize);
-            match &self.categories {
-                Some(categories) if group.categorical => {
-                    advance(group, &mut slots, |slot| categories.step(nodes, row, slot));
-                }
-                _ => advance(group, &mut slots, |slot| step(nodes, row, slot)),
-            }
-            self.collect(group, slots, row, sums);
+            self.collect(group, self.arrive(nodes, group, row), row, sums);
         }
+    }
+
+    /// Returns the leaves that a row arrives at in a group of trees.
+    #[inline]
+    fn arrive<I: NodeIndex>(&self, nodes: &[Node<T, I>], group: &TreeGroup, row: &[T]) -> [usize; LANES] {
+        let mut slots = group.roots.map(|root| root as usize);
+        match &self.categories {
+            Some(categories) if group.categorical => {
+                advance(group, &mut slots, |slot| categories.step(nodes, row, slot));
+            }
+            _ => advance(group, &mut slots, |slot| step(nodes, row, slot)),
+        }
+        slots
+    }
+
+    /// Returns the numbers of the leaves that each row arrives at, one for each tree, or fewer rows if it was stopped.
+    pub(super) fn leaves<S: Copy, F: Fn(S) -> T>(&self, rows: usize, input: &InputRows<'_, S, F>) -> Vec<i32> {
+        let mut found = Vec::with_capacity(rows.saturating_mul(self.trees()));
+        let mut row = vec![T::NAN; self.columns.len().max(1)];
+        for index in 0..rows {
+            if index.is_multiple_of(ROWS) && input.is_stopped() {
+                break;
+            }
+            self.lay_out(&input.values[index * input.features..][..input.features], &input.convert, &mut row);
+            for group in &self.groups {
+                let slots = match &self.nodes {
+                    Nodes::Narrow(nodes) => self.arrive(nodes, group, &row),
+                    Nodes::Wide(nodes) => self.arrive(nodes, group, &row),
+                };
+                let ids = slots.iter().take(group.trees).map(|slot| self.leaf_ids[*slot]);
+                found.extend(ids.map(|id| i32::try_from(id).unwrap_or(i32::MAX)));
+            }
+        }
+        found
+    }
+
+    /// Returns for the split at a slot all bits of the rows that go to its first child. The columns of `L` rows are side by side.
+    pub(super) fn test<const L: usize>(&self, slot: usize, columns: &[[T; L]]) -> [u64; L] {
+        let bits = |holds: bool| if holds { u64::MAX } else { 0 };
+        let set = self.categories.as_ref().and_then(|all| Some((all, all.sets.get(all.set_of[slot] as usize)?)));
+        let (threshold, column) = match &self.nodes {
+            Nodes::Narrow(nodes) => (nodes[slot].threshold, nodes[slot].column.column()),
+            Nodes::Wide(nodes) => (nodes[slot].threshold, nodes[slot].column.column()),
+        };
+        match set {
+            Some((all, set)) => columns[column].map(|value| bits(all.contains(set, value))),
+            None => columns[column].map(|value| bits(value <= threshold)),
+        }
+    }
+
+    /// Returns the first child of the split at a slot, and the column that it tests, or `None` if it is a leaf.
+    pub(super) fn split_at(&self, slot: usize) -> Option<(usize, usize)> {
+        let (offset, column) = match &self.nodes {
+            Nodes::Narrow(nodes) => (nodes[slot].offset.offset(), nodes[slot].column.column()),
+            Nodes::Wide(nodes) => (nodes[slot].offset.offset(), nodes[slot].column.column()),
+        };
+        (offset != usize::MAX).then(|| (slot.wrapping_add(offset), column))
     }
 
     /// Adds the values of the leaves that a group has arrived at.
@@ -423,7 +488,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
 
     use super::{FeatureView, Forest};
-    use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+    use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest, TreeStatistics};
     use crate::trees::data::InputRows;
 
     const FEATURES: usize = 4;
@@ -515,7 +580,8 @@ mod tests {
             let mut nodes = Vec::new();
             tree.flatten(&mut nodes);
             let output = i64::try_from(index % OUTPUTS).unwrap();
-            let reached = compiler.add(nodes.len(), output, |node| {
+            let statistics = TreeStatistics { covers: None, first_leaf: 0 };
+            let reached = compiler.add(nodes.len(), output, statistics, |node| {
                 let (node, children) = nodes[node];
                 let (feature, test) = match node {
                     Node::Leaf(value) => return Ok(LoadedNode::Leaf(LeafValue::Value(*value))),

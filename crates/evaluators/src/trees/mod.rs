@@ -14,6 +14,7 @@
 mod compile;
 mod data;
 mod error;
+mod explain;
 mod forest;
 mod lightgbm;
 mod planes;
@@ -21,10 +22,13 @@ mod scalar;
 mod xgboost;
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 pub use self::data::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction};
-pub use self::error::{LoadError, PredictError, TreeFault};
+pub use self::error::{LoadError, NoContributions, PredictError, TreeFault};
+use self::forest::Forest;
+use crate::contributions::ContributionTable;
 
 /// A compiled model of either library.
 #[derive(Debug)]
@@ -32,7 +36,14 @@ pub struct TreeEnsemble {
     features: usize,
     feature_names: Option<Vec<String>>,
     evaluator: Evaluator,
+    /// Prepared by the first request for contributions.
+    contributions: OnceLock<Result<ContributionTable, NoContributions>>,
+    /// The most bytes of it.
+    contribution_limit: usize,
 }
+
+/// The most bytes that are prepared for contributions, unless [`TreeEnsemble::set_contribution_limit`] sets another number.
+pub const DEFAULT_CONTRIBUTION_LIMIT: usize = 1 << 30;
 
 /// The class of the library's Python API that the model was saved from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +69,7 @@ impl TreeEnsemble {
         let features = raw.num_feature();
         let feature_names = raw.take_feature_names()?;
         let evaluator = Evaluator::Xgboost(xgboost::Evaluator::new(&raw, bytes.len())?);
-        Ok(Self { features, feature_names, evaluator })
+        Ok(Self::new(features, feature_names, evaluator))
     }
 
     /// Loads an `XGBoost` model as this kind, overriding what the file says.
@@ -77,7 +88,7 @@ impl TreeEnsemble {
         let features = raw.num_feature();
         let feature_names = raw.take_feature_names()?;
         let evaluator = Evaluator::Xgboost(xgboost::Evaluator::new(&raw, bytes.len())?);
-        Ok(Self { features, feature_names, evaluator })
+        Ok(Self::new(features, feature_names, evaluator))
     }
 
     /// Loads a `LightGBM` text model.
@@ -89,7 +100,53 @@ impl TreeEnsemble {
     pub fn load_lightgbm_until(bytes: &[u8], rounds: Option<usize>) -> Result<Self, LoadError> {
         let (evaluator, feature_names) = lightgbm::load(bytes, rounds)?;
         let features = feature_names.len();
-        Ok(Self { features, feature_names: Some(feature_names), evaluator: Evaluator::Lightgbm(Box::new(evaluator)) })
+        Ok(Self::new(features, Some(feature_names), Evaluator::Lightgbm(Box::new(evaluator))))
+    }
+
+    fn new(features: usize, feature_names: Option<Vec<String>>, evaluator: Evaluator) -> Self {
+        let (contributions, contribution_limit) = (OnceLock::new(), DEFAULT_CONTRIBUTION_LIMIT);
+        Self { features, feature_names, evaluator, contributions, contribution_limit }
+    }
+
+    /// Sets how many bytes may be prepared for contributions: about 140 for each split, and 50 for each split and point of the
+    /// quadrature, of which there are half as many as a path has features. A model that needs more has no contributions.
+    pub fn set_contribution_limit(&mut self, bytes: usize) {
+        self.contribution_limit = bytes;
+    }
+
+    /// Checks quickly whether the model may have contributions.
+    ///
+    /// # Errors
+    ///
+    /// Names what it lacks. Covers of nodes and the limit are only checked by the first prediction of contributions.
+    pub fn check_contributions(&self) -> Result<(), NoContributions> {
+        match &self.evaluator {
+            Evaluator::Xgboost(evaluator) => {
+                evaluator.forest().map_or(Err(NoContributions::LinearBooster), Forest::check_contributions)
+            }
+            Evaluator::Lightgbm(evaluator) => evaluator.forest().check_contributions(),
+        }
+    }
+
+    fn contribution_table(&self) -> Result<&ContributionTable, &NoContributions> {
+        let prepare = || match &self.evaluator {
+            Evaluator::Xgboost(evaluator) => match evaluator.forest() {
+                Some(forest) => forest.contribution_table(self.features, self.contribution_limit),
+                None => Err(NoContributions::LinearBooster),
+            },
+            Evaluator::Lightgbm(evaluator) => {
+                evaluator.forest().contribution_table(self.features, self.contribution_limit)
+            }
+        };
+        self.contributions.get_or_init(prepare).as_ref()
+    }
+
+    /// Returns the number of sums that a row has.
+    pub fn n_outputs(&self) -> usize {
+        match &self.evaluator {
+            Evaluator::Xgboost(evaluator) => evaluator.n_outputs(),
+            Evaluator::Lightgbm(evaluator) => evaluator.forest().outputs,
+        }
     }
 
     /// Returns the number of features of a row.
@@ -118,11 +175,17 @@ impl TreeEnsemble {
         }
     }
 
-    /// Estimates how long this many rows take on one thread, within a factor of a few.
-    pub fn estimate(&self, rows: usize) -> Duration {
-        let nanoseconds = match &self.evaluator {
-            Evaluator::Xgboost(evaluator) => evaluator.cost(rows),
-            Evaluator::Lightgbm(evaluator) => evaluator.cost(rows),
+    /// Estimates how long an output of this many rows takes on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize, output: EnsembleOutput) -> Duration {
+        let nanoseconds = match (&self.evaluator, output) {
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Contributions) => {
+                evaluator.forest().map_or(0, |forest| forest.contribution_cost(rows))
+            }
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Contributions) => {
+                evaluator.forest().contribution_cost(rows)
+            }
+            (Evaluator::Xgboost(evaluator), _) => evaluator.cost(rows),
+            (Evaluator::Lightgbm(evaluator), _) => evaluator.cost(rows),
         };
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
@@ -132,10 +195,13 @@ impl TreeEnsemble {
     /// # Errors
     ///
     /// Fails if rows have another number of features, if the model lacks the output, or if the flag of
-    /// [`FeatureMatrix::until`] is set.
+    /// [`FeatureMatrix::until`] is set. The first request for contributions prepares them.
     pub fn predict(&self, rows: FeatureMatrix<'_>, output: EnsembleOutput) -> Result<Prediction, PredictError> {
         if rows.columns() != self.features {
             return Err(PredictError::FeatureCount { expected: self.features, found: rows.columns() });
+        }
+        if rows.is_stopped() {
+            return Err(PredictError::Cancelled);
         }
         let prediction = match (&self.evaluator, output) {
             (Evaluator::Xgboost(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
@@ -145,6 +211,21 @@ impl TreeEnsemble {
             (Evaluator::Xgboost(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
+            (evaluator, EnsembleOutput::Contributions) => {
+                let table = self.contribution_table().map_err(|reason| reason.clone())?;
+                match evaluator {
+                    Evaluator::Lightgbm(evaluator) => Ok(evaluator.contributions(table, rows)),
+                    Evaluator::Xgboost(evaluator) => match evaluator.forest() {
+                        Some(forest) => Ok(evaluator.contributions(forest, table, rows)),
+                        None => Err(NoContributions::LinearBooster.into()),
+                    },
+                }
+            }
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Leaf) => Ok(evaluator.leaves(rows)),
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Leaf) => {
+                let forest = evaluator.forest().ok_or(PredictError::NoLeaves)?;
+                Ok(xgboost::Evaluator::leaves(forest, rows))
+            }
             (_, EnsembleOutput::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),
         };
         if rows.is_stopped() { Err(PredictError::Cancelled) } else { prediction }
@@ -152,6 +233,12 @@ impl TreeEnsemble {
 
     /// Returns the size in bytes of a row in the response with this output, or `None` if the model does not have it.
     pub fn row_bytes(&self, output: EnsembleOutput) -> Option<usize> {
+        if output == EnsembleOutput::Contributions {
+            // Known before they are prepared.
+            let width =
+                if matches!(self.evaluator, Evaluator::Xgboost(_)) { size_of::<f32>() } else { size_of::<f64>() };
+            return self.features.checked_add(1)?.checked_mul(self.n_outputs())?.checked_mul(width);
+        }
         // The columns of a prediction are known without any row.
         let none = FeatureMatrix::new(FeatureValues::F32(&[]), 0, self.features).ok()?;
         self.predict(none, output).ok().map(|prediction| prediction.row_width())

@@ -5,7 +5,15 @@ use std::ops::{Add, AddAssign, Mul, Neg};
 
 /// A floating-point type that a forest is evaluated in.
 pub(super) trait Scalar:
-    Copy + Debug + PartialOrd + Add<Output = Self> + AddAssign + Mul<Output = Self> + Neg<Output = Self> + 'static
+    Copy
+    + Debug
+    + PartialOrd
+    + Add<Output = Self>
+    + AddAssign
+    + Mul<Output = Self>
+    + Neg<Output = Self>
+    + Into<f64>
+    + 'static
 {
     const ZERO: Self;
     const ONE: Self;

@@ -10,7 +10,8 @@ use super::screening::{self, DistanceScreen};
 use crate::pickle::{NumpyArray, PickleValue};
 use crate::sklearn::error::LoadError;
 use crate::sklearn::fitted::FittedObject;
-use crate::sklearn::numerics::{lanes, wide};
+use crate::sklearn::numerics::lanes;
+use crate::wide::wide;
 
 /// A distance metric.
 #[derive(Debug, Clone, Copy, PartialEq)]

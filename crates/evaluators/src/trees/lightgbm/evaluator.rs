@@ -2,7 +2,8 @@
 
 use super::objective::Link;
 use super::text::{Document, Section};
-use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+use crate::contributions::ContributionTable;
+use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest, TreeStatistics};
 use crate::trees::data::{FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 use crate::trees::error::{LoadError, TreeFault};
 use crate::trees::forest::{FeatureView, Forest};
@@ -50,7 +51,8 @@ pub(in crate::trees) fn load(bytes: &[u8], rounds: Option<usize>) -> Result<(Eva
         let tree = Tree::parse(section).map_err(in_tree)?;
         let nodes = tree.values.len() * 2 - 1;
         let output = i64::try_from(index % outputs).unwrap_or(i64::MAX);
-        let reached = compiler.add(nodes, output, |node| tree.describe(node))?;
+        let statistics = TreeStatistics { covers: tree.covers.as_deref(), first_leaf: tree.decisions.len() };
+        let reached = compiler.add(nodes, output, statistics, |node| tree.describe(node))?;
         if reached < nodes {
             return Err(TreeFault::Unreachable { found: nodes - reached, nodes }.in_tree(index));
         }
@@ -82,6 +84,35 @@ impl Evaluator {
         Prediction { values: PredictedValues::F64(sums), columns: self.forest.outputs }
     }
 
+    /// Returns the trees, for their contributions.
+    pub(in crate::trees) fn forest(&self) -> &Forest<f64> {
+        &self.forest
+    }
+
+    /// Returns the contributions to the sums of all trees, even for a random forest.
+    pub(in crate::trees) fn contributions(&self, table: &ContributionTable, rows: FeatureMatrix<'_>) -> Prediction {
+        let base = vec![0.0; self.forest.outputs];
+        let count = rows.rows();
+        let values = match rows.values() {
+            FeatureValues::F32(values) => {
+                self.forest.contributions(table, &base, count, &rows.input(values, f64::from_f32))
+            }
+            FeatureValues::F64(values) => {
+                self.forest.contributions(table, &base, count, &rows.input(values, f64::from_f64))
+            }
+        };
+        Prediction { values: PredictedValues::F64(values), columns: self.forest.outputs * (rows.columns() + 1) }
+    }
+
+    /// Returns the number of the leaf in each tree.
+    pub(in crate::trees) fn leaves(&self, rows: FeatureMatrix<'_>) -> Prediction {
+        let values = match rows.values() {
+            FeatureValues::F32(values) => self.forest.leaves(rows.rows(), &rows.input(values, f64::from_f32)),
+            FeatureValues::F64(values) => self.forest.leaves(rows.rows(), &rows.input(values, f64::from_f64)),
+        };
+        Prediction { values: PredictedValues::I32(values), columns: self.forest.trees() }
+    }
+
     fn sums(&self, rows: FeatureMatrix<'_>) -> Vec<f64> {
         let mut sums = vec![0.0; rows.rows() * self.forest.outputs];
         match rows.values() {
@@ -104,6 +135,8 @@ struct Tree {
     sets: Vec<Vec<u32>>,
     /// The sets that have been used. A second split with the same set would let a small file expand to a large model.
     given: std::cell::RefCell<Vec<bool>>,
+    /// The number of training rows that reach each split and each leaf.
+    covers: Option<Vec<f64>>,
     /// For each leaf of a linear tree: constant, features and coefficients.
     linear: Option<Vec<LinearModel>>,
 }
@@ -134,6 +167,7 @@ impl Tree {
             values,
             sets: Vec::new(),
             given: std::cell::RefCell::default(),
+            covers: counts(section, leaves),
             linear,
         };
         // The arrays of a constant tree are empty or missing.
@@ -213,6 +247,17 @@ impl Tree {
         let already = std::mem::replace(self.given.borrow_mut().get_mut(index)?, true);
         self.sets.get(index).filter(|_| !already).map(Vec::as_slice)
     }
+}
+
+/// Reads how many training rows reach each split and each leaf, if the file says so.
+fn counts(section: &Section<'_>, leaves: usize) -> Option<Vec<f64>> {
+    if leaves == 1 {
+        // The counts of a constant tree are missing, and not needed.
+        return Some(vec![1.0]);
+    }
+    let mut counts = section.list("internal_count", leaves - 1).ok()?;
+    counts.extend(section.list::<f64>("leaf_count", leaves).ok()?);
+    Some(counts)
 }
 
 /// Reads the sets of all categorical splits.

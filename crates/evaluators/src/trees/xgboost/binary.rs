@@ -126,8 +126,9 @@ impl<'a> Cursor<'a> {
         }
         let count = parameters.count(4, "num_nodes")?;
         let nodes = self.take(count.saturating_mul(NODE), "a tree's nodes")?;
-        self.take(count.saturating_mul(STATISTICS), "a tree's statistics")?;
-        let mut tree = RawTree { leaf_vector, ..RawTree::default() };
+        let statistics = self.take(count.saturating_mul(STATISTICS), "a tree's statistics")?;
+        let sum_hessian = statistics.chunks_exact(STATISTICS).map(|node| Block(node).f32(4)).collect();
+        let mut tree = RawTree { leaf_vector, sum_hessian, ..RawTree::default() };
         for node in nodes.chunks_exact(NODE).map(Block) {
             let index = node.u32(12);
             tree.left.push(node.i32(4).into());

@@ -4,6 +4,7 @@ use super::linear::LinearBooster;
 use super::objective::{Link, argmax, softmax};
 use super::raw::{RawBooster, RawModel, XgboostVersion};
 use super::trees::compile;
+use crate::contributions::ContributionTable;
 use crate::trees::WrapperKind;
 use crate::trees::data::{FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 use crate::trees::error::{LoadError, quote};
@@ -68,6 +69,11 @@ impl Evaluator {
         Ok(Self { booster, base, base_last, link, version, classes: model.num_class.max(2), kind })
     }
 
+    /// Returns the number of sums that a row has.
+    pub(in crate::trees) fn n_outputs(&self) -> usize {
+        self.base.len()
+    }
+
     pub(in crate::trees) fn kind(&self) -> WrapperKind {
         self.kind
     }
@@ -117,6 +123,40 @@ impl Evaluator {
             }
         }
         Prediction { values: PredictedValues::F32(margins), columns: outputs }
+    }
+
+    /// Returns the trees, if the booster has some.
+    pub(in crate::trees) fn forest(&self) -> Option<&Forest<f32>> {
+        match &self.booster {
+            Booster::Trees(forest) => Some(forest),
+            Booster::Linear(_) => None,
+        }
+    }
+
+    /// Returns the contributions to the sums of all trees, in single precision.
+    pub(in crate::trees) fn contributions(
+        &self,
+        forest: &Forest<f32>,
+        table: &ContributionTable,
+        rows: FeatureMatrix<'_>,
+    ) -> Prediction {
+        let base: Vec<f64> = self.base.iter().copied().map(f64::from).collect();
+        let count = rows.rows();
+        let values = match rows.values() {
+            FeatureValues::F32(values) => forest.contributions(table, &base, count, &rows.input(values, f32::from_f32)),
+            FeatureValues::F64(values) => forest.contributions(table, &base, count, &rows.input(values, f32::from_f64)),
+        };
+        let values = values.into_iter().map(f32::from_f64).collect();
+        Prediction { values: PredictedValues::F32(values), columns: self.base.len() * (rows.columns() + 1) }
+    }
+
+    /// Returns the number of the leaf in each tree.
+    pub(in crate::trees) fn leaves(forest: &Forest<f32>, rows: FeatureMatrix<'_>) -> Prediction {
+        let values = match rows.values() {
+            FeatureValues::F32(values) => forest.leaves(rows.rows(), &rows.input(values, f32::from_f32)),
+            FeatureValues::F64(values) => forest.leaves(rows.rows(), &rows.input(values, f32::from_f64)),
+        };
+        Prediction { values: PredictedValues::I32(values), columns: forest.trees() }
     }
 
     /// Returns the predictions of the booster: transformed margins.

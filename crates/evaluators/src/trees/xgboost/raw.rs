@@ -76,6 +76,8 @@ pub(super) struct RawTree {
     pub(super) categories_nodes: Vec<i64>,
     pub(super) categories_segments: Vec<i64>,
     pub(super) categories_sizes: Vec<i64>,
+    /// The sum of the second derivatives of each node's training rows; empty if the file has none.
+    pub(super) sum_hessian: Vec<f32>,
     /// The number of values in a leaf; 0 and 1 both mean one.
     pub(super) leaf_vector: usize,
     /// Vector leaves of 2.x, by node.

@@ -223,6 +223,7 @@ fn read_tree<D: Document>(document: &mut D, index: usize) -> Result<RawTree, Loa
             "categories_segments" => tree.categories_segments = document.integers()?,
             "categories_sizes" => tree.categories_sizes = document.integers()?,
             "base_weights" => tree.base_weights = document.floats()?,
+            "sum_hessian" => tree.sum_hessian = document.floats()?,
             "leaf_weights" => tree.leaf_weights = Some(document.floats()?),
             "tree_param" => document.object(&mut |document, key| {
                 if key != "size_leaf_vector" {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::raw::{RawBooster, RawModel, RawTree, RawTrees, XgboostVersion};
-use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest};
+use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest, TreeStatistics};
 use crate::trees::error::{LoadError, TreeFault, quote};
 use crate::trees::forest::{FeatureView, Forest};
 use crate::trees::scalar::Scalar;
@@ -37,7 +37,9 @@ pub(super) fn compile(model: &RawModel, raw: &RawTrees, base: &[f32]) -> Result<
             by_difference: model.version >= XgboostVersion(1, 4),
         };
         let view = TreeView::new(tree, width, &scale).map_err(|fault| fault.in_tree(index))?;
-        compiler.add(tree.left.len(), raw.tree_info[index], |node| view.describe(node))?;
+        let covers = Some(&tree.sum_hessian[..]).filter(|covers| covers.len() == tree.left.len());
+        let statistics = TreeStatistics { covers, first_leaf: 0 };
+        compiler.add(tree.left.len(), raw.tree_info[index], statistics, |node| view.describe(node))?;
     }
     Ok(compiler.finish())
 }
