@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use self::readiness::ReadinessQueries;
 use crate::compute::ComputePool;
 use crate::registry::{ModelState, RegisteredModel, Registry};
-use crate::runtimes::{BoxFuture, CallReply, RequestStream, ResponseStream, Runtime};
+use crate::runtimes::{BoxFuture, CallReply, Explanation, RequestStream, ResponseStream, Runtime};
 use crate::telemetry::traces::Traces;
 use crate::types::{
     ByteBudget, CustomCall, ForwardedCredentials, InferenceRequest, InferenceResponse, Priority, StepDepth, TensorRule,
@@ -199,6 +199,14 @@ impl Inference {
         match &model.state {
             ModelState::Ready(runtime) if !self.strict_tensors && !model.validated => runtime.description().tensor_rule,
             ModelState::Ready(_) | ModelState::Loading | ModelState::Failed { .. } => TensorRule::Strict,
+        }
+    }
+
+    /// Returns how a model explains its predictions by itself, if it does.
+    pub fn explanation<'m>(&self, model: &'m RegisteredModel) -> Option<&'m Explanation> {
+        match &model.state {
+            ModelState::Ready(runtime) => runtime.description().explanation.as_ref(),
+            ModelState::Loading | ModelState::Failed { .. } => None,
         }
     }
 

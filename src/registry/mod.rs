@@ -251,6 +251,9 @@ fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
     let description = runtime.description();
     let mut metadata = description.metadata.clone().unwrap_or_else(|| ModelMetadata::declared(settings));
     metadata.parameters.others.insert("backend".to_owned(), description.backend.into());
+    if let Some(space) = description.explanation.as_ref().and_then(|explanation| explanation.space) {
+        metadata.parameters.others.insert("contributions".to_owned(), space.into());
+    }
     metadata
 }
 

@@ -204,6 +204,8 @@ pub enum LoadError {
     Python(FamilyError),
     #[error("`parameters.extra.backend` is `{found}`, expected `native`, `python` or `auto`")]
     Backend { found: String },
+    #[error("`parameters.extra.{setting}` is `{found}`, expected {expected}")]
+    Extra { setting: &'static str, found: String, expected: &'static str },
     /// The settings of a native step are not as they should be.
     #[error(transparent)]
     Step(#[from] StepSettingsError),

@@ -12,6 +12,7 @@ use super::mlflow::MlflowModel;
 use super::native::Native;
 use super::native_steps::NativeStep;
 use super::sklearn::SklearnModel;
+use super::tree_explanations::ExplanationSettings;
 use super::trees::TreeModel;
 use super::{Description, LoadError, Runtime};
 use crate::compute::ComputePool;
@@ -98,10 +99,12 @@ pub fn load_native(
         NativeEvaluator::Graph => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
         NativeEvaluator::Step => Ok(Arc::new(NativeStep::serve(settings, compute.clone())?)),
         NativeEvaluator::Trees(library) => {
+            let explanations = ExplanationSettings::of(settings)?;
             let bytes = read(artifact, &expected)?;
-            let model = TreeModel::load(library, &bytes, settings);
+            let model = TreeModel::load(library, &bytes, settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
-            Ok(Arc::new(Native::new(model, Description::native(), compute.clone())))
+            let description = Description { explanation: Some(model.explanation()), ..Description::native() };
+            Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Sklearn => {
             let bytes = read(artifact, &expected)?;

@@ -18,6 +18,7 @@ pub mod python;
 mod row_sizes;
 mod sklearn;
 mod steps;
+mod tree_explanations;
 mod trees;
 
 use std::fmt;
@@ -184,6 +185,8 @@ pub struct Description {
     pub required_steps: Vec<RequiredStep>,
     /// Whether it also asks models of other servers.
     pub has_remote_steps: bool,
+    /// How the model explains its predictions by itself, if it does.
+    pub explanation: Option<Explanation>,
     /// HTML that shows how it is made of other models, for the page of its documentation.
     pub drawing: Option<Arc<str>>,
 }
@@ -208,9 +211,20 @@ impl Description {
             steps: Vec::new(),
             required_steps: Vec::new(),
             has_remote_steps: false,
+            explanation: None,
             drawing: None,
         }
     }
+}
+
+/// How a model explains its predictions by itself: with the outputs `contributions` and `margin`.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    /// What the contributions add up to: `margin`, the sum of the trees before its transformation. `None` if the model has no
+    /// contributions, or if they are switched off.
+    pub space: Option<&'static str>,
+    /// The names of the features, if the file has them.
+    pub feature_names: Option<Arc<[String]>>,
 }
 
 /// Whether a loaded model can answer now.

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::columns::ColumnArranger;
 use super::native::{NativeModel, Plan};
-use super::{OutputError, RuntimeError};
+use super::tree_explanations::{self, ExplanationSettings};
+use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::evaluators::trees::{
     EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
@@ -23,63 +24,133 @@ pub(super) struct TreeModel {
     library: TreeLibrary,
     model: TreeEnsemble,
     content_type: Option<String>,
-    /// The size of a row of the outputs `predict` and `predict_proba`, in bytes.
-    row_bytes: [usize; 2],
+    /// The size of a row of each output in bytes, 0 if the model does not have it.
+    row_bytes: [(EnsembleOutput, usize); 5],
     columns: ColumnArranger,
+    explanations: ExplanationSettings,
+}
+
+/// An output of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TreeOutput {
+    /// A tensor.
+    Whole(EnsembleOutput),
+    /// Two tensors: the indexes and values of so many contributions.
+    LargestContributions(usize),
 }
 
 /// The outputs to compute, in the requested order, and the inputs.
-type Prepared<'r> = (Vec<EnsembleOutput>, DecodedInputs<'r>);
+#[derive(Debug)]
+pub(super) struct Prepared<'r> {
+    outputs: Vec<TreeOutput>,
+    decoded: DecodedInputs<'r>,
+}
 
 impl TreeModel {
     /// Loads a model from the bytes of its file, by the rules of `library`.
-    pub(super) fn load(library: TreeLibrary, bytes: &[u8], settings: &ModelSettings) -> Result<Self, LoadError> {
-        let model = if library == TreeLibrary::LightGbm {
-            TreeEnsemble::load_lightgbm(bytes)
-        } else {
-            TreeEnsemble::load_xgboost(bytes)
+    pub(super) fn load(
+        library: TreeLibrary,
+        bytes: &[u8],
+        settings: &ModelSettings,
+        explanations: ExplanationSettings,
+    ) -> Result<Self, LoadError> {
+        let mut model = match library {
+            TreeLibrary::LightGbm => TreeEnsemble::load_lightgbm(bytes)?,
+            TreeLibrary::XgBoost => TreeEnsemble::load_xgboost(bytes)?,
         };
-        let model = model?;
-        let row_bytes = [EnsembleOutput::Predict, EnsembleOutput::PredictProba];
+        model.set_contribution_limit(explanations.max_bytes);
+        let outputs = [
+            EnsembleOutput::Predict,
+            EnsembleOutput::PredictProba,
+            EnsembleOutput::Margin,
+            EnsembleOutput::Contributions,
+            EnsembleOutput::Leaf,
+        ];
         Ok(Self {
             library,
-            row_bytes: row_bytes.map(|output| model.row_bytes(output).unwrap_or_default()),
+            row_bytes: outputs.map(|output| (output, model.row_bytes(output).unwrap_or_default())),
             model,
             content_type: settings.parameters.content_type.clone(),
             columns: ColumnArranger::new(&settings.name),
+            explanations,
         })
     }
 
+    /// Returns how the model explains its predictions.
+    pub(super) fn explanation(&self) -> Explanation {
+        let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
+        Explanation {
+            space: is_on.then_some("margin"),
+            feature_names: self.model.feature_names().map(<[String]>::to_vec).map(Into::into),
+        }
+    }
+
     /// Returns the outputs to compute, in the requested order.
-    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<EnsembleOutput>, RuntimeError> {
-        // LightGBM's runtime ignores the requested outputs and returns `predict`, as in the original.
-        if self.library == TreeLibrary::LightGbm || request.outputs.is_empty() {
-            return Ok(vec![EnsembleOutput::Predict]);
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<TreeOutput>, RuntimeError> {
+        let mut outputs = self.requested(request)?;
+        if outputs.contains(&EnsembleOutput::Contributions) && !self.explanations.is_on {
+            return Err(tree_explanations::switched_off());
         }
-        let available = if self.model.kind() == WrapperKind::Classifier { 2 } else { 1 };
-        OutputError::check_count(&request.outputs, available)?;
-        let mut outputs = Vec::new();
-        for RequestedOutput { name, .. } in &request.outputs {
-            let output = match name.as_str() {
-                "predict" => EnsembleOutput::Predict,
-                "predict_proba" if self.model.kind() == WrapperKind::Classifier => EnsembleOutput::PredictProba,
-                "predict_proba" => {
-                    return Err(OutputError::Missing { model: "XGBRegressor".into(), output: "predict_proba" }.into());
-                }
-                other => {
-                    return Err(OutputError::unsupported("XGBoostModel", "'predict' and 'predict_proba'", other).into());
-                }
-            };
-            outputs.push(output);
+        let top = tree_explanations::top(request, self.model.n_features())?;
+        if top.is_some() && request.outputs.is_empty() {
+            outputs = vec![EnsembleOutput::Contributions];
         }
-        Ok(outputs)
+        if top.is_some() && !outputs.contains(&EnsembleOutput::Contributions) {
+            return Err(tree_explanations::top_of_nothing());
+        }
+        let outputs = outputs.into_iter().map(|output| match (output, top) {
+            (EnsembleOutput::Contributions, Some(count)) => TreeOutput::LargestContributions(count),
+            (output, _) => TreeOutput::Whole(output),
+        });
+        Ok(outputs.collect())
+    }
+
+    /// Returns the outputs that a request names, or the default one.
+    fn requested(&self, request: &InferenceRequest) -> Result<Vec<EnsembleOutput>, RuntimeError> {
+        let is_new = |output: &RequestedOutput| tree_explanations::output(&output.name).is_some();
+        // LightGBM's runtime ignores the requested outputs and returns `predict`, as in the original, which had no other.
+        if request.outputs.is_empty() || self.library == TreeLibrary::LightGbm && !request.outputs.iter().any(is_new) {
+            return Ok(vec![self.explanations.default_output.unwrap_or(EnsembleOutput::Predict)]);
+        }
+        let is_classifier = self.model.kind() == WrapperKind::Classifier;
+        OutputError::check_count(&request.outputs, if is_classifier { 5 } else { 4 })?;
+        let of_name = |RequestedOutput { name, .. }: &RequestedOutput| match name.as_str() {
+            "predict" => Ok(EnsembleOutput::Predict),
+            "predict_proba" if is_classifier => Ok(EnsembleOutput::PredictProba),
+            "predict_proba" if self.library == TreeLibrary::XgBoost => {
+                Err(OutputError::Missing { model: "XGBRegressor".into(), output: "predict_proba" })
+            }
+            other => tree_explanations::output(other).ok_or_else(|| self.unsupported(other)),
+        };
+        Ok(request.outputs.iter().map(of_name).collect::<Result<_, _>>()?)
+    }
+
+    fn unsupported(&self, name: &str) -> OutputError {
+        match self.library {
+            TreeLibrary::XgBoost => OutputError::unsupported(
+                "XGBoostModel",
+                "'predict', 'predict_proba', 'contributions', 'margin' and 'leaf'",
+                name,
+            ),
+            TreeLibrary::LightGbm => {
+                OutputError::unsupported("LightGBMModel", "'predict', 'contributions', 'margin' and 'leaf'", name)
+            }
+        }
     }
 
     /// Returns the size of outputs for so many rows, in bytes.
-    fn size_of(&self, outputs: &[EnsembleOutput], rows: usize) -> usize {
-        let row: usize =
-            outputs.iter().map(|&output| self.row_bytes[usize::from(output == EnsembleOutput::PredictProba)]).sum();
-        row.saturating_mul(rows)
+    fn size_of(&self, outputs: &[TreeOutput], rows: usize) -> usize {
+        let whole = |wanted| self.row_bytes.iter().find(|(output, _)| *output == wanted).map_or(0, |(_, bytes)| *bytes);
+        let row = outputs.iter().map(|output| match output {
+            TreeOutput::Whole(output) => whole(*output),
+            // All contributions are computed first.
+            TreeOutput::LargestContributions(count) => {
+                let all = whole(EnsembleOutput::Contributions);
+                let width = all / (self.model.n_features() + 1).saturating_mul(self.model.n_outputs()).max(1);
+                all.max((size_of::<i32>() + width) * count * self.model.n_outputs())
+            }
+        });
+        row.fold(0, usize::saturating_add).saturating_mul(rows)
     }
 
     /// Decodes a request and checks that it fits the model.
@@ -116,18 +187,17 @@ impl NativeModel for TreeModel {
         let outputs = self.outputs(request)?;
         let decoded = self.decode(request)?;
         let rows = decoded.rows();
-        let count = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
-        Ok(Plan {
-            cost: self.model.estimate(rows).saturating_mul(count),
-            bytes: self.size_of(&outputs, rows),
-            prepared: (outputs, decoded),
-        })
+        let cost = outputs.iter().map(|output| match output {
+            TreeOutput::Whole(output) => self.model.estimate(rows, *output),
+            TreeOutput::LargestContributions(_) => self.model.estimate(rows, EnsembleOutput::Contributions),
+        });
+        Ok(Plan { cost: cost.sum(), bytes: self.size_of(&outputs, rows), prepared: Prepared { outputs, decoded } })
     }
 
     fn answer(
         &self,
         _: &InferenceRequest,
-        (outputs, decoded): Prepared<'_>,
+        Prepared { outputs, decoded }: Prepared<'_>,
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let matrix = match self.library {
@@ -145,31 +215,61 @@ impl NativeModel for TreeModel {
         };
         let rows = rows.map_err(inconsistent)?.until(stop);
         let mut tensors: Vec<Tensor> = Vec::with_capacity(outputs.len());
+        // Where the tensors of each output start.
+        let mut starts = Vec::with_capacity(outputs.len());
         for (index, &output) in outputs.iter().enumerate() {
-            if let Some(same) = outputs[..index].iter().position(|earlier| *earlier == output) {
+            starts.push(tensors.len());
+            let same = outputs[..index].iter().position(|earlier| *earlier == output).map(|same| starts[same]);
+            match output {
                 // Shares the elements.
-                tensors.push(tensors[same].clone());
-                continue;
+                TreeOutput::Whole(_) if let Some(same) = same => tensors.push(tensors[same].clone()),
+                TreeOutput::Whole(output) => tensors.push(self.tensor(rows, output)?),
+                TreeOutput::LargestContributions(_) if let Some(same) = same => {
+                    tensors.extend_from_within(same..same + 2);
+                }
+                TreeOutput::LargestContributions(count) => {
+                    let all = self.model.predict(rows, EnsembleOutput::Contributions).map_err(refusal)?;
+                    let shape = [rows.rows(), self.model.n_outputs(), self.model.n_features()];
+                    tensors.extend(tree_explanations::largest(&all, shape, count)?);
+                }
             }
-            let prediction = self.model.predict(rows, output).map_err(inconsistent)?;
-            let name = if output == EnsembleOutput::PredictProba { "predict_proba" } else { "predict" };
-            tensors.push(tensor(name, rows.rows(), &prediction)?);
         }
         Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
     }
 }
 
-fn tensor(name: &str, rows: usize, prediction: &Prediction) -> Result<Tensor, RuntimeError> {
-    let shape = vec![rows, prediction.columns];
-    let tensor = match &prediction.values {
-        PredictedValues::I32(values) => Tensor::from_elements(name, shape, values),
-        PredictedValues::I64(values) => Tensor::from_elements(name, shape, values),
-        PredictedValues::F32(values) => Tensor::from_elements(name, shape, values),
-        PredictedValues::F64(values) => Tensor::from_elements(name, shape, values),
-    };
-    let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
-    tensor.parameters = Parameters::with_content_type("np");
-    Ok(tensor)
+impl TreeModel {
+    /// Evaluates an output.
+    fn tensor(&self, rows: FeatureMatrix<'_>, output: EnsembleOutput) -> Result<Tensor, RuntimeError> {
+        let Prediction { values, columns } = self.model.predict(rows, output).map_err(refusal)?;
+        let name = match output {
+            EnsembleOutput::PredictProba => "predict_proba",
+            output => tree_explanations::name(output).unwrap_or("predict"),
+        };
+        let shape = match output {
+            EnsembleOutput::Contributions => {
+                tree_explanations::shape(rows.rows(), self.model.n_outputs(), self.model.n_features() + 1)
+            }
+            _ => vec![rows.rows(), columns],
+        };
+        let tensor = match values {
+            PredictedValues::I32(values) => Tensor::from_values(name, shape, values.into()),
+            PredictedValues::I64(values) => Tensor::from_values(name, shape, values.into()),
+            PredictedValues::F32(values) => Tensor::from_values(name, shape, values.into()),
+            PredictedValues::F64(values) => Tensor::from_values(name, shape, values.into()),
+        };
+        let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
+        tensor.parameters = Parameters::with_content_type("np");
+        Ok(tensor)
+    }
+}
+
+/// Returns what clients get if the evaluator refuses a checked request.
+fn refusal(error: PredictError) -> RuntimeError {
+    match error {
+        PredictError::NoContributions(_) | PredictError::NoLeaves => RuntimeError::invalid_request(error),
+        error => RuntimeError::inconsistent(error),
+    }
 }
 
 #[cfg(test)]
@@ -181,7 +281,8 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/quickstart/iris-xgboost/model.json");
         let settings = ModelSettings::new("iris", "mlserver_xgboost.XGBoostModel");
         let bytes = std::fs::read(path).unwrap();
-        TreeModel::load(TreeLibrary::XgBoost, &bytes, &settings).unwrap()
+        let explanations = ExplanationSettings::of(&settings).unwrap();
+        TreeModel::load(TreeLibrary::XgBoost, &bytes, &settings, explanations).unwrap()
     }
 
     fn request(rows: usize, outputs: &[&str]) -> InferenceRequest {
@@ -194,7 +295,14 @@ mod tests {
     #[test]
     fn plan_knows_the_size_of_the_response_and_repeated_outputs_share_elements() {
         let model = iris();
-        for outputs in [&[][..], &["predict"], &["predict_proba", "predict"], &["predict_proba", "predict_proba"]] {
+        for outputs in [
+            &[][..],
+            &["predict"],
+            &["predict_proba", "predict"],
+            &["predict_proba", "predict_proba"],
+            &["contributions", "margin"],
+            &["leaf", "leaf"],
+        ] {
             for rows in [1, 3, 1000] {
                 let request = request(rows, outputs);
                 let plan = model.plan(&request).unwrap();

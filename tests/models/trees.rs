@@ -24,6 +24,8 @@ struct Case {
     /// Files of the same model, which must give the same answers.
     models: Vec<String>,
     input: Tensor,
+    /// The rows of contributions and leaves.
+    explained_rows: Vec<usize>,
     expect: Expected,
 }
 
@@ -32,6 +34,8 @@ struct Expected {
     predict: Tensor,
     predict_proba: Option<Tensor>,
     margin: Option<Tensor>,
+    contributions: Option<Tensor>,
+    leaf: Option<Tensor>,
     predict_proba_error: bool,
 }
 
@@ -126,6 +130,10 @@ fn load_and_predict(library: &str, bytes: &[u8]) {
     for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
         model.predict(matrix, output).unwrap();
     }
+    for output in [EnsembleOutput::Contributions, EnsembleOutput::Leaf] {
+        // Refused by name, or found.
+        let _ = model.predict(matrix, output);
+    }
 }
 
 #[test]
@@ -209,11 +217,77 @@ fn check(model: &TreeEnsemble, case: &Case) -> Result<(), String> {
                 .map_err(|difference| format!("{output:?} of {count} rows from {start}: {difference}"))?;
         }
     }
+    check_explanations(model, case, &numbers, &singles)?;
     if case.expect.predict_proba_error {
         let matrix = FeatureMatrix::new(FeatureValues::F64(&numbers), rows, columns).unwrap();
         let error = model.predict(matrix, EnsembleOutput::PredictProba).err();
         if error != Some(PredictError::NoProbabilities { kind: model.kind() }) {
             return Err(format!("PredictProba: {error:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Compares contributions and leaves, for all rows together and one by one.
+fn check_explanations(model: &TreeEnsemble, case: &Case, numbers: &[f64], singles: &[f32]) -> Result<(), String> {
+    let columns = case.input.shape[1];
+    let is_double = case.input.datatype == "FP64";
+    let rows = &case.explained_rows;
+    let of_row = |row: &usize| row * columns..(row + 1) * columns;
+    let numbers: Vec<f64> = rows.iter().flat_map(|row| numbers[of_row(row)].to_vec()).collect();
+    let singles: Vec<f32> = rows.iter().flat_map(|row| singles[of_row(row)].to_vec()).collect();
+    let expected =
+        [(EnsembleOutput::Contributions, &case.expect.contributions), (EnsembleOutput::Leaf, &case.expect.leaf)];
+    for (output, expected) in expected {
+        let Some(expected) = expected else { continue };
+        let wanted = expected.numbers();
+        let width = wanted.len() / rows.len().max(1);
+        let largest = wanted.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+        for (start, count) in std::iter::once((0, rows.len())).chain((0..rows.len()).map(|row| (row, 1))) {
+            let range = start * columns..(start + count) * columns;
+            let values =
+                if is_double { FeatureValues::F64(&numbers[range]) } else { FeatureValues::F32(&singles[range]) };
+            let matrix = FeatureMatrix::new(values, count, columns).unwrap();
+            let found = model.predict(matrix, output).map_err(|error| format!("{output:?}: {error}"))?;
+            let (tolerance, found_numbers): (f64, Vec<f64>) = match &found.values {
+                PredictedValues::I32(values) => (0.0, values.iter().map(|value| f64::from(*value)).collect()),
+                PredictedValues::F32(values) => (1e-5, values.iter().map(|value| f64::from(*value)).collect()),
+                PredictedValues::F64(values) => (1e-10, values.clone()),
+                PredictedValues::I64(_) => unreachable!("{output:?} is not INT64"),
+            };
+            let bytes = model.row_bytes(output);
+            let size = if matches!(found.values, PredictedValues::F64(_)) { 8 } else { 4 };
+            if (found.columns, bytes) != (width, Some(width * size)) {
+                return Err(format!("{output:?}: {} columns of {bytes:?} bytes instead of {width}", found.columns));
+            }
+            let wanted = &wanted[start * width..(start + count) * width];
+            let is_off = |(found, wanted): (&f64, &f64)| {
+                !((found - wanted).abs() <= tolerance * largest || found.is_nan() && wanted.is_nan())
+            };
+            if let Some(at) = found_numbers.iter().zip(wanted).position(is_off) {
+                let (found, wanted) = (found_numbers[at], wanted[at]);
+                return Err(format!("{output:?} of {count} rows: value {at} is {found} instead of {wanted}"));
+            }
+            if output == EnsembleOutput::Contributions {
+                check_sums(model, matrix, &found_numbers)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Contributions add up to the margin.
+fn check_sums(model: &TreeEnsemble, rows: FeatureMatrix<'_>, contributions: &[f64]) -> Result<(), String> {
+    let margins: Vec<f64> = match model.predict(rows, EnsembleOutput::Margin).unwrap().values {
+        PredictedValues::F32(values) => values.into_iter().map(f64::from).collect(),
+        PredictedValues::F64(values) => values,
+        other => unreachable!("margins are {other:?}"),
+    };
+    for (contributions, margin) in contributions.chunks_exact(rows.columns() + 1).zip(margins) {
+        let sum: f64 = contributions.iter().sum();
+        let scale = contributions.iter().fold(1.0_f64, |most, value| most.max(value.abs()));
+        if (sum - margin).abs() > 2e-6 * scale {
+            return Err(format!("contributions add up to {sum} instead of {margin}"));
         }
     }
     Ok(())

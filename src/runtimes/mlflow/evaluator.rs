@@ -107,7 +107,7 @@ impl Evaluator {
     pub(super) fn estimate(&self, rows: usize) -> Duration {
         match self {
             Self::Sklearn { model, .. } => model.estimate(rows),
-            Self::Trees { model, .. } => model.estimate(rows),
+            Self::Trees { model, .. } => model.estimate(rows, EnsembleOutput::Predict),
         }
     }
 

@@ -100,6 +100,7 @@ pub(super) async fn load(
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
             required_steps: Vec::new(),
             has_remote_steps: false,
+            explanation: None,
             drawing: None,
         },
         handlers: loaded.handlers,

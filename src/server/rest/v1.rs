@@ -22,8 +22,10 @@ use crate::inference::ModelTarget;
 use crate::registry::{RegisteredModel, V1Explainer};
 use crate::server::exchange::{Exchange, new_id};
 use crate::server::{model_headers, payload};
-use crate::types::json::{V1Error, data_text_memory, read_v1_request, write_v1_response};
-use crate::types::{InferenceRequest, InferenceResponse, RequestErrorKind, Tensor, TensorData, TensorRule, V1Verb};
+use crate::types::json::{V1Error, data_text_memory, read_v1_request, write_v1_explanations, write_v1_response};
+use crate::types::{
+    InferenceRequest, InferenceResponse, RequestErrorKind, RequestedOutput, Tensor, TensorData, TensorRule, V1Verb,
+};
 
 pub(super) const ROUTES: &[RouteSpec] = &[
     // A model may serve it instead.
@@ -36,6 +38,9 @@ pub(super) const ROUTES: &[RouteSpec] = &[
     RouteSpec::post("/v1/models/{model_name}:explain", Infer, explain),
     RouteSpec::get("/v1/models/{model_name}", Open, model),
 ];
+
+/// The outputs of a model that explains its predictions by itself.
+const OWN_EXPLANATION: [&str; 2] = ["contributions", "margin"];
 
 /// The output of explainers: the explanation as JSON.
 const EXPLANATION: &str = "explanation";
@@ -168,7 +173,7 @@ async fn answer_tensors(
 ) -> Result<Response, RequestError> {
     let explainer = match (verb, &target.model.explainer) {
         (V1Verb::Explain, V1Explainer::Model(explainer)) => explainer,
-        (V1Verb::Explain, V1Explainer::None) => {
+        (V1Verb::Explain, V1Explainer::None) if call.app.inference.explanation(&target.model).is_none() => {
             let message = format!(
                 "Could not find explainer_host.: the model {} has no explainer; name one in its setting \
                  `parameters.extra.explainer`",
@@ -195,7 +200,14 @@ async fn infer(
     body: Bytes,
 ) -> Result<Response, RequestError> {
     let app = call.app;
-    let request = read(call, &mut exchange, target, event, body).await?;
+    let mut request = read(call, &mut exchange, target, event, body).await?;
+    // A model that explains its predictions by itself does so in outputs that V2 has, too.
+    let own = app.inference.explanation(&target.model).filter(|_| verb == V1Verb::Explain);
+    let names = own.map(|explanation| explanation.feature_names.clone());
+    if names.is_some() {
+        request.outputs =
+            OWN_EXPLANATION.map(|name| RequestedOutput { name: name.to_owned(), ..RequestedOutput::default() }).into();
+    }
     let mut response = app.inference.infer(target, request, call.admission).await?;
     let mut headers = std::mem::take(&mut response.headers).into_inner();
     model_headers::filter(&mut headers);
@@ -210,7 +222,13 @@ async fn infer(
         if size >= LONG_WORK {
             call.admission.reservation.grow(response.outputs.iter().map(data_text_memory).sum())?;
         }
-        exchange.write(size, move || write_v1_response(&response, non_finite)).await??
+        let write = move || match (names, &response.outputs[..]) {
+            (Some(names), [contributions, margin]) => {
+                write_v1_explanations(contributions, margin, names.as_deref(), non_finite)
+            }
+            _ => write_v1_response(&response, non_finite),
+        };
+        exchange.write(size, write).await??
     };
     call.admission.reservation.resize(text.len())?;
     Ok(respond::json_text(StatusCode::OK, headers, text))

@@ -27,7 +27,7 @@ pub use event::{EventData, EventError, StructuredEvent, read_event, write_event}
 pub use irregular::IrregularData;
 pub use reader::{JsonRequest, read_request, read_request_with};
 pub use response::read_response;
-pub use v1::{V1Error, V1Key, read_v1_request, write_v1_response};
+pub use v1::{V1Error, V1Key, read_v1_request, write_v1_explanations, write_v1_response};
 pub use writer::{
     JsonBody, NonFinite, WriteError, WriteOptions, data_text_memory, sent_text, write_data_text, write_parameters_text,
     write_request, write_response, write_tensor_text,

@@ -470,6 +470,68 @@ pub fn write_v1_response(response: &InferenceResponse, non_finite: NonFinite) ->
     Ok(text)
 }
 
+/// Writes contributions of features and margins as the answer to `:explain`.
+///
+/// `contributions` is `[rows, features + 1]` or `[rows, groups, features + 1]`, of which the last value is that of an average row, and
+/// the same for all rows: it becomes the `bias`, one number for each group.
+///
+/// # Errors
+///
+/// Fails if a float is not finite and `non_finite` forbids that.
+pub fn write_v1_explanations(
+    contributions: &Tensor,
+    margin: &Tensor,
+    feature_names: Option<&[String]>,
+    non_finite: NonFinite,
+) -> Result<Vec<u8>, WriteError> {
+    let writer = OutputWriter { output: contributions, non_finite };
+    let [rows, ref inner @ ..] = contributions.shape[..] else { return Ok(b"{\"explanations\":{}}".to_vec()) };
+    let groups = if inner.len() > 1 { inner[0] } else { 1 };
+    let width = inner.last().copied().unwrap_or_default();
+    let mut text = Vec::with_capacity(64 + contributions.byte_len().saturating_mul(3).min(1 << 24));
+    text.extend_from_slice(b"{\"explanations\":{\"contributions\":");
+    let list =
+        |text: &mut Vec<u8>, count: usize, item: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<(), WriteError>| {
+            text.push(b'[');
+            for index in 0..count {
+                if index > 0 {
+                    text.push(b',');
+                }
+                item(text, index)?;
+            }
+            text.push(b']');
+            Ok(())
+        };
+    list(&mut text, rows, &mut |text, row| {
+        let group = |text: &mut Vec<u8>, group: usize| {
+            let start = (row * groups + group) * width;
+            text.push(b'[');
+            writer.write_elements(text, start..start + width.saturating_sub(1))?;
+            text.push(b']');
+            Ok(())
+        };
+        if inner.len() > 1 { list(text, groups, &mut { group }) } else { group(text, 0) }
+    })?;
+    text.extend_from_slice(b",\"bias\":");
+    let described = if rows == 0 || width == 0 { 0 } else { groups };
+    list(&mut text, described, &mut |text, group| {
+        let bias = (group + 1) * width - 1;
+        writer.write_elements(text, bias..bias + 1)
+    })?;
+    text.extend_from_slice(b",\"feature_names\":");
+    match feature_names {
+        Some(names) => list(&mut text, names.len(), &mut |text, index| {
+            write_value(text, &names[index]);
+            Ok(())
+        })?,
+        None => text.extend_from_slice(b"null"),
+    }
+    text.extend_from_slice(b",\"margin\":");
+    OutputWriter { output: margin, non_finite }.write(&mut text)?;
+    text.extend_from_slice(b"}}");
+    Ok(text)
+}
+
 fn write_several(text: &mut Vec<u8>, outputs: &[Tensor], non_finite: NonFinite) -> Result<(), WriteError> {
     let rows = outputs[0].shape.first().copied();
     let are_rows = outputs
