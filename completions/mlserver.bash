@@ -1095,7 +1095,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__infer)
-            opts="-i -o -u -m -t -H -b -w -s -r -v -q -h --input-data-path --input-format --column-type --output-data-path --resume --kafka-group --kafka-config --url --embedded --model-name --model-version --transport --request-headers --token --timeout --binary-data --no-binary-data --use-ssl --no-use-ssl --insecure --no-insecure --ca --cert --key --http2 --no-http2 --workers --max-workers --batch-size --retries --batch-interval --batch-jitter --rate --verbose --extra-verbose --no-verbose --quiet --summary --color --help"
+            opts="-i -o -u -m -t -H -b -w -s -r -v -q -h --input-data-path --input-format --column-type --outputs --output-data-path --resume --kafka-group --kafka-config --url --embedded --model-name --model-version --transport --request-headers --token --timeout --binary-data --no-binary-data --use-ssl --no-use-ssl --insecure --no-insecure --ca --cert --key --http2 --no-http2 --workers --max-workers --batch-size --retries --batch-interval --batch-jitter --rate --verbose --extra-verbose --no-verbose --quiet --summary --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1114,6 +1114,10 @@ _mlserver() {
                     return 0
                     ;;
                 --column-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --outputs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

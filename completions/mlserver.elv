@@ -83,6 +83,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --input-data-path 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]'
             cand --input-format 'Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI''s API), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests, or openai if its first line is one]'
             cand --column-type 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]'
+            cand --outputs 'Outputs to request for rows and tables, separated by commas [default: chosen by the model]'
             cand -o 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]'
             cand --output-data-path 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]'
             cand --kafka-group 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]'

@@ -96,6 +96,7 @@ tsv\t''
 npy\t''
 parquet\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l outputs -d 'Outputs to request for rows and tables, separated by commas [default: chosen by the model]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-group -d 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-config -d 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]' -r

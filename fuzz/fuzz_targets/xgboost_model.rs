@@ -9,11 +9,14 @@ use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, 
 
 /// Enough for every golden model, and cheap.
 const FEATURES: usize = 64;
+/// Bytes that are prepared for contributions.
+const LIMIT: usize = 16 << 20;
 /// More than one block.
 const ROWS: usize = 70;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(model) = TreeEnsemble::load_xgboost(bytes) else { return };
+    let Ok(mut model) = TreeEnsemble::load_xgboost(bytes) else { return };
+    model.set_contribution_limit(LIMIT);
     let columns = model.n_features();
     if columns > FEATURES {
         return;
@@ -23,5 +26,9 @@ fuzz_target!(|bytes: &[u8]| {
     let matrix = FeatureMatrix::new(FeatureValues::F32(&numbers), ROWS, columns).expect("the matrix has this many values");
     for output in [EnsembleOutput::Predict, EnsembleOutput::Margin] {
         model.predict(matrix, output).expect("the shape matches the model");
+    }
+    // Refused by name, or found.
+    for output in [EnsembleOutput::Contributions, EnsembleOutput::Leaf] {
+        let _ = model.predict(matrix, output);
     }
 });

@@ -166,6 +166,10 @@ pub struct InferArgs {
     #[arg(long = "column-type", value_name = "COLUMN=DATATYPE", help_heading = INPUT)]
     pub column_types: Vec<String>,
 
+    /// Outputs to request for rows and tables, separated by commas [default: chosen by the model]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = INPUT)]
+    pub outputs: Vec<String>,
+
     /// Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines
     #[arg(short, long, value_name = "PATH", help_heading = OUTPUT)]
     pub output_data_path: Option<PathBuf>,

@@ -23,8 +23,8 @@ use super::{Concurrency, RunStats};
 use crate::remote::{
     FailureKind, InferenceTarget, Observer, OpenAiClient, RequestFailure, RetryPolicy, Verbosity, server_text,
 };
-use crate::types::InferenceResponse;
 use crate::types::merge;
+use crate::types::{InferenceResponse, RequestedOutput};
 
 /// The minimum time between two warnings about retries.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(2);
@@ -57,6 +57,8 @@ pub(super) struct Exchange {
     pub(super) backoff: RetryPolicy,
     pub(super) stats: Arc<RunStats>,
     pub(super) gate: ConcurrencyGate,
+    /// What is requested for rows and tables.
+    pub(super) outputs: Vec<RequestedOutput>,
     /// Cancelled when no more requests are to be sent.
     pub(super) stop: CancellationToken,
     pub(super) observer: Arc<dyn Observer>,
@@ -86,12 +88,12 @@ impl Exchange {
             InputRows::Requests(lines) | InputRows::OpenAi(lines) => request::prepare(lines),
             InputRows::Records(records, _) => request::prepare_records(records),
             InputRows::Delimited(columns, records) => {
-                RequestGroup::of_table(table::csv::build_request(&columns, &records))
+                RequestGroup::of_table(table::csv::build_request(&columns, &records), &self.outputs)
             }
             InputRows::Objects(columns, lines) => {
-                RequestGroup::of_table(table::objects::build_request(&columns, &lines))
+                RequestGroup::of_table(table::objects::build_request(&columns, &lines), &self.outputs)
             }
-            InputRows::Table(table) => RequestGroup::of_table(*table),
+            InputRows::Table(table) => RequestGroup::of_table(*table, &self.outputs),
         };
         for InvalidRow { position, id, message } in invalid {
             let failed = RowFailure::new(FailureStage::Preprocessing, message);
@@ -458,6 +460,7 @@ mod tests {
             backoff: RetryPolicy { attempts: NonZeroU32::new(3).unwrap() },
             stats: Arc::default(),
             gate: ConcurrencyGate::new(Concurrency::new(one, one)),
+            outputs: Vec::new(),
             stop: CancellationToken::new(),
             observer: Arc::new(Silent),
             warned: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use super::table::TableRequest;
 use super::topic::RecordRow;
 use crate::types::json::{JsonRequest, ReadError, read_request_with};
 use crate::types::merge::{self, BatchKey, BatchShare};
-use crate::types::{InferenceRequest, Tensor, TensorRule};
+use crate::types::{InferenceRequest, RequestedOutput, Tensor, TensorRule};
 
 /// Rows that can share a request.
 #[derive(Debug)]
@@ -77,8 +77,9 @@ impl RequestGroup {
     }
 
     /// Creates the group of a table's rows, and returns it with the invalid rows.
-    pub(super) fn of_table(table: TableRequest) -> (Vec<Self>, Vec<InvalidRow>) {
-        let TableRequest { request, positions, invalid } = table;
+    pub(super) fn of_table(table: TableRequest, outputs: &[RequestedOutput]) -> (Vec<Self>, Vec<InvalidRow>) {
+        let TableRequest { mut request, positions, invalid } = table;
+        request.outputs = outputs.to_vec();
         // Rows of a table have no ids.
         let members: Vec<_> =
             positions.into_iter().map(|position| GroupMember { position, id: String::new(), rows: 1 }).collect();

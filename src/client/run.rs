@@ -26,6 +26,7 @@ use super::source::{InputBatch, InputError, InputSource};
 use super::topic::{Delivery, OffsetCommits, OutputRecord, PartitionOffsets, RecordOrigins, TopicError};
 use super::{Concurrency, MEMORY, RunStats};
 use crate::remote::{Observer, RequestFailure, RetryPolicy};
+use crate::types::RequestedOutput;
 
 /// How many batches may have been sent before the first of them is written.
 const MAX_BATCHES_AHEAD: usize = 1024;
@@ -56,6 +57,8 @@ pub struct RunOptions {
     /// Above zero, or `None` for no limit.
     pub rows_per_second: Option<f64>,
     pub concurrency: Concurrency,
+    /// What is requested for rows and tables; empty for the default of the model.
+    pub outputs: Vec<RequestedOutput>,
     /// Writes no lines for answered rows.
     pub only_failures: bool,
 }
@@ -189,7 +192,8 @@ impl Run {
         let gate = ConcurrencyGate::new(options.concurrency.clone());
         gate.answered(0, &stats);
         let (warned, backoff) = (AtomicU64::new(0), options.backoff);
-        let exchange = Exchange { target, backoff, stats, gate, stop, observer, warned };
+        let outputs = options.outputs.clone();
+        let exchange = Exchange { target, backoff, stats, gate, outputs, stop, observer, warned };
         let exchange = Arc::new(exchange);
         let (sender, answers) = mpsc::channel(MAX_BATCHES_AHEAD);
         let (sender_stopped, sender_memory) = (stopped_early.clone(), memory.clone());

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{LoadError, RuntimeError};
 use crate::evaluators::trees::{DEFAULT_CONTRIBUTION_LIMIT, EnsembleOutput, PredictedValues, Prediction};
 use crate::settings::ModelSettings;
-use crate::types::{InferenceRequest, Parameters, Tensor};
+use crate::types::{InferenceRequest, Parameters, RequestedOutput, Tensor};
 
 /// The contributions of features to the margin.
 pub(super) const CONTRIBUTIONS: &str = "contributions";
@@ -57,6 +57,11 @@ pub(super) fn output(name: &str) -> Option<EnsembleOutput> {
     OUTPUTS.iter().find(|(known, _)| *known == name).map(|(_, output)| *output)
 }
 
+/// Returns how many such outputs are requested, each once.
+pub(super) fn count(requested: &[RequestedOutput]) -> usize {
+    OUTPUTS.iter().filter(|(name, _)| requested.iter().any(|output| output.name == *name)).count()
+}
+
 /// Returns the name of such an output.
 pub(super) fn name(output: EnsembleOutput) -> Option<&'static str> {
     OUTPUTS.iter().find(|(_, known)| *known == output).map(|(name, _)| *name)
@@ -102,7 +107,7 @@ pub(super) fn largest(
     let shape = shape(rows, groups, count);
     let values = match &contributions.values {
         PredictedValues::F32(values) => {
-            let largest = pick(values, features, count, &mut indexes, |value| f64::from(value));
+            let largest = pick(values, features, count, &mut indexes, f64::from);
             Tensor::from_values("contributions_value", shape.clone(), largest.into())
         }
         PredictedValues::F64(values) => {

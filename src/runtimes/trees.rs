@@ -113,7 +113,8 @@ impl TreeModel {
             return Ok(vec![self.explanations.default_output.unwrap_or(EnsembleOutput::Predict)]);
         }
         let is_classifier = self.model.kind() == WrapperKind::Classifier;
-        OutputError::check_count(&request.outputs, if is_classifier { 5 } else { 4 })?;
+        let of_original = if is_classifier { 2 } else { 1 };
+        OutputError::check_count(&request.outputs, of_original + tree_explanations::count(&request.outputs))?;
         let of_name = |RequestedOutput { name, .. }: &RequestedOutput| match name.as_str() {
             "predict" => Ok(EnsembleOutput::Predict),
             "predict_proba" if is_classifier => Ok(EnsembleOutput::PredictProba),

@@ -1,6 +1,7 @@
 //! Models that the server evaluates itself, against the answers of the real libraries.
 
 pub(crate) mod columns;
+mod explanations;
 mod graph_manifests;
 mod graphs;
 pub(crate) mod graphs_remote;

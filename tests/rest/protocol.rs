@@ -33,7 +33,7 @@ fn rows(rows: usize) -> String {
 #[test]
 fn every_get_route_answers_as_documented() {
     let server = TestServer::quickstart();
-    let metadata = r#"{"name":"iris-xgboost","versions":[],"platform":"","inputs":[{"name":"input-0","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"predict","datatype":"INT64","shape":[-1,1]},{"name":"predict_proba","datatype":"FP32","shape":[-1,3]}],"parameters":{"backend":"native"}}"#;
+    let metadata = r#"{"name":"iris-xgboost","versions":[],"platform":"","inputs":[{"name":"input-0","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"predict","datatype":"INT64","shape":[-1,1]},{"name":"predict_proba","datatype":"FP32","shape":[-1,3]}],"parameters":{"backend":"native","contributions":"margin"}}"#;
     let ready = r#"{"name":"iris-xgboost","ready":true}"#;
     let version = env!("CARGO_PKG_VERSION");
     let expected = [
@@ -173,7 +173,7 @@ fn model_metadata_comes_from_the_settings() {
     let server = TestServer::start(Folder::new().with_iris("m", &settings));
     assert_eq!(
         server.get("/v2/models/m").text(),
-        r#"{"name":"m","versions":["a/1"],"platform":"plat","inputs":[{"name":"in","datatype":"INT32","shape":[-1,3],"parameters":{"content_type":"np"}}],"outputs":[{"name":"total","datatype":"INT32","shape":[-1,1]}],"parameters":{"content_type":"np","backend":"native"}}"#
+        r#"{"name":"m","versions":["a/1"],"platform":"plat","inputs":[{"name":"in","datatype":"INT32","shape":[-1,3],"parameters":{"content_type":"np"}}],"outputs":[{"name":"total","datatype":"INT32","shape":[-1,1]}],"parameters":{"content_type":"np","backend":"native","contributions":"margin"}}"#
     );
 }
 
@@ -258,7 +258,7 @@ fn requested_outputs_are_answered_in_order() {
     assert_eq!(names(ask(r#"[{"name":"predict_proba"},{"name":"predict"}]"#)), ["predict_proba", "predict"]);
     assert_eq!(
         ask(r#"[{"name":"nope"}]"#).error(400),
-        "XGBoostModel only supports 'predict' and 'predict_proba' as outputs (nope was received)"
+        "XGBoostModel only supports 'predict', 'predict_proba', 'contributions', 'margin' and 'leaf' as outputs (nope was received)"
     );
 }
 

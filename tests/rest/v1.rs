@@ -89,9 +89,10 @@ fn v1_metadata_routes_answer_as_kserve() {
     assert_eq!(server.post("/v1/models/nope:predict", "{}").error(404), "Model with name nope does not exist.");
     assert_eq!(server.get("/v1/models/iris-xgboost:predict").status, 405);
     assert_eq!(server.request(&Method::PUT, "/v1/models", &[], b"").error(405), "/v1/models does not support PUT");
-    assert!(
-        server.post("/v1/models/iris-xgboost:explain", "{}").error(501).starts_with("Could not find explainer_host.")
-    );
+    // A model of trees explains its predictions by itself.
+    assert!(server.post("/v1/models/iris-xgboost:explain", "{}").error(400).starts_with("Unrecognized request format"));
+    let said = identity().post("/v1/models/id:explain", r#"{"instances":[1]}"#).error(501);
+    assert!(said.starts_with("Could not find explainer_host."), "{said}");
     assert_eq!(server.post("/v2/repository/models/iris-xgboost/unload", "").status, 200);
     assert_eq!(server.get("/v1/models").text(), r#"{"models":[]}"#);
 }

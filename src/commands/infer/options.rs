@@ -26,7 +26,7 @@ use crate::client::{
 use crate::commands::{CommandError, USAGE};
 use crate::remote::{Endpoint, RetryPolicy, TransportOptions, Verbosity};
 use crate::settings::Environment;
-use crate::types::Datatype;
+use crate::types::{Datatype, RequestedOutput};
 
 /// The resolved arguments.
 #[derive(Debug)]
@@ -103,6 +103,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
         target => target,
     };
     let column_types = reader.column_types(&args.column_types, format);
+    let outputs = reader.outputs(&args.outputs, format);
     let is_embedded = matches!(&target, Some(RunTarget::Embedded { .. }));
     let batch_size = reader.batch_size(args, format, is_embedded, &mut warnings);
     let spacing = RequestSpacing {
@@ -159,6 +160,7 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
             spacing,
             rows_per_second,
             concurrency: Concurrency::new(workers.unwrap_or(start), most),
+            outputs,
             only_failures: false,
         },
         verbosity,
@@ -546,6 +548,21 @@ impl ArgumentReader {
         let timeout =
             args.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(defaults::TIMEOUT);
         TopicOptions { group: group.unwrap_or_else(|| defaults::KAFKA_GROUP.to_owned()), properties, timeout }
+    }
+
+    /// Returns the outputs to request for rows and tables.
+    fn outputs(&mut self, given: &[String], format: SourceFormat) -> Vec<RequestedOutput> {
+        if !given.is_empty() && matches!(format, SourceFormat::Requests | SourceFormat::OpenAi) {
+            let message =
+                "--outputs applies to rows and tables; lines that are requests name their outputs in `outputs`";
+            self.problems.push(message.to_owned());
+        }
+        if given.iter().any(|name| name.trim().is_empty()) {
+            self.problems
+                .push("--outputs: expected names of outputs, separated by commas, but one is empty".to_owned());
+        }
+        let output = |name: &String| RequestedOutput { name: name.trim().to_owned(), ..RequestedOutput::default() };
+        given.iter().map(output).collect()
     }
 
     fn column_types(&mut self, given: &[String], format: SourceFormat) -> Vec<(String, Datatype)> {

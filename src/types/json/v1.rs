@@ -490,19 +490,7 @@ pub fn write_v1_explanations(
     let width = inner.last().copied().unwrap_or_default();
     let mut text = Vec::with_capacity(64 + contributions.byte_len().saturating_mul(3).min(1 << 24));
     text.extend_from_slice(b"{\"explanations\":{\"contributions\":");
-    let list =
-        |text: &mut Vec<u8>, count: usize, item: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<(), WriteError>| {
-            text.push(b'[');
-            for index in 0..count {
-                if index > 0 {
-                    text.push(b',');
-                }
-                item(text, index)?;
-            }
-            text.push(b']');
-            Ok(())
-        };
-    list(&mut text, rows, &mut |text, row| {
+    write_list(&mut text, rows, |text, row| {
         let group = |text: &mut Vec<u8>, group: usize| {
             let start = (row * groups + group) * width;
             text.push(b'[');
@@ -510,17 +498,17 @@ pub fn write_v1_explanations(
             text.push(b']');
             Ok(())
         };
-        if inner.len() > 1 { list(text, groups, &mut { group }) } else { group(text, 0) }
+        if inner.len() > 1 { write_list(text, groups, group) } else { group(text, 0) }
     })?;
     text.extend_from_slice(b",\"bias\":");
     let described = if rows == 0 || width == 0 { 0 } else { groups };
-    list(&mut text, described, &mut |text, group| {
+    write_list(&mut text, described, |text, group| {
         let bias = (group + 1) * width - 1;
         writer.write_elements(text, bias..bias + 1)
     })?;
     text.extend_from_slice(b",\"feature_names\":");
     match feature_names {
-        Some(names) => list(&mut text, names.len(), &mut |text, index| {
+        Some(names) => write_list(&mut text, names.len(), |text, index| {
             write_value(text, &names[index]);
             Ok(())
         })?,
@@ -530,6 +518,23 @@ pub fn write_v1_explanations(
     OutputWriter { output: margin, non_finite }.write(&mut text)?;
     text.extend_from_slice(b"}}");
     Ok(text)
+}
+
+/// Writes a list of so many items.
+fn write_list(
+    text: &mut Vec<u8>,
+    count: usize,
+    mut item: impl FnMut(&mut Vec<u8>, usize) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
+    text.push(b'[');
+    for index in 0..count {
+        if index > 0 {
+            text.push(b',');
+        }
+        item(text, index)?;
+    }
+    text.push(b']');
+    Ok(())
 }
 
 fn write_several(text: &mut Vec<u8>, outputs: &[Tensor], non_finite: NonFinite) -> Result<(), WriteError> {

@@ -412,3 +412,23 @@ fn infer_csv_finds_columns_of_lightgbm_by_name() {
         assert!(error.contains("which this model does not have"), "{content}: {error}");
     }
 }
+
+#[test]
+fn infer_tables_request_the_outputs_that_are_named() {
+    let server = TestServer::quickstart();
+    let infer = InferCommand::new("");
+    let infer = infer.flags(&["-u", &server.http.to_string(), "-m", IRIS, "-i", "in.csv", "-o", "out.csv"]);
+    let infer = infer.flags(&["--outputs", "predict,contributions"]);
+    fs::write(infer.path("in.csv"), csv(3)).unwrap();
+    let exit = infer.run();
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr);
+    let written = fs::read_to_string(infer.path("out.csv")).unwrap();
+    let header = written.lines().next().unwrap();
+    assert!(header.contains("predict") && header.contains("contributions[0]"), "{header}");
+    assert!(header.contains("contributions[14]") && !header.contains("contributions[15]"), "{header}");
+    assert_eq!(written.lines().count(), 4);
+    let lines = of_irises(&server, "in.jsonl", "{}").flags(&["--outputs", "leaf"]);
+    let failed = lines.run();
+    assert_eq!(failed.code, Some(2), "{}", failed.stderr);
+    assert!(failed.stderr.contains("--outputs applies to rows and tables"), "{}", failed.stderr);
+}

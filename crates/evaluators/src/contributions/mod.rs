@@ -16,7 +16,7 @@
 //! `shap`, in double precision. Splits are tested by the model's own evaluator, so a row takes the leaf that it takes there.
 //!
 //! S. M. Lundberg et al.: From local explanations to global understanding with explainable AI for trees, 2020.
-//! P. Yu et al.: Linear TreeSHAP, 2022.
+//! P. Yu et al.: Linear `TreeSHAP`, 2022.
 
 mod kernel;
 mod quadrature;

@@ -212,7 +212,7 @@ impl TreeEnsemble {
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
             (evaluator, EnsembleOutput::Contributions) => {
-                let table = self.contribution_table().map_err(|reason| reason.clone())?;
+                let table = self.contribution_table().map_err(Clone::clone)?;
                 match evaluator {
                     Evaluator::Lightgbm(evaluator) => Ok(evaluator.contributions(table, rows)),
                     Evaluator::Xgboost(evaluator) => match evaluator.forest() {

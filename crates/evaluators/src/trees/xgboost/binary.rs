@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         let nodes = self.take(count.saturating_mul(NODE), "a tree's nodes")?;
         let statistics = self.take(count.saturating_mul(STATISTICS), "a tree's statistics")?;
         let sum_hessian = statistics.chunks_exact(STATISTICS).map(|node| Block(node).f32(4)).collect();
-        let mut tree = RawTree { leaf_vector, sum_hessian, ..RawTree::default() };
+        let mut tree = RawTree { sum_hessian, leaf_vector, ..RawTree::default() };
         for node in nodes.chunks_exact(NODE).map(Block) {
             let index = node.u32(12);
             tree.left.push(node.i32(4).into());
