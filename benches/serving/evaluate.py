@@ -8,7 +8,8 @@ alternating rounds, times XGBoost and LightGBM through every Python path worth t
 Markdown. The libraries are installed into `--env` the first time; the script itself needs Python alone.
 
 A manifest is a list of cases: `case`, `library`, `model` (file), `input` (file: `rows` x `cols` numbers of `dtype`,
-little endian, row by row), `expected` (file: one number for each row, float32 for XGBoost, float64 for LightGBM).
+little endian, row by row), `expected` (file: one number for each row, float32 for XGBoost, float64 for LightGBM). A case with
+`contributions` has those of the features instead, `cols` + 1 numbers for each row.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 PINS = ["xgboost==3.2.0", "lightgbm==4.7.0", "numpy==2.4.4", "scipy==1.17.1", "narwhals==2.28.0"]
 ROWS, COLUMNS = 10_000, 25
+# XGBoost takes seconds for the contributions of as many rows as predictions have
+EXPLAINED = 1000
 TREES = (100, 500)
 # how long one measurement of one round takes
 BUDGET_S = 1.0
@@ -102,6 +105,16 @@ def write_all(folder: Path) -> None:
                 "trees": trees,
             }
         )
+    for case in [case for case in cases if case["trees"] == 100]:
+        name, rows = f"{case['library']}-contributions", test[:EXPLAINED]
+        path = str(folder / case["model"])
+        if case["library"] == "xgboost":
+            expected = xgb.Booster(model_file=path).predict(xgb.DMatrix(rows), pred_contribs=True)
+        else:
+            expected = np.asarray(lgb.Booster(model_file=path).predict(rows.astype(np.float64), pred_contrib=True))
+        file = f"{name}.expected"
+        expected.astype(case["dtype"]).tofile(folder / file)
+        cases.append({**case, "case": name, "rows": EXPLAINED, "expected": file, "contributions": True})
     (folder / "manifest.json").write_text(json.dumps(cases, indent=1) + "\n")
     (folder / "made-from.txt").write_text(made_from())
 
@@ -138,14 +151,18 @@ def measure_all(folder: Path) -> None:
     import numpy as np
 
     for case in json.loads((folder / "manifest.json").read_text()):
-        x = np.fromfile(folder / case["input"], dtype=case["dtype"]).reshape(case["rows"], case["cols"])
+        x = np.fromfile(folder / case["input"], dtype=case["dtype"]).reshape(-1, case["cols"])[: case["rows"]]
         expected = np.fromfile(folder / case["expected"], dtype=case["dtype"])
         paths = xgboost_paths if case["library"] == "xgboost" else lightgbm_paths
+        width = 1
+        if case.get("contributions"):
+            paths = xgboost_contributions if case["library"] == "xgboost" else lightgbm_contributions
+            width = case["cols"] + 1
         for count in (1, case["rows"]):
             for path, call, before in paths(str(folder / case["model"]), np.ascontiguousarray(x[:count])):
                 if before:
                     before()
-                if not np.array_equal(np.asarray(call()).ravel(), expected[:count]):
+                if not np.array_equal(np.asarray(call()).ravel(), expected[: count * width]):
                     raise Failed(f"{case['case']}: {path} does not give the expected answers")
                 found = median_ns(call, before)
                 print(json.dumps({"case": case["case"], "rows": count, "path": path, "median_ns": found}), flush=True)
@@ -201,6 +218,28 @@ def xgboost_paths(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Call
         ("inplace_predict, validate_features=False", lambda: booster.inplace_predict(x, validate_features=False), None),
         ("XGBoosterPredictFromDense by ctypes", c_function, None),
         ("Booster.predict of a ready DMatrix", lambda: booster.predict(matrix[0]), fresh),
+    ]
+
+
+def xgboost_contributions(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    import xgboost as xgb
+
+    booster = xgb.Booster({"nthread": 1}, model_file=model)
+    booster.set_param({"nthread": 1})
+    matrix: list[Any] = []
+
+    def fresh() -> None:
+        matrix[:] = [xgb.DMatrix(x, nthread=1)]
+
+    return [("Booster.predict(pred_contribs=True)", lambda: booster.predict(matrix[0], pred_contribs=True), fresh)]
+
+
+def lightgbm_contributions(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    import lightgbm as lgb
+
+    booster = lgb.Booster(model_file=model)
+    return [
+        ("Booster.predict(pred_contrib=True)", lambda: booster.predict(x, pred_contrib=True, num_threads=1), None),
     ]
 
 
@@ -301,7 +340,9 @@ def table(cases: list[dict[str, Any]], theirs: dict[Any, list[float]], ours: dic
                 raise Failed(f"our side gave no figure for {key}")
             mine = statistics.median(ours[key])
             target = ""
-            if rows == 1 and case["trees"] == 100:
+            if case.get("contributions"):
+                target = "at least 5" if case["library"] == "xgboost" else ""
+            elif rows == 1 and case["trees"] == 100:
                 target = "over 1, at most 3 µs"
             elif rows != 1 and case["trees"] == 500:
                 target = "at least 1"

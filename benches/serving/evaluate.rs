@@ -17,6 +17,8 @@ use serde_json::json;
 const BUDGET: Duration = Duration::from_secs(1);
 /// Relative difference that a score may have.
 const TOLERANCE: f64 = 1e-6;
+/// Difference that a contribution may have, relative to the largest one: XGBoost computes them in single precision.
+const CONTRIBUTION_TOLERANCE: f64 = 1e-5;
 
 #[derive(Deserialize)]
 struct Case {
@@ -29,6 +31,9 @@ struct Case {
     rows: usize,
     cols: usize,
     expected: String,
+    /// Whether the contributions of features are computed instead of predictions.
+    #[serde(default)]
+    contributions: bool,
 }
 
 /// The elements of a matrix file.
@@ -56,11 +61,16 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
         other => bail!("unknown library {other}"),
     };
     let data = Data::read(&folder.join(&case.input), &case.dtype)?;
-    check(&model.predict(data.rows(case, case.rows)?, EnsembleOutput::Predict)?.values, &folder.join(&case.expected))?;
+    let output = if case.contributions { EnsembleOutput::Contributions } else { EnsembleOutput::Predict };
+    check(
+        &model.predict(data.rows(case, case.rows)?, output)?.values,
+        &folder.join(&case.expected),
+        case.contributions,
+    )?;
     for rows in [1, case.rows] {
         let matrix = data.rows(case, rows)?;
-        let median = median(|| model.predict(matrix, EnsembleOutput::Predict).map(drop))?;
-        let estimate = model.estimate(rows).as_nanos();
+        let median = median(|| model.predict(matrix, output).map(drop))?;
+        let estimate = model.estimate(rows, output).as_nanos();
         println!("{}", json!({"case": case.name, "rows": rows, "median_ns": median, "estimate_ns": estimate}));
     }
     Ok(())
@@ -88,7 +98,7 @@ impl Data {
 }
 
 /// Compares with what the library answered, in the datatype of the answer.
-fn check(scores: &PredictedValues, path: &Path) -> Result<()> {
+fn check(scores: &PredictedValues, path: &Path, are_contributions: bool) -> Result<()> {
     let bytes = fs::read(path)?;
     let (found, expected): (Vec<f64>, Vec<f64>) = match scores {
         PredictedValues::F32(values) => (widen(values), widen(&singles(&bytes))),
@@ -96,9 +106,11 @@ fn check(scores: &PredictedValues, path: &Path) -> Result<()> {
         other => bail!("expected scores, found {other:?}"),
     };
     ensure!(found.len() == expected.len(), "{} values instead of {}", found.len(), expected.len());
+    let largest = expected.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
     for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let difference = (found - expected).abs();
-        ensure!(difference <= TOLERANCE * expected.abs(), "value {row} is {found} instead of {expected}");
+        let allowed = if are_contributions { CONTRIBUTION_TOLERANCE * largest } else { TOLERANCE * expected.abs() };
+        ensure!(difference <= allowed, "value {row} is {found} instead of {expected}");
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Contributions against the definition of the Shapley value.
 
+#![expect(clippy::cast_precision_loss, reason = "counts of the tests are small")]
+
 use proptest::prelude::{Strategy, prop, prop_oneof, proptest};
 
 use super::{ContributionTable, ExplainedTrees, TableError};
@@ -77,7 +79,7 @@ impl Node {
                 let cover = children.iter().map(Self::cover).sum();
                 Self::Split(feature, threshold, cover, Box::new(children))
             }
-            leaf => leaf,
+            leaf @ Self::Leaf(..) => leaf,
         }
     }
 
