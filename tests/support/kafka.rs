@@ -1,6 +1,6 @@
 //! A real Kafka broker, which `tests/kafka/broker` runs, and what tests do with its topics.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -275,9 +275,19 @@ impl Broker {
     #[track_caller]
     pub(crate) fn consume(&self, topic: &str, count: usize) -> Vec<KafkaRecord> {
         let records = self.consume_at_least(topic, count, "read_committed");
-        let shown =
-            || records.iter().map(|record| String::from_utf8_lossy(record.value.as_deref().unwrap_or_default()));
-        assert_eq!(records.len(), count, "in {topic}: {:#?}", shown().collect::<Vec<_>>());
+        let mut places: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (place, record) in records.iter().enumerate() {
+            let value = String::from_utf8_lossy(record.value.as_deref().unwrap_or_default());
+            places.entry((record.key_text(), value)).or_default().push(place);
+        }
+        let repeated = || places.iter().filter(|(_, places)| places.len() > 1).collect::<Vec<_>>();
+        let shown = || if repeated().is_empty() { places.iter().collect() } else { repeated() };
+        assert_eq!(
+            records.len(),
+            count,
+            "in {topic}, with their places, those that are repeated if any is: {:?}",
+            shown()
+        );
         records
     }
 

@@ -64,6 +64,14 @@ impl AssignedPartition {
         self.offsets.lock().begin(offset);
     }
 
+    /// Starts a record that has been read, or abandons it if the partition is leaving and no record after it has been started.
+    /// Returns whether it has been started.
+    pub(super) fn start(&self, offset: i64) -> bool {
+        // Asked for under the lock: once a record has been abandoned, none after it is started.
+        let mut offsets = self.offsets.lock();
+        offsets.start(offset, self.leaving.is_cancelled())
+    }
+
     /// Records that a record has been answered. Its transaction is still to send what it leaves.
     pub(super) fn complete(&self, offset: i64, left: Option<Outgoing>) {
         self.offsets.lock().complete(offset, left);

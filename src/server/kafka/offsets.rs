@@ -10,6 +10,8 @@ pub(super) struct OffsetTracker<T> {
     entries: VecDeque<Entry<T>>,
     /// The records that [`OffsetTracker::take_done`] has returned, and that are not committed yet.
     committing: usize,
+    /// The largest offset of a record that has been started.
+    started: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub(super) struct DoneRecords<T> {
 
 impl<T> Default for OffsetTracker<T> {
     fn default() -> Self {
-        Self { entries: VecDeque::new(), committing: 0 }
+        Self { entries: VecDeque::new(), committing: 0, started: None }
     }
 }
 
@@ -45,6 +47,20 @@ impl<T> OffsetTracker<T> {
     /// Adds a record that has been read. Offsets only increase; gaps are allowed.
     pub(super) fn begin(&mut self, offset: i64) {
         self.entries.push_back(Entry { offset, state: EntryState::Pending });
+    }
+
+    /// Starts a record, or abandons it if the partition `is_leaving`. Returns whether it has been started.
+    ///
+    /// Records are read in chunks, which several threads start in any order. A record before one that has been started is started, too:
+    /// otherwise the answer of that one could not be committed, and would be repeated.
+    pub(super) fn start(&mut self, offset: i64, is_leaving: bool) -> bool {
+        let is_before_started = self.started.is_some_and(|started| offset < started);
+        if is_leaving && !is_before_started {
+            self.abandon(offset);
+            return false;
+        }
+        self.started = self.started.max(Some(offset));
+        true
     }
 
     /// Records that a record needs nothing more but its commit.
@@ -127,6 +143,25 @@ mod tests {
         assert_eq!(tracker.take_done(), None);
         assert_eq!((tracker.len(), tracker.is_settled()), (2, true));
         assert_eq!((tracker.close(), tracker.len(), tracker.committed(1)), (2, 0, 0));
+    }
+
+    #[test]
+    fn records_before_one_that_was_started_are_started_although_the_partition_leaves() {
+        let mut tracker = OffsetTracker::default();
+        for offset in 0..6 {
+            tracker.begin(offset);
+        }
+        // The second chunk is started before the first one.
+        assert!(tracker.start(2, false) && tracker.start(3, false));
+        tracker.complete(2, ());
+        tracker.complete(3, ());
+        assert!(tracker.start(0, true) && tracker.start(1, true), "these are before answered ones");
+        assert!(!tracker.start(4, true) && !tracker.start(5, true), "nothing after these has been started");
+        tracker.complete(1, ());
+        tracker.complete(0, ());
+        assert_eq!(tracker.take_done().map(|done| done.next_offset), Some(4));
+        tracker.committed(4);
+        assert!(tracker.is_settled());
     }
 
     proptest! {

@@ -75,21 +75,29 @@ pub(super) async fn run(session: Arc<Session>, records: Vec<Record>) {
 /// Processes a record, and then those that wait for it.
 async fn run_lane(session: Arc<Session>, record: Record, lane: Option<Lane>) {
     let mut next = Some(record);
+    let mut has_waited = false;
     while let Some(record) = next.take() {
-        process(&session, record).await;
+        process(&session, record, has_waited).await;
+        has_waited = true;
         next = lane.as_ref().and_then(|lane| session.lanes.lock().next(lane));
     }
 }
 
 /// Processes a record until it has been handed to the producer, or abandoned.
-async fn process(session: &Arc<Session>, record: Record) {
+///
+/// A record that `has_waited` for others of its lane is not started if its partition is leaving: the lane may be long.
+async fn process(session: &Arc<Session>, record: Record, has_waited: bool) {
     let source = Arc::clone(&record.source);
     let offset = record.offset;
     let started = Instant::now();
-    let outgoing = tokio::select! {
-        biased;
-        () = source.lost.cancelled() => None,
-        outgoing = outgoing(&session.shared, record) => outgoing,
+    let outgoing = if !(has_waited && source.leaving.is_cancelled()) && source.start(offset) {
+        tokio::select! {
+            biased;
+            () = source.lost.cancelled() => None,
+            outgoing = outgoing(&session.shared, record) => outgoing,
+        }
+    } else {
+        None
     };
     if let Some(outgoing) = outgoing {
         session.shared.metrics.processed(started.elapsed());
@@ -111,7 +119,7 @@ async fn outgoing(shared: &Shared, record: Record) -> Option<Outgoing> {
     // do not take others with them again and again.
     let mut is_suspect = false;
     loop {
-        if record.source.leaving.is_cancelled() {
+        if attempts + times_busy > 0 && record.source.leaving.is_cancelled() {
             return None;
         }
         attempts += 1;
