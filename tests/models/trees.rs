@@ -329,3 +329,85 @@ fn lightgbm_model_in_another_encoding_loads() {
     assert_eq!(odd.feature_names().unwrap()[0], "na\u{fffd}ve");
     assert_eq!(odd.feature_names().unwrap()[1..], plain.feature_names().unwrap()[1..]);
 }
+
+/// What becomes of an unusual file: it is read, left to the library, or damaged for both.
+#[derive(Debug, PartialEq, Eq)]
+enum Reading {
+    Read,
+    LeftToPython,
+    Damaged,
+}
+
+fn reading(library: &str, bytes: &[u8]) -> Reading {
+    let loaded =
+        if library == "xgboost" { TreeEnsemble::load_xgboost(bytes) } else { TreeEnsemble::load_lightgbm(bytes) };
+    match loaded {
+        Ok(_) => Reading::Read,
+        Err(error) if error.is_refusal() => Reading::LeftToPython,
+        Err(_) => Reading::Damaged,
+    }
+}
+
+/// What LightGBM 4.7.0 and XGBoost 3.2.0 read is read, or left to them.
+#[test]
+fn trees_that_the_libraries_read_are_not_damaged() {
+    let examples = repository_path("examples/quickstart");
+    let text = std::fs::read_to_string(examples.join(BREAST_CANCER).join("model.bst")).unwrap();
+    let line = |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
+    let without = |key: &str| text.replacen(&(line(key) + "\n"), "", 1);
+    let first = |key: &str, value: &str| {
+        let line = line(key);
+        let (start, rest) = line.split_once('=').unwrap();
+        let rest = rest.split_once(' ').map_or(String::new(), |(_, rest)| format!(" {rest}"));
+        text.replacen(&line, &format!("{start}={value}{rest}"), 1)
+    };
+    let names = line("feature_names");
+    let cases = [
+        ("unchanged", text.clone(), Reading::Read),
+        ("a tab in a name", text.replacen(&names, &names.replacen(' ', "\t0 ", 1), 1), Reading::Read),
+        ("an unknown line", text.replacen("num_class=", "new=1\nnum_class=", 1), Reading::Read),
+        ("without an end", text.replacen("end of trees", "", 1), Reading::LeftToPython),
+        ("fewer sizes", first("tree_sizes", ""), Reading::LeftToPython),
+        ("more sizes", first("tree_sizes", "1 2"), Reading::Damaged),
+        ("no trees per iteration", without("num_tree_per_iteration"), Reading::LeftToPython),
+        (
+            "a float for the last feature",
+            text.replacen("max_feature_idx=", "max_feature_idx=0.", 1),
+            Reading::LeftToPython,
+        ),
+        ("a word for the last feature", text.replacen("max_feature_idx=", "max_feature_idx=x", 1), Reading::Damaged),
+        ("another kind of linear leaves", text.replacen("is_linear=0", "is_linear=2", 1), Reading::LeftToPython),
+        ("NaN of Windows", first("leaf_value", "-nan(ind)"), Reading::LeftToPython),
+        ("infinity of Windows", first("leaf_value", "1.#INF"), Reading::LeftToPython),
+        ("a word for a leaf", first("leaf_value", "abc"), Reading::Damaged),
+        ("a float for a feature", first("split_feature", "1.5"), Reading::LeftToPython),
+        ("a wide decision", first("decision_type", "258"), Reading::LeftToPython),
+        ("an unknown rule for missing values", first("decision_type", "14"), Reading::LeftToPython),
+        ("no decisions", without("decision_type"), Reading::LeftToPython),
+        ("no leaves", without("leaf_value"), Reading::Damaged),
+    ];
+    for (what, text, wanted) in cases {
+        assert_eq!(reading("lightgbm", text.as_bytes()), wanted, "LightGBM: {what}");
+    }
+    let json = std::fs::read_to_string(examples.join("iris-xgboost/model.json")).unwrap();
+    let document: Value = serde_json::from_str(&json).unwrap();
+    let edited = |edit: &dyn Fn(&mut Value)| {
+        let mut document = document.clone();
+        edit(&mut document);
+        document.to_string()
+    };
+    let cases = [
+        ("unchanged", json.clone(), Reading::Read),
+        ("bytes behind the document", json.clone() + "\0\n{", Reading::Read),
+        ("no version", edited(&|model| drop(model.as_object_mut().unwrap().remove("version"))), Reading::LeftToPython),
+        (
+            "fewer names",
+            edited(&|model| model["learner"]["feature_names"] = serde_json::json!(["a"])),
+            Reading::LeftToPython,
+        ),
+        ("no learner", edited(&|model| drop(model.as_object_mut().unwrap().remove("learner"))), Reading::Damaged),
+    ];
+    for (what, text, wanted) in cases {
+        assert_eq!(reading("xgboost", text.as_bytes()), wanted, "XGBoost: {what}");
+    }
+}

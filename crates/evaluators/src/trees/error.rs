@@ -94,13 +94,24 @@ pub enum LoadError {
 impl LoadError {
     /// Returns whether the file may be valid, and only contains something that is not supported here.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Unsupported { .. } | Self::TooLarge { .. })
+        matches!(
+            self,
+            Self::Unsupported { .. } | Self::TooLarge { .. } | Self::Tree { fault: TreeFault::Unsupported { .. }, .. }
+        )
     }
 }
 
 /// What is wrong with one tree.
 #[derive(Debug, Error)]
 pub enum TreeFault {
+    /// The library reads it, in a way of its own.
+    #[error("{what} `{name}` is not supported")]
+    Unsupported {
+        /// What kind of thing is unsupported.
+        what: &'static str,
+        /// How it is written in the file.
+        name: String,
+    },
     /// A required field is missing.
     #[error("field `{field}` is missing")]
     MissingField {

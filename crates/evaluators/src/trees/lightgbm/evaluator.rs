@@ -5,7 +5,7 @@ use super::text::{Document, Section};
 use crate::contributions::ContributionTable;
 use crate::trees::compile::{CategorySet, Compiler, ForestShape, LeafValue, LoadedNode, SplitTest, TreeStatistics};
 use crate::trees::data::{FeatureMatrix, FeatureValues, PredictedValues, Prediction};
-use crate::trees::error::{LoadError, TreeFault};
+use crate::trees::error::{LoadError, TreeFault, quote};
 use crate::trees::forest::{FeatureView, Forest};
 use crate::trees::scalar::Scalar;
 
@@ -28,6 +28,10 @@ pub(in crate::trees) fn load(bytes: &[u8], rounds: Option<usize>) -> Result<(Eva
     let text = String::from_utf8_lossy(bytes);
     let Document { header, mut trees } = Document::parse(&text)?;
     let features = number_of_features(&header)?;
+    if header.get("num_tree_per_iteration").is_none() {
+        // The library takes a number of its own.
+        return Err(LoadError::Unsupported { what: "a model", name: "without `num_tree_per_iteration`".to_owned() });
+    }
     let outputs: usize = header.number("num_tree_per_iteration")?;
     // A file without trees may have several outputs; with trees, there is at least one tree for each output.
     if outputs == 0 || outputs > bytes.len() {
@@ -35,6 +39,11 @@ pub(in crate::trees) fn load(bytes: &[u8], rounds: Option<usize>) -> Result<(Eva
     }
     if let Some(sizes) = header.get("tree_sizes") {
         let wanted = sizes.split_ascii_whitespace().count();
+        if wanted < trees.len() {
+            // The library uses the first trees only.
+            let name = format!("with {wanted} sizes for {} trees", trees.len());
+            return Err(LoadError::Unsupported { what: "a model", name });
+        }
         if wanted != trees.len() {
             return Err(LoadError::Count { field: "Tree", wanted, found: trees.len() });
         }
@@ -153,9 +162,11 @@ impl Tree {
             return Err(TreeFault::Empty);
         }
         let values = section.list("leaf_value", leaves)?;
-        let linear = match section.get("is_linear") {
+        let linear = match section.get("is_linear").map(str::trim) {
             Some("1") => Some(linear_models(section, leaves)?),
-            _ => None,
+            None | Some("0") => None,
+            // Any other number is linear, too, for the library.
+            Some(other) => return Err(TreeFault::Unsupported { what: "is_linear", name: quote(other) }),
         };
         let splits = leaves - 1;
         let mut tree = Self {
@@ -174,7 +185,7 @@ impl Tree {
         if splits > 0 {
             tree.features = section.list("split_feature", splits)?;
             tree.thresholds = section.list("threshold", splits)?;
-            tree.decisions = section.list("decision_type", splits)?;
+            tree.decisions = decisions(section, splits)?;
             tree.left = section.list("left_child", splits)?;
             tree.right = section.list("right_child", splits)?;
             if section.get("num_cat").is_some_and(|count| count.trim() != "0") {
@@ -249,6 +260,22 @@ impl Tree {
     }
 }
 
+/// Reads how each split decides.
+fn decisions(section: &Section<'_>, splits: usize) -> Result<Vec<u8>, TreeFault> {
+    if section.get("decision_type").is_none() {
+        // The library takes all splits for numeric ones.
+        return Err(TreeFault::Unsupported { what: "a tree", name: "without `decision_type`".to_owned() });
+    }
+    let wide: Vec<i64> = section.list("decision_type", splits)?;
+    let narrow = |decision: i64| {
+        // The library keeps the low byte. With both bits of the rule for missing values, it applies none.
+        let known =
+            u8::try_from(decision).ok().filter(|decision| decision & 0b1111_0000 == 0 && decision >> 2 & 3 != 3);
+        known.ok_or_else(|| TreeFault::Unsupported { what: "decision_type", name: decision.to_string() })
+    };
+    wide.into_iter().map(narrow).collect()
+}
+
 /// Reads how many training rows reach each split and each leaf, if the file says so.
 fn counts(section: &Section<'_>, leaves: usize) -> Option<Vec<f64>> {
     if leaves == 1 {
@@ -301,7 +328,8 @@ fn number_of_features(header: &Section<'_>) -> Result<usize, LoadError> {
 
 fn feature_names(header: &Section<'_>, features: usize) -> Result<Vec<String>, LoadError> {
     let names = header.get("feature_names").ok_or(LoadError::MissingField { field: "feature_names" })?;
-    let names: Vec<String> = names.split_ascii_whitespace().map(str::to_owned).collect();
+    // Other white space is part of a name.
+    let names: Vec<String> = names.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if names.len() == features {
         return Ok(names);
     }

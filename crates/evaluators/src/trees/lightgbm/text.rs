@@ -38,7 +38,8 @@ impl<'a> Document<'a> {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             section.values.insert(key, value);
         }
-        Err(LoadError::Truncated { offset: text.len(), reading: "the trees" })
+        // The library reads the trees that are there, even if the last one is incomplete.
+        Err(LoadError::Unsupported { what: "a model", name: "without the line `end of trees`".to_owned() })
     }
 }
 
@@ -50,13 +51,19 @@ impl<'a> Section<'a> {
     /// Returns a number of the header.
     pub(super) fn number<N: FromStr>(&self, field: &'static str) -> Result<N, LoadError> {
         let text = self.get(field).ok_or(LoadError::MissingField { field })?;
-        text.trim().parse().map_err(|_| LoadError::Field { field, wanted: "a number", found: quote(text) })
+        let wrong = |_| {
+            if is_number_in_c(text) {
+                return LoadError::Unsupported { what: field, name: quote(text) };
+            }
+            LoadError::Field { field, wanted: "a number", found: quote(text) }
+        };
+        text.trim().parse().map_err(wrong)
     }
 
     /// Returns a number of a tree.
     pub(super) fn tree_number<N: FromStr>(&self, field: &'static str) -> Result<N, TreeFault> {
         let text = self.get(field).ok_or(TreeFault::MissingField { field })?;
-        text.trim().parse().map_err(|_| TreeFault::Field { field, wanted: "a number", found: quote(text) })
+        text.trim().parse().map_err(|_| wrong_number(field, "a number", text))
     }
 
     /// Returns `wanted` numbers of a tree.
@@ -71,10 +78,41 @@ impl<'a> Section<'a> {
     /// Returns a list of numbers of a tree.
     pub(super) fn list_of_any_length<N: FromStr>(&self, field: &'static str) -> Result<Vec<N>, TreeFault> {
         let text = self.get(field).ok_or(TreeFault::MissingField { field })?;
-        let number = |word: &str| {
-            let wanted = "a list of numbers";
-            word.parse().map_err(|_| TreeFault::Field { field, wanted, found: quote(word) })
-        };
+        let number = |word: &str| word.parse().map_err(|_| wrong_number(field, "a list of numbers", word));
         text.split_ascii_whitespace().map(number).collect()
+    }
+}
+
+/// Returns the fault of a text that is no number here. The library reads it if it begins like one.
+fn wrong_number(field: &'static str, wanted: &'static str, text: &str) -> TreeFault {
+    if is_number_in_c(text) {
+        return TreeFault::Unsupported { what: field, name: quote(text) };
+    }
+    TreeFault::Field { field, wanted, found: quote(text) }
+}
+
+/// Returns whether the functions of C that the library reads numbers with find one at the beginning of a text, such as `1.#INF`,
+/// `-nan(ind)`, `0x1p-1`, and `1.5` for an integer.
+fn is_number_in_c(text: &str) -> bool {
+    let text = text.trim_start();
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text).to_ascii_lowercase();
+    let digits = unsigned.strip_prefix('.').unwrap_or(&unsigned);
+    digits.starts_with(|first: char| first.is_ascii_digit())
+        || unsigned.starts_with("nan")
+        || unsigned.starts_with("inf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_number_in_c;
+
+    #[test]
+    fn numbers_that_only_c_reads_are_left_to_the_library() {
+        for text in ["1.#INF", "-nan(ind)", "0x1p-1", "1.5", ".5e", "+3x", "Infinity!"] {
+            assert!(is_number_in_c(text), "{text}");
+        }
+        for text in ["abc", "", "-", ".", "e5", "n"] {
+            assert!(!is_number_in_c(text), "{text}");
+        }
     }
 }

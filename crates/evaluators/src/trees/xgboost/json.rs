@@ -22,12 +22,6 @@ impl<'a> Json<'a> {
         Self { bytes, position: 0, depth: 0 }
     }
 
-    /// Checks that nothing but white space follows.
-    pub(super) fn end(&mut self) -> Result<(), LoadError> {
-        self.space();
-        if self.position == self.bytes.len() { Ok(()) } else { Err(self.unexpected("the end of the file")) }
-    }
-
     fn space(&mut self) {
         while matches!(self.bytes.get(self.position), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.position += 1;
@@ -273,12 +267,11 @@ mod tests {
     fn json_errors_name_offset_and_expectation() {
         let error = |text: &str| {
             let mut json = Json::new(text.as_bytes());
-            json.skip().and_then(|()| json.end()).unwrap_err().to_string()
+            json.skip().unwrap_err().to_string()
         };
         assert_eq!(error(r#"{"a" 1}"#), "byte 5: expected `:`, found `1}`");
         assert_eq!(error("[1 2]"), "byte 3: expected `,` or `]`, found `2]`");
         assert_eq!(error("[1,"), "file ends at byte 3, inside a value");
-        assert_eq!(error("{} x"), "byte 3: expected the end of the file, found `x`");
         assert_eq!(error(r#"["a\"#), "file ends at byte 4, inside a string");
     }
 }

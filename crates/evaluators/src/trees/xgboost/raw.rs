@@ -111,7 +111,9 @@ impl RawModel {
         if found == self.num_feature {
             return Ok(names);
         }
-        Err(LoadError::Count { field: "feature_names", wanted: self.num_feature, found })
+        // The library predicts arrays with it, and checks the names of data frames by rules of its own.
+        let name = format!("with {found} names for {} features", self.num_feature);
+        Err(LoadError::Unsupported { what: "a model", name })
     }
 }
 

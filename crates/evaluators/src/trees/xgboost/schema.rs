@@ -8,18 +8,13 @@ use crate::trees::error::{LoadError, TreeFault, quote};
 
 /// Reads a model from JSON text.
 pub(super) fn read_json(bytes: &[u8]) -> Result<RawModel, LoadError> {
-    let mut json = Json::new(bytes);
-    let model = read(&mut json)?;
-    json.end()?;
-    Ok(model)
+    // Like the library, ignores what follows the document.
+    read(&mut Json::new(bytes))
 }
 
 /// Reads a model from UBJSON.
 pub(super) fn read_ubjson(bytes: &[u8]) -> Result<RawModel, LoadError> {
-    let mut document = Ubjson::new(bytes);
-    let model = read(&mut document)?;
-    document.end()?;
-    Ok(model)
+    read(&mut Ubjson::new(bytes))
 }
 
 /// The outermost object.
@@ -48,8 +43,13 @@ fn read<D: Document>(document: &mut D) -> Result<RawModel, LoadError> {
         _ => top.read(document, key),
     })?;
     let mut model = top.learner.ok_or(LoadError::MissingField { field: "learner" })?;
-    model.version = top.version.ok_or(LoadError::MissingField { field: "version" })?;
+    model.version = top.version.ok_or_else(without_version)?;
     Ok(model)
+}
+
+/// The library reads a file without its version, by rules of its own.
+fn without_version() -> LoadError {
+    LoadError::Unsupported { what: "a model", name: "without the version of XGBoost".to_owned() }
 }
 
 impl Top {

@@ -35,11 +35,6 @@ impl<'a> Ubjson<'a> {
         Self { bytes, position: 0, depth: 0 }
     }
 
-    /// Checks that nothing follows.
-    pub(super) fn end(&self) -> Result<(), LoadError> {
-        if self.position == self.bytes.len() { Ok(()) } else { Err(self.unexpected("the end of the file")) }
-    }
-
     fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }
