@@ -6,6 +6,7 @@
 pub mod contributions;
 pub mod pickle;
 pub mod sklearn;
+pub mod skops;
 pub mod table;
 pub mod trees;
 mod wide;

@@ -54,7 +54,7 @@ const BUILTINS: [&str; 14] = [
 ];
 
 /// Returns one name for functions that Python and NumPy renamed over time.
-pub(super) fn canonical(module: &str, name: &str) -> String {
+pub(crate) fn canonical(module: &str, name: &str) -> String {
     let (head, tail) = module.split_once('.').map_or((module, None), |(head, tail)| (head, Some(tail)));
     match (head, tail) {
         ("__builtin__", None) => format!("builtins.{name}"),
@@ -245,20 +245,9 @@ impl PickleMachine<'_> {
         let PickleNode::Bytes(bytes) = self.node(value) else {
             return if dtype.kind == ElementKind::Object { Ok(value) } else { Err(malformed()) };
         };
-        let (kind, dtype) = (dtype.kind, Arc::clone(dtype));
+        let dtype = Arc::clone(dtype);
         let array = NumpyArray::from_raw(dtype, Vec::new(), false, Bytes::clone(bytes)).ok_or_else(malformed)?;
-        let first = |array: &NumpyArray| array.numbers().and_then(|numbers| numbers.to_f64().first().copied());
-        let integer = |array: &NumpyArray| array.numbers().and_then(|numbers| numbers.to_i64()?.first().copied());
-        let node = match kind {
-            ElementKind::Bool => integer(&array).map(|integer| PickleNode::Bool(integer != 0)),
-            ElementKind::Int | ElementKind::Uint => integer(&array).map(PickleNode::Int),
-            ElementKind::Float => first(&array).map(PickleNode::Float),
-            ElementKind::Text => {
-                array.texts().and_then(|texts| texts.into_iter().next()).map(|text| PickleNode::Text(text.into()))
-            }
-            _ => None,
-        };
-        self.add(node.unwrap_or_else(|| PickleNode::Array(Box::new(array))))
+        self.add(PickleNode::of_scalar(array))
     }
 
     /// Decodes bytes of protocol 2: a text in which each character is one byte.

@@ -45,7 +45,7 @@ pub struct DtypeField {
 
 impl Dtype {
     /// Parses a code such as `f8`, `<i4` or `U12`.
-    pub(super) fn parse(code: &str) -> Option<Self> {
+    pub(crate) fn parse(code: &str) -> Option<Self> {
         let (big_endian, code) = match code.as_bytes().first()? {
             b'>' => (true, &code[1..]),
             b'<' | b'|' | b'=' => (false, &code[1..]),
@@ -137,14 +137,14 @@ impl NumpyArray {
     /// Creates an array of elements in their memory layout.
     ///
     /// Returns `None` if the number of bytes does not match dtype and shape, or if the elements are objects.
-    pub(super) fn from_raw(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, bytes: Bytes) -> Option<Self> {
+    pub(crate) fn from_raw(dtype: Arc<Dtype>, shape: Vec<usize>, fortran: bool, bytes: Bytes) -> Option<Self> {
         let needed = count(&shape, &dtype)?.checked_mul(dtype.size)?;
         let fits = dtype.kind != ElementKind::Object && bytes.len() == needed;
         fits.then_some(Self { dtype, shape, fortran, data: ArrayData::Raw(bytes) })
     }
 
     /// Creates an array of objects.
-    pub(super) fn from_objects(
+    pub(crate) fn from_objects(
         dtype: Arc<Dtype>,
         shape: Vec<usize>,
         fortran: bool,
@@ -211,6 +211,14 @@ impl NumpyArray {
             Some(text.trim_end_matches('\0').to_owned())
         };
         Order::new(&self.shape, self.fortran).map(element).collect()
+    }
+
+    /// Returns the bytes of all elements, if they are not objects.
+    pub(crate) const fn raw_bytes(&self) -> Option<&Bytes> {
+        match &self.data {
+            ArrayData::Raw(bytes) => Some(bytes),
+            ArrayData::Objects(_) => None,
+        }
     }
 
     /// Returns the objects in C order, if the elements are objects.

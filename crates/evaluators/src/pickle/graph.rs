@@ -1,18 +1,18 @@
-//! The content of a pickle, as inert data.
+//! The content of a pickle, as inert data. The reader of skops files makes the same graph.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::dtype::{Dtype, NumpyArray};
+use super::dtype::{Dtype, ElementKind, NumpyArray};
 
 /// The index of a node in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct NodeId(pub(super) u32);
+pub(crate) struct NodeId(pub(crate) u32);
 
 /// One Python object. Objects refer to one another by index, so that they can be shared and form cycles.
 #[derive(Debug)]
-pub(super) enum PickleNode {
+pub(crate) enum PickleNode {
     None,
     Bool(bool),
     Int(i64),
@@ -35,20 +35,39 @@ pub(super) enum PickleNode {
 
 /// An instance of a class, of which only the name is known.
 #[derive(Debug)]
-pub(super) struct PickleObject {
-    pub(super) class: Arc<str>,
+pub(crate) struct PickleObject {
+    pub(crate) class: Arc<str>,
     /// The constructor's positional arguments.
-    pub(super) arguments: Vec<NodeId>,
+    pub(crate) arguments: Vec<NodeId>,
     /// The constructor's keyword arguments, a dict.
-    pub(super) keywords: Option<NodeId>,
-    pub(super) state: Option<NodeId>,
+    pub(crate) keywords: Option<NodeId>,
+    pub(crate) state: Option<NodeId>,
     /// Entries and elements that were set or appended after construction, of a subclass of `dict` or `list`.
-    pub(super) entries: Vec<(NodeId, NodeId)>,
-    pub(super) appended: Vec<NodeId>,
+    pub(crate) entries: Vec<(NodeId, NodeId)>,
+    pub(crate) appended: Vec<NodeId>,
+}
+
+impl PickleNode {
+    /// Converts an array of one element, without dimensions, to a number or text. What has no such form stays an array.
+    pub(crate) fn of_scalar(array: NumpyArray) -> Self {
+        let integer = || array.numbers().and_then(|numbers| numbers.to_i64()?.first().copied());
+        let scalar = match array.dtype.kind {
+            ElementKind::Bool => integer().map(|integer| Self::Bool(integer != 0)),
+            ElementKind::Int | ElementKind::Uint => integer().map(Self::Int),
+            ElementKind::Float => {
+                array.numbers().and_then(|numbers| numbers.to_f64().first().copied()).map(Self::Float)
+            }
+            ElementKind::Text => {
+                array.texts().and_then(|texts| texts.into_iter().next()).map(|text| Self::Text(text.into()))
+            }
+            _ => None,
+        };
+        scalar.unwrap_or_else(|| Self::Array(Box::new(array)))
+    }
 }
 
 impl PickleObject {
-    pub(super) fn new(class: Arc<str>, arguments: Vec<NodeId>, keywords: Option<NodeId>) -> Self {
+    pub(crate) fn new(class: Arc<str>, arguments: Vec<NodeId>, keywords: Option<NodeId>) -> Self {
         Self { class, arguments, keywords, state: None, entries: Vec::new(), appended: Vec::new() }
     }
 }
@@ -56,12 +75,17 @@ impl PickleObject {
 /// The objects of one file.
 #[derive(Debug)]
 pub struct Pickle {
-    pub(super) nodes: Vec<PickleNode>,
-    pub(super) root: NodeId,
-    pub(super) bytes: usize,
+    nodes: Vec<PickleNode>,
+    root: NodeId,
+    bytes: usize,
 }
 
 impl Pickle {
+    /// Creates a graph of which every id is the index of a node. `bytes` is the decompressed size of the file.
+    pub(crate) const fn new(nodes: Vec<PickleNode>, root: NodeId, bytes: usize) -> Self {
+        Self { nodes, root, bytes }
+    }
+
     /// Returns the object that was pickled.
     pub const fn root(&self) -> PickleValue<'_> {
         PickleValue { pickle: self, id: self.root }
@@ -93,7 +117,7 @@ pub struct PickleValue<'a> {
 
 impl<'a> PickleValue<'a> {
     fn node(self) -> &'a PickleNode {
-        // Only the machine creates ids, for nodes that exist.
+        // Only the readers of files create ids, for nodes that exist.
         &self.pickle.nodes[self.id.0 as usize]
     }
 

@@ -27,6 +27,9 @@ pub use self::dtype::{ArrayNumbers, Dtype, DtypeField, ElementKind, NumpyArray};
 pub use self::error::PickleError;
 pub use self::graph::{Pickle, PickleValue};
 
+pub(crate) use self::calls::canonical;
+pub(crate) use self::graph::{NodeId, PickleNode, PickleObject};
+
 /// Reads a file that `pickle` or `joblib` wrote. As in Python, what follows the pickle is ignored.
 ///
 /// # Errors
@@ -38,7 +41,7 @@ pub fn read(file: Bytes) -> Result<Pickle, PickleError> {
     let bytes = file.len();
     let mut shared = FileState::new(file, compressed);
     let root = PickleMachine::new(&mut shared, 0).run()?;
-    Ok(Pickle { nodes: shared.nodes, root, bytes })
+    Ok(Pickle::new(shared.nodes, root, bytes))
 }
 
 #[cfg(test)]

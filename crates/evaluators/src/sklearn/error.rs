@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::method::EstimatorMethod;
 use crate::pickle::PickleError;
+use crate::skops::SkopsError;
 use crate::trees;
 
 /// An artifact that is damaged, or that contains something that is not evaluated natively.
@@ -13,6 +14,8 @@ use crate::trees;
 pub enum LoadError {
     #[error(transparent)]
     Pickle(#[from] PickleError),
+    #[error(transparent)]
+    Skops(#[from] SkopsError),
     /// The file is not an estimator, or an object that has to be an estimator is something else.
     #[error("expected a scikit-learn estimator, found `{found}`")]
     Class { found: String },
@@ -46,11 +49,13 @@ pub enum LoadError {
 impl LoadError {
     /// Returns whether Python may be able to load the artifact: it is not damaged, only not supported natively.
     pub const fn is_refusal(&self) -> bool {
-        let damaged = matches!(
-            self,
-            Self::Pickle(PickleError::Truncated { .. } | PickleError::Opcode { .. } | PickleError::Decompress { .. })
-        );
-        !damaged
+        match self {
+            Self::Pickle(
+                PickleError::Truncated { .. } | PickleError::Opcode { .. } | PickleError::Decompress { .. },
+            ) => false,
+            Self::Skops(error) => error.is_refusal(),
+            _ => true,
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::FittedEstimator;
 use super::error::LoadError;
-use crate::pickle::{self, NumpyArray, PickleError, PickleValue};
+use super::{FittedEstimator, read};
+use crate::pickle::{NumpyArray, PickleValue};
 
 /// How many estimators are described. A file may contain any number, and an object may contain itself.
 const MAX_PARTS: usize = 200;
@@ -42,9 +42,9 @@ impl ArtifactReport {
     ///
     /// # Errors
     ///
-    /// Fails if the file is not a pickle that can be read as data.
-    pub fn read(file: &Bytes) -> Result<Self, PickleError> {
-        let pickle = pickle::read(file.clone())?;
+    /// Fails if the file is not one that can be read as data.
+    pub fn read(file: &Bytes) -> Result<Self, LoadError> {
+        let pickle = read(file.clone())?;
         let mut left = MAX_PARTS;
         let root = ObjectReport::of(String::new(), pickle.root(), 0, &mut left);
         Ok(Self { root, native: FittedEstimator::load(file.clone()) })
@@ -63,7 +63,7 @@ impl ArtifactReport {
     /// Returns how many features the estimator in the file was fitted with, and their names; those of its first step if it does
     /// not tell itself.
     pub fn fitted_features(file: &Bytes) -> (Option<usize>, Vec<String>) {
-        let Ok(pickle) = pickle::read(file.clone()) else { return (None, Vec::new()) };
+        let Ok(pickle) = read(file.clone()) else { return (None, Vec::new()) };
         let mut estimator = pickle.root();
         let mut names = None;
         for _ in 0..MAX_DEPTH {
@@ -82,7 +82,7 @@ impl ArtifactReport {
     /// Returns a row that the estimator in the file may take: categories that it was fitted with, and zero for numbers.
     pub fn example_row(file: &Bytes, features: usize) -> Vec<ExampleValue> {
         let mut row = vec![ExampleValue::Number(0.0); features];
-        if let Ok(pickle) = pickle::read(file.clone()) {
+        if let Ok(pickle) = read(file.clone()) {
             let (_, names) = Self::fitted_features(file);
             let columns: Vec<usize> = (0..features).collect();
             let mut left = MAX_PARTS;
@@ -94,7 +94,7 @@ impl ArtifactReport {
     /// Returns whether `predict` of an estimator with one target returns a list of numbers, as nearly all do. The
     /// others were fitted with a column as their target, and their class keeps that shape.
     pub fn predicts_list(file: &Bytes) -> bool {
-        let Ok(pickle) = pickle::read(file.clone()) else { return true };
+        let Ok(pickle) = read(file.clone()) else { return true };
         let mut estimator = pickle.root();
         for _ in 0..MAX_DEPTH {
             let inner = estimator.attribute("best_estimator_").or_else(|| {

@@ -1,6 +1,6 @@
 //! scikit-learn's estimators, evaluated natively.
 //!
-//! A [`FittedEstimator`] is loaded from the bytes of a pickle or joblib file and makes predictions from tables of
+//! A [`FittedEstimator`] is loaded from the bytes of a pickle, joblib or skops file and makes predictions from tables of
 //! numbers or data frames. It knows nothing about requests. Each module of scikit-learn has a module here, with a table
 //! of its classes (see `classes`), that reads the attributes of the estimators and computes. Predictions are those of
 //! the scikit-learn version that wrote the file; what cannot be reproduced exactly is rejected by name.
@@ -63,7 +63,8 @@ use self::estimator::Estimator;
 use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::{ArtifactReport, ExampleValue};
 pub use self::method::{EstimatorMethod, MethodSet};
-use crate::pickle::{self, PickleValue};
+use crate::pickle::{self, Pickle, PickleValue};
+use crate::skops;
 use crate::table::TableData;
 
 /// The estimated time between two checks whether a call is to stop. Shorter calls are not divided: joining the blocks copies
@@ -77,13 +78,13 @@ pub struct FittedEstimator {
 }
 
 impl FittedEstimator {
-    /// Loads a file that `pickle` or `joblib` wrote.
+    /// Loads a file that `pickle`, `joblib` or `skops` wrote.
     ///
     /// # Errors
     ///
     /// Returns a [`LoadError`] if the file is damaged, or contains something that is not evaluated natively.
     pub fn load(file: Bytes) -> Result<Self, LoadError> {
-        let pickle = pickle::read(file)?;
+        let pickle = read(file)?;
         let budget = LoadBudget::new(pickle.bytes());
         let context = LoadContext { budget: &budget, load: classes::estimator, depth: 0 };
         let root = classes::estimator(pickle.root(), context, None)?;
@@ -189,6 +190,11 @@ impl FittedEstimator {
         // The columns of a result are known without any row.
         self.call(method, &data.range(0..0)).ok().map(|result| result.row_width())
     }
+}
+
+/// Reads a file of any format as data. Its name does not matter.
+fn read(file: Bytes) -> Result<Pickle, LoadError> {
+    if skops::is_archive(&file) { Ok(skops::read(file)?) } else { Ok(pickle::read(file)?) }
 }
 
 /// Returns the library of the data frames that an estimator transforms to, if `set_output` requests one.
