@@ -133,6 +133,7 @@ impl Input {
 /// A case and its model file.
 struct CaseWithModel {
     version: String,
+    family: String,
     case: Case,
     model: Vec<u8>,
 }
@@ -147,7 +148,7 @@ fn golden_cases() -> Vec<CaseWithModel> {
             found.extend(lines.map(|line| {
                 let case: Case = serde_json::from_str(line).unwrap();
                 let model = archive.file(&format!("{family}/{}", case.model)).to_vec();
-                CaseWithModel { version: archive.name.clone(), case, model }
+                CaseWithModel { version: archive.name.clone(), family: family.to_owned(), case, model }
             }));
         }
     }
@@ -160,7 +161,7 @@ fn sklearn_golden_cases_agree() {
     let mut failures = Vec::new();
     let cases = golden_cases();
     let count = cases.len();
-    for CaseWithModel { version, case, model } in cases {
+    for CaseWithModel { version, case, model, .. } in cases {
         let checked = FittedEstimator::load(model.into())
             .map_err(|error| error.to_string())
             .and_then(|model| check(&model, &case));
@@ -169,6 +170,28 @@ fn sklearn_golden_cases_agree() {
         }
     }
     assert!(failures.is_empty(), "{} of {count} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The same models in files of skops, which give the answers of the pickles.
+#[test]
+fn sklearn_skops_files_agree() {
+    let archives = golden_archives("sklearn/skops");
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for CaseWithModel { version, family, case, .. } in golden_cases() {
+        let Some(archive) = archives.iter().find(|archive| archive.name == version) else { continue };
+        let file = format!("{family}/{}.skops", case.name);
+        if !archive.has(&file) {
+            continue;
+        }
+        let model = FittedEstimator::load(archive.file(&file).to_vec().into());
+        let checked = model.map_err(|error| error.to_string()).and_then(|model| check(&model, &case));
+        if let Err(difference) = checked {
+            failures.push(format!("{file} of {version}: {difference}"));
+        }
+        count += 1;
+    }
+    assert!(failures.is_empty(), "{} of {count} files:\n{}", failures.len(), failures.join("\n"));
+    assert!(count >= 300, "{count} files");
 }
 
 /// Returns small files of every family, version and format, decompressed: damage to a compressed stream would mostly be

@@ -36,6 +36,10 @@ impl GoldenArchive {
         self.files.keys().map(String::as_str)
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
     #[track_caller]
     pub(crate) fn file(&self, name: &str) -> &[u8] {
         self.files.get(name).unwrap_or_else(|| unreachable!("{} has no {name}", self.name))

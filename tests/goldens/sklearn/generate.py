@@ -1,9 +1,11 @@
 """Writes the golden cases of scikit-learn with the library itself.
 
     python3.11 tests/goldens/sklearn/generate.py [--envs FOLDER] [--only 1.5.2 ...] [--family linear ...]
+    python3.11 tests/goldens/sklearn/generate.py --skops [--envs FOLDER] [--only 1.5.2 ...]
 
 Makes one virtual environment for each pinned version (outside the repository), then runs itself inside each. Every archive
-`<version>.tar.gz` is replaced; with `--family`, only the folders of those families in it.
+`<version>.tar.gz` is replaced; with `--family`, only the folders of those families in it. With `--skops`, the models of these
+archives are written to `skops/<version>.tar.gz`.
 """
 
 import argparse
@@ -29,7 +31,15 @@ ENVIRONMENTS = {
     "1.5.2": ("3.11", ["numpy==2.0.2", "scipy==1.14.1", "joblib==1.4.2", "pandas==2.2.3", "lz4==4.3.3"]),
     "1.9.1": (
         "3.11",
-        ["numpy==2.4.6", "scipy==1.17.1", "joblib==1.6.0", "pandas==3.0.0", "lz4==4.4.4", "narwhals==2.28.0", "cloudpickle==3.1.2"],
+        [
+            "numpy==2.4.6",
+            "scipy==1.17.1",
+            "joblib==1.6.0",
+            "pandas==3.0.0",
+            "lz4==4.4.4",
+            "narwhals==2.28.0",
+            "cloudpickle==3.1.2",
+        ],
     ),
 }
 # The libraries of boosted trees whose wrappers are pickled too.
@@ -39,6 +49,12 @@ BOOSTED = {
     "1.3.2": ["xgboost==2.0.3", "lightgbm==4.5.0"],
     "1.5.2": ["xgboost-cpu==2.1.4", "lightgbm==4.5.0"],
     "1.9.1": ["xgboost-cpu==3.2.0", "lightgbm==4.7.0"],
+}
+# The versions whose models are written as skops files, too: the version of skops, and the compressed size up to which models
+# are written. A larger one is only written if no other one has its class.
+SKOPS = {
+    "1.5.2": ("skops==0.10.0", 2000),
+    "1.9.1": ("skops==0.16.0", 4000),
 }
 
 
@@ -81,6 +97,40 @@ def inside(version, out, families):
         print(f"{version} {family}: {count} cases, {size // 1024} KiB", flush=True)
 
 
+def skops_inside(version, models, out):
+    """Writes the models of an unpacked archive as skops files; runs in the environment of the version."""
+    import skopsfile
+
+    print(f"{version}: {skopsfile.write(models, out, SKOPS[version][1])} skops files", flush=True)
+
+
+def write_skops(envs, version):
+    """Writes the skops files of a version, in its environment, to which skops is added."""
+    python = environment(envs, version)
+    made = python.parent.parent / "complete-skops"
+    if not made.exists():
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", SKOPS[version][0]], check=True)
+        made.touch()
+    clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
+    with tempfile.TemporaryDirectory() as models, tempfile.TemporaryDirectory() as out:
+        unpack(HERE / f"{version}.tar.gz", Path(models))
+        command = [
+            str(python),
+            str(HERE / "generate.py"),
+            "--skops",
+            "--inside",
+            version,
+            "--models",
+            models,
+            "--out",
+            out,
+        ]
+        subprocess.run(command, check=True, env=clean)
+        archive = HERE / "skops" / f"{version}.tar.gz"
+        archive.parent.mkdir(exist_ok=True)
+        print(f"skops/{archive.name}: {pack(Path(out), archive) // 1024} KiB", flush=True)
+
+
 def main():
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     known = sorted(path.stem for path in (HERE / "families").glob("*.py"))
@@ -88,11 +138,20 @@ def main():
     parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
     parser.add_argument("--family", nargs="+", choices=known, metavar="FAMILY", help="families to write")
+    parser.add_argument("--skops", action="store_true", help="write the models of the archives as skops files")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--models", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.inside and args.skops:
+        skops_inside(args.inside, args.models, args.out)
+        return
     if args.inside:
         inside(args.inside, args.out, args.family)
+        return
+    if args.skops:
+        for version in args.only or SKOPS:
+            write_skops(args.envs.resolve(), version)
         return
     for version in args.only or ENVIRONMENTS:
         python = environment(args.envs.resolve(), version)
