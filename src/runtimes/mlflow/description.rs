@@ -16,7 +16,7 @@ pub(super) enum Flavor {
     Sklearn,
     /// A `Booster`, or one of the library's scikit-learn wrappers.
     Xgboost(TreeModelClass),
-    /// A `Booster` in a text file, or a scikit-learn wrapper in a pickle.
+    /// A `Booster` in a text file, or a scikit-learn wrapper in a pickle or skops file.
     Lightgbm(TreeModelClass),
 }
 
@@ -167,8 +167,12 @@ impl ModelDescription {
 
 fn check_format(library: &LibraryFlavor) -> Result<(), LoadError> {
     match library.serialization_format.as_deref() {
-        None | Some("pickle" | "cloudpickle") => Ok(()),
-        Some(format) => Err(LoadError::Refused(format!("its artifact is in the format `{format}`, expected a pickle"))),
+        // The content of the file tells pickles and skops files apart.
+        None | Some("pickle" | "cloudpickle" | "skops") => Ok(()),
+        Some(format) => {
+            let expected = "`pickle`, `cloudpickle` or `skops`";
+            Err(LoadError::Refused(format!("its artifact is in the format `{format}`, expected {expected}")))
+        }
     }
 }
 
