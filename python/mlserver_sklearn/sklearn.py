@@ -2,7 +2,7 @@
 
 import sys
 import typing
-from typing import Any, List
+from typing import Any, Dict, List
 
 from mlserver import MLModel
 from mlserver._frameworks import (
@@ -36,19 +36,19 @@ PREDICT_TRANSFORM = "transform"
 PREDICT_FN_KEY = "predict_fn"
 
 _OUTPUTS = VALID_OUTPUTS = [PREDICT_OUTPUT, PREDICT_PROBA_OUTPUT, PREDICT_TRANSFORM]
-_WELL_KNOWN_NAMES = WELLKNOWN_MODEL_FILENAMES = ["model.joblib", "model.pickle", "model.pkl"]
+_WELL_KNOWN_NAMES = WELLKNOWN_MODEL_FILENAMES = ["model.joblib", "model.pickle", "model.pkl", "model.skops"]
+# The key in `parameters.extra` of the types that a skops file may contain besides those that skops trusts.
+_SKOPS_TRUSTED_TYPES = "skops_trusted_types"
 
 
 class SKLearnModel(MLModel):
-    """Any object that joblib can load and that has `predict`, `predict_proba` or `transform`; these are the outputs."""
+    """Any object that joblib or skops can load and that has one of the outputs: `predict`, `predict_proba`, `transform`."""
 
     async def load(self) -> bool:
         """Loads the artifact."""
         path = await artifact(self, _WELL_KNOWN_NAMES)
         import_framework("sklearn", "scikit-learn")
-        joblib = import_framework("joblib", "joblib")
-        with loading(path):
-            self._model = joblib.load(path)
+        self._model = self._load_skops(path) if _is_archive(path) else _load_joblib(path)
         if not hasattr(self._model, self._default_output()):
             raise MLServerError(
                 f"`parameters.extra.{PREDICT_FN_KEY}` is `{self._default_output()}`, "
@@ -57,6 +57,21 @@ class SKLearnModel(MLModel):
             )
         self._features = lightgbm_features(self._model)
         return True
+
+    def _load_skops(self, path: str) -> Any:
+        """Loads a skops file whose types skops or the settings trust. Raises `MLServerError` for others, and names them."""
+        skops = import_framework("skops.io", "skops")
+        trusted = self._extra().get(_SKOPS_TRUSTED_TYPES) or []
+        with loading(path):
+            untrusted = sorted(set(skops.get_untrusted_types(file=path)) - set(trusted))
+        if untrusted:
+            raise MLServerError(
+                f"cannot load `{path}`: skops does not trust {', '.join(f'`{name}`' for name in untrusted)}; "
+                f"if you do, add the names to `parameters.extra.{_SKOPS_TRUSTED_TYPES}` of the model's settings",
+                500,
+            )
+        with loading(path):
+            return skops.load(path, trusted=trusted)
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Returns one output for each requested one, or one for each column of a data frame."""
@@ -88,9 +103,11 @@ class SKLearnModel(MLModel):
         return steps[-1][1] if isinstance(steps, list) and steps else self._model
 
     def _default_output(self) -> str:
+        return typing.cast(str, self._extra().get(PREDICT_FN_KEY, PREDICT_OUTPUT))
+
+    def _extra(self) -> Dict[str, Any]:
         parameters = self.settings.parameters
-        extra = parameters.extra if parameters is not None else None
-        return typing.cast(str, (extra or {}).get(PREDICT_FN_KEY, PREDICT_OUTPUT))
+        return (parameters.extra if parameters is not None else None) or {}
 
     def _predict_outputs(self, data: Any, outputs: List[RequestOutput]) -> List[ResponseOutput]:
         encoded = []
@@ -106,6 +123,18 @@ class SKLearnModel(MLModel):
                 return PandasCodec.encode_outputs(value)
             encoded.append(encode_array(self, output, value))
         return encoded
+
+
+def _is_archive(path: str) -> bool:
+    """Returns whether a file is a zip archive, as those of skops are."""
+    with loading(path), open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _load_joblib(path: str) -> Any:
+    joblib = import_framework("joblib", "joblib")
+    with loading(path):
+        return joblib.load(path)
 
 
 def _is_frame(value: Any) -> bool:

@@ -116,7 +116,7 @@ fn lightgbm_format(bytes: &[u8]) -> Option<String> {
 }
 
 fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
-    let file: Bytes = implementation::read(path, "a file that joblib or pickle wrote")?.into();
+    let file: Bytes = implementation::read(path, "a file that joblib, pickle or skops wrote")?.into();
     let report = ArtifactReport::read(&file).map_err(|error| LoadError::Artifact {
         path: path.to_owned(),
         unsupported: false,

@@ -39,7 +39,7 @@ pub(super) struct SklearnModel {
 }
 
 impl SklearnModel {
-    /// Loads a file that `pickle` or `joblib` wrote.
+    /// Loads a file that `pickle`, `joblib` or `skops` wrote.
     pub(super) fn load(file: Bytes, settings: &ModelSettings) -> Result<Self, LoadError> {
         let model = FittedEstimator::load(file)?;
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());

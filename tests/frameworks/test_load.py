@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import golden_models, need, reasons, settings
+from support import golden_models, need, reasons, serve, settings
 
 PACKAGES = {
     "sklearn": ("mlserver_sklearn.SKLearnModel", "iris", "scikit-learn"),
@@ -85,6 +85,33 @@ class Elsewhere:
 
     def __reduce__(self):
         return (eval, ("__import__('gone_since').model",))
+
+
+def test_skops_file_needs_types_that_are_trusted(tmp_path):
+    need("sklearn")
+    import skops.io
+    from sklearn.linear_model import LinearRegression
+    from sklearn.tree import DecisionTreeClassifier
+
+    implementation = PACKAGES["sklearn"][0]
+    tree = DecisionTreeClassifier(random_state=0).fit([[0.0], [1.0]], [3, 4])
+    kind = "sklearn.tree._tree.Tree"
+    models = {"linear": LinearRegression().fit([[0.0], [1.0]], [3, 4]), "refused": tree, "trusted": tree}
+    for name, model in models.items():
+        extra = {"skops_trusted_types": [kind]} if name == "trusted" else {}
+        skops.io.dump(model, settings(tmp_path / name, implementation, backend="python", **extra) / "model.skops")
+    found = reasons(tmp_path, Path(sys.executable))
+    assert found["refused"] == (
+        f"cannot load `{tmp_path}/refused/model.skops`: skops does not trust `{kind}`; "
+        "if you do, add the names to `parameters.extra.skops_trusted_types` of the model's settings"
+    )
+    shutil.rmtree(tmp_path / "refused")
+    with serve(tmp_path, Path(sys.executable)) as server:
+        server.wait_until_ready()
+        rows = {"inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP64", "data": [0, 1]}]}
+        for name in ("linear", "trusted"):
+            answer = server.post(f"/v2/models/{name}/infer", rows).json()
+            assert answer["outputs"][0]["data"] == pytest.approx([3, 4]), answer
 
 
 def test_pickle_with_missing_module_names_it(tmp_path):

@@ -44,6 +44,51 @@ fn sklearn_joblib_file_is_served_natively() {
     assert_eq!(scores["shape"], json!([1, 3]));
 }
 
+/// The same model in both formats has the same metadata and answers, whatever the name of the file.
+#[test]
+fn sklearn_skops_file_answers_as_its_joblib_file() {
+    let frame = r#"{"parameters": {"content_type": "pd"}, "inputs": [
+        {"name": "a", "shape": [1], "datatype": "FP64", "data": [0.5]}, {"name": "b", "shape": [1], "datatype": "FP64", "data": [-1]}]}"#;
+    let row = format!("{{{ROW},\"outputs\":[{{\"name\":\"predict\"}},{{\"name\":\"predict_proba\"}}]}}");
+    let text = r#"{"inputs": [{"name": "x", "shape": [2], "datatype": "BYTES", "data": ["a red car", "blue"]}]}"#;
+    let cases = [
+        ("1.5.2/linear/labels_text", "model.skops", row.as_str()),
+        ("1.9.1/linear/frame_logistic", "model.joblib", frame),
+        ("1.9.1/texts/text_bernoulli", "model.skops", text),
+    ];
+    for (case, file, body) in cases {
+        let answers = |extension: &str, file: &str| {
+            let server = TestServer::start(folder(&format!("{case}.{extension}"), file, &json!({})));
+            let (status, mut answer) = infer(&server, body);
+            answer["id"].take();
+            (server.get("/v2/models/m").ok(), status, answer)
+        };
+        let (metadata, status, answer) = answers("skops", file);
+        assert_eq!(metadata["parameters"]["backend"], "native");
+        assert_eq!((metadata, status, answer), answers("joblib", "model.joblib"), "{case}");
+    }
+}
+
+/// A node that is not known is left to Python, and a damaged archive is not.
+#[test]
+fn sklearn_unreadable_skops_files_are_rejected_by_name() {
+    let failing = |artifact: Vec<u8>| {
+        let settings = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel",
+            "parameters": {"uri": "model.skops", "extra": {"backend": "native"}}});
+        let folder = Folder::new().file("m/model.skops", artifact).file("m/model-settings.json", settings.to_string());
+        let ended = ServerBuilder::new(folder).run();
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        ended.stdout + &ended.stderr
+    };
+    let good = sklearn_golden("1.5.2/linear/labels_text.skops");
+    let mut cut = good.clone();
+    cut.truncate(good.len() - 30);
+    assert!(failing(cut).contains("the zip archive is damaged: it has no end"));
+    let mut changed = good;
+    changed[60] ^= 1;
+    assert!(failing(changed).contains("in the archive is damaged: its checksum is wrong"));
+}
+
 #[test]
 fn sklearn_output_comes_from_request_or_settings() {
     let settings = json!({"extra": {"predict_fn": "predict_proba"}});
@@ -345,10 +390,24 @@ fn alike(expected: &Value, found: &Value) -> bool {
 
 /// Runs `mlserver inspect` on a golden case.
 fn inspect(case: &str) -> String {
-    let folder = Folder::new().file("model.joblib", sklearn_golden(case));
-    let output = run_mlserver(folder.root(), &["inspect", "model.joblib"]);
+    let file = case.rsplit('/').next().unwrap();
+    let folder = Folder::new().file(file, sklearn_golden(case));
+    let output = run_mlserver(folder.root(), &["inspect", file]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn sklearn_inspect_prints_the_same_of_skops_files() {
+    for case in ["1.5.2/linear/labels_text", "1.9.1/encode/one_hot_str", "1.9.1/texts/text_bernoulli"] {
+        let report = |extension: &str| {
+            let text = inspect(&format!("{case}.{extension}"));
+            // The estimate of the memory depends on the size of the file.
+            let lines = text.lines().filter(|line| !line.starts_with("memory:"));
+            lines.map(|line| line.replace(extension, "file")).collect::<Vec<_>>()
+        };
+        assert_eq!(report("skops"), report("joblib"), "{case}");
+    }
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn start_other_files_are_rejected() {
     let cases = [
         (
             "notes.md",
-            "`.md` is not the extension of a model file; model files are called *.joblib, *.pickle, *.pkl (scikit-learn)",
+            "`.md` is not the extension of a model file; model files are called *.joblib, *.pickle, *.pkl, *.skops (scikit-learn)",
         ),
         ("model", "its name has no extension"),
         ("model-settings.json", "`model-settings.json` contains settings, not a model: pass its folder"),

@@ -56,10 +56,11 @@ pub(crate) fn golden_archives(folder: &str) -> Vec<GoldenArchive> {
     paths.iter().map(|path| GoldenArchive::read(path)).collect()
 }
 
-/// Reads one golden file of scikit-learn, such as `1.5.2/linear/labels_text.joblib`.
+/// Reads one golden file of scikit-learn, such as `1.5.2/linear/labels_text.joblib` or `1.5.2/linear/labels_text.skops`.
 pub(crate) fn sklearn_golden(path: &str) -> Vec<u8> {
     let (version, name) = path.split_once('/').unwrap();
-    let archive = repository_path(&format!("tests/goldens/sklearn/{version}.tar.gz"));
+    let folder = if name.rsplit('.').next() == Some("skops") { "sklearn/skops" } else { "sklearn" };
+    let archive = repository_path(&format!("tests/goldens/{folder}/{version}.tar.gz"));
     GoldenArchive::read(&archive).file(name).to_vec()
 }
 
