@@ -70,16 +70,21 @@ impl NumpyFunction {
 
     /// Returns the function that a pickled value refers to, if it is supported.
     pub(super) fn named(value: PickleValue<'_>) -> Option<Self> {
-        let name = match value.global() {
-            Some(path) => path.strip_prefix("numpy.")?,
+        let (module, name) = match value.global() {
+            Some(path) => path.rsplit_once('.')?,
             // Ufuncs were pickled as a call that looks up their names.
             None => match (value.class()?, &value.arguments()[..]) {
-                ("numpy.core._ufunc_reconstruct", [_, name]) => name.as_str()?,
+                ("numpy.core._ufunc_reconstruct", [module, name]) => (module.as_str()?, name.as_str()?),
                 _ => return None,
             },
         };
-        // Some versions name the module in which functions are defined.
-        let name = name.rsplit('.').next()?;
+        // Some versions name the module in which functions are defined. Other modules have functions of the same names: those of
+        // `numpy.lib.scimath` return complex numbers.
+        let is_numpy = ["numpy", "numpy.core", "numpy._core"].contains(&module)
+            || ["numpy.core.", "numpy._core."].iter().any(|parent| module.starts_with(parent));
+        if !is_numpy {
+            return None;
+        }
         FUNCTIONS.iter().find(|function| function.name == name).copied()
     }
 
@@ -99,5 +104,30 @@ impl NumpyFunction {
             _ => NumericType::F64,
         };
         Some(numeric.elements(values.floats()?.iter().map(|&value| self.of(value)).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pickle;
+
+    fn named(pickle: &str) -> Option<&'static str> {
+        let pickle = pickle::read(pickle.as_bytes().to_vec().into()).unwrap();
+        NumpyFunction::named(pickle.root()).map(|function| function.name)
+    }
+
+    #[test]
+    fn functions_of_other_modules_are_unknown() {
+        for module in ["numpy", "numpy.core._multiarray_umath", "numpy._core._multiarray_umath", "numpy.core.umath"] {
+            assert_eq!(named(&format!("c{module}\nlog\n.")), Some("log"), "{module}");
+            assert_eq!(named(&format!("cnumpy.core\n_ufunc_reconstruct\n(V{module}\nVlog\ntR.")), Some("log"));
+        }
+        for module in
+            ["numpy.lib.scimath", "numpy.ma.core", "numpy.corelog", "scipy.special._ufuncs", "math", "__main__"]
+        {
+            assert_eq!(named(&format!("c{module}\nlog\n.")), None, "{module}");
+            assert_eq!(named(&format!("cnumpy.core\n_ufunc_reconstruct\n(V{module}\nVlog\ntR.")), None, "{module}");
+        }
     }
 }
