@@ -1,9 +1,11 @@
 """Writes the golden cases of tree ensembles with the libraries themselves.
 
     python3.11 tests/goldens/trees/generate.py [--envs FOLDER] [--only xgboost-3.2.0 ...]
+    python3.11 tests/goldens/trees/generate.py --only xgboost-3.2.0 --random 1000 [--start 0]
 
 Makes one virtual environment for each pinned library version (outside the repository), then runs itself inside each.
-Every archive `<library>-<version>.tar.gz` is replaced.
+Every archive `<library>-<version>.tar.gz` is replaced. `--random` writes `random-<library>-<version>-<start>.tar.gz` instead,
+which git ignores and the test of golden cases reads: delete it afterwards.
 """
 
 import argparse
@@ -61,13 +63,17 @@ def environment(envs, name):
     return python
 
 
-def inside(name, out):
-    """Writes the cases of a version; runs in its environment."""
+def inside(name, out, start, random):
+    """Writes the cases of a version, or so many random models; runs in its environment."""
     library, version = name.split("-", 1)
     found = importlib.import_module(library).__version__
     if found != version:
         sys.exit(f"{name}: the environment has {library} {found}")
-    count = importlib.import_module(f"{library}_cases").write_all(out, version)
+    cases = importlib.import_module(f"{library}_cases")
+    if random:
+        count = importlib.import_module("random_models").write_random(library, cases, out, version, start, random)
+    else:
+        count = cases.write_all(out, version)
     size = sum(file.stat().st_size for file in out.iterdir())
     print(f"{name}: {count} cases, {size // 1024} KiB", flush=True)
 
@@ -79,17 +85,20 @@ def main():
     parser.add_argument("--out", type=Path, default=HERE, help="where the archives are written")
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="NAME", help="versions to write")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
+    parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="write so many random models instead")
+    parser.add_argument("--start", type=int, default=0, help="the number of the first random model")
     args = parser.parse_args()
     if args.inside:
-        inside(args.inside, args.out)
+        inside(args.inside, args.out, args.start, args.random)
         return
     for name in args.only or ENVIRONMENTS:
         python = environment(args.envs.resolve(), name)
         # one thread: sums over rows must not depend on the machine
         clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
-        archive = args.out / f"{name}.tar.gz"
+        archive = args.out / (f"random-{name}-{args.start}.tar.gz" if args.random else f"{name}.tar.gz")
         with tempfile.TemporaryDirectory() as scratch:
             command = [str(python), str(HERE / "generate.py"), "--inside", name, "--out", scratch]
+            command += ["--random", str(args.random), "--start", str(args.start)]
             subprocess.run(command, check=True, env=clean)
             print(f"{archive.name}: {pack(Path(scratch), archive) // 1024} KiB", flush=True)
 
