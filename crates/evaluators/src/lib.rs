@@ -3,6 +3,7 @@
 //! An evaluator reads the bytes of an untrusted model file and computes predictions from tables of numbers. It knows
 //! nothing about requests, settings or threads; the adapters are in `runtimes`.
 
+pub mod catboost;
 pub mod contributions;
 pub mod pickle;
 pub mod sklearn;

@@ -36,6 +36,9 @@ pub enum LoadError {
         /// The limit.
         limit: usize,
     },
+    /// The file is not the JSON of its format.
+    #[error("invalid JSON: {0}")]
+    Json(#[source] serde_json::Error),
     /// A required field is missing.
     #[error("field `{field}` is missing")]
     MissingField {
@@ -265,7 +268,7 @@ pub enum PredictError {
 }
 
 /// Shortens a part of a file for an error message.
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let mut quoted: String = text.chars().take(QUOTE).flat_map(char::escape_debug).collect();
     if text.chars().nth(QUOTE).is_some() {
         quoted.push('…');

@@ -13,7 +13,7 @@
 
 mod compile;
 mod data;
-mod error;
+pub(crate) mod error;
 mod explain;
 mod forest;
 mod lightgbm;

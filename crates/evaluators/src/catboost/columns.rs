@@ -1,0 +1,152 @@
+//! The columns of a request, as the features of a model.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::ctr::category_hash;
+use super::{PredictError, quote_value};
+use crate::table::{Elements, IntType};
+use crate::trees::LoadError;
+
+/// A column of a table, or of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column<'a> {
+    /// The name of the feature, or its number.
+    pub(super) name: &'a str,
+    pub(super) elements: &'a Elements<'a>,
+    /// The index of the first value.
+    pub(super) first: usize,
+    /// The distance between the values of two rows.
+    pub(super) stride: usize,
+}
+
+impl Column<'_> {
+    /// Reads numbers of rows from `start` on, as the library reads them.
+    pub(super) fn numbers(&self, start: usize, numbers: &mut [f32]) -> Result<(), PredictError> {
+        let first = self.first + start * self.stride;
+        match self.elements {
+            Elements::F32(values) => self.fill(values, first, numbers, |value| *value),
+            Elements::F64(values) => self.fill(values, first, numbers, |value| from_f64(*value)),
+            Elements::Int(values, _) => self.fill(values, first, numbers, |value| from_i64(*value)),
+            Elements::Text(values) => {
+                for (number, text) in numbers.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+                    *number = self.parse(text)?;
+                }
+            }
+            Elements::PartialText(values) => {
+                for (number, text) in numbers.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+                    *number = text.as_ref().map_or(Ok(f32::NAN), |text| self.parse(text))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn fill<T>(&self, values: &[T], first: usize, numbers: &mut [f32], convert: impl Fn(&T) -> f32) {
+        for (number, value) in numbers.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+            *number = convert(value);
+        }
+    }
+
+    fn parse(&self, text: &Arc<str>) -> Result<f32, PredictError> {
+        text.parse()
+            .map(from_f64)
+            .map_err(|_| PredictError::NotNumber { column: self.name.to_owned(), value: quote_value(text) })
+    }
+
+    /// Hashes categories of rows from `start` on.
+    pub(super) fn hashes(&self, start: usize, hashes: &mut [i32]) -> Result<(), PredictError> {
+        let first = self.first + start * self.stride;
+        let missing = || PredictError::MissingCategory { column: self.name.to_owned() };
+        match self.elements {
+            Elements::Text(values) => {
+                for (hash, text) in hashes.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+                    *hash = category_hash(text.as_bytes());
+                }
+            }
+            Elements::PartialText(values) => {
+                for (hash, text) in hashes.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+                    *hash = category_hash(text.as_ref().ok_or_else(missing)?.as_bytes());
+                }
+            }
+            Elements::Int(values, IntType::Bool) => {
+                for (hash, value) in hashes.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+                    *hash = category_hash(if *value == 0 { b"False" } else { b"True" });
+                }
+            }
+            Elements::Int(values, _) => {
+                let mut last = None;
+                for (hash, value) in hashes.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
+                    *hash = match last {
+                        Some((same, hash)) if same == *value => hash,
+                        _ => integer_hash(*value),
+                    };
+                    last = Some((*value, *hash));
+                }
+            }
+            Elements::F32(_) | Elements::F64(_) => {
+                return Err(PredictError::FractionalCategory { column: self.name.to_owned() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Hashes the decimal text of an integer.
+fn integer_hash(value: i64) -> i32 {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = value.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + super::trees::byte(usize::try_from(rest % 10).unwrap_or(0));
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        at -= 1;
+        digits[at] = b'-';
+    }
+    category_hash(&digits[at..])
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the library rounds to single precision too")]
+fn from_f64(value: f64) -> f32 {
+    value as f32
+}
+
+#[inline]
+#[expect(clippy::cast_precision_loss, reason = "the library rounds to single precision too")]
+fn from_i64(value: i64) -> f32 {
+    value as f32
+}
+
+/// Checks that no number occurs twice.
+pub(super) fn check_unique<T: Copy + Eq + std::hash::Hash + ToString>(
+    field: &'static str,
+    numbers: Vec<T>,
+) -> Result<(), LoadError> {
+    let mut seen = HashSet::new();
+    match numbers.into_iter().find(|number| !seen.insert(*number)) {
+        None => Ok(()),
+        Some(number) => {
+            Err(LoadError::Unsupported { what: field, name: format!("{} with two descriptions", number.to_string()) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_hashed_as_their_text() {
+        for value in [0, 7, -1, 1_000_000, i64::MAX, i64::MIN] {
+            assert_eq!(integer_hash(value), category_hash(value.to_string().as_bytes()), "{value}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `CatBoost`'s models, evaluated natively.
+//!
+//! A [`CatBoostModel`] is loaded from the bytes of a `.cbm` file, or of a `.json` file that the library exported. Both are
+//! read into one form (`raw`), which is compiled: `trees` has the trees, `ctr` the statistics of categories, `objective`
+//! what the loss function makes of raw values. Raw values, labels and leaves are equal to the library's in every bit.
+//!
+//! Files are untrusted: loading any file returns a model or a [`LoadError`], with memory in proportion to the file, and a
+//! loaded model can be evaluated on any table.
+//!
+//! What is not evaluated exactly is rejected by name: features of text and embeddings, losses of users, and models with
+//! other parts than tables of categories.
+
+mod columns;
+mod core;
+mod ctr;
+mod evaluator;
+mod flatbuffer;
+mod json;
+mod objective;
+mod raw;
+mod trees;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use self::columns::Column;
+use self::evaluator::Evaluator;
+use self::objective::Objective;
+use self::raw::{Labels, RawModel};
+use crate::table::{Elements, TableData};
+pub use crate::trees::LoadError;
+use crate::trees::error::quote;
+
+/// A compiled model.
+#[derive(Debug)]
+pub struct CatBoostModel {
+    /// The features in the order of columns. Numbers that no feature has are columns that are not read.
+    features: Vec<CatBoostFeature>,
+    evaluator: Evaluator,
+}
+
+/// A feature of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatBoostFeature {
+    /// The name, or the number if it has none.
+    pub name: String,
+    /// The number of its column in an array.
+    pub column: usize,
+    pub is_categorical: bool,
+    /// Whether the name was given by the user.
+    pub is_named: bool,
+}
+
+/// What is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatBoostOutput {
+    /// Labels of a classifier, `[rows, 1]`, or 0 and 1 for each of several labels; predictions of another model in double precision.
+    Predict,
+    /// The probabilities of a classifier in double precision, `[rows, classes]`.
+    Probability,
+    /// The sums of trees in double precision, `[rows, outputs]`: `RawFormulaVal`.
+    Raw,
+    /// The number of the leaf in each tree, `[rows, trees]`.
+    Leaf,
+}
+
+/// A request that a model cannot answer.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PredictError {
+    /// Columns are missing from a frame.
+    #[error("the request lacks the columns {}, which this model was trained with", quoted(columns))]
+    MissingColumns { columns: Vec<String> },
+    /// An array has too few columns.
+    #[error("the request has {found} columns, but this model expects {expected}")]
+    Columns { expected: usize, found: usize },
+    /// A column of categories has floating-point numbers.
+    #[error(
+        "column `{}` has floating-point numbers, but this model was trained with categories in it: send integers or texts",
+        quote_value(column)
+    )]
+    FractionalCategory { column: String },
+    /// A column of categories has a missing value.
+    #[error(
+        "column `{}` has a missing value, but this model was trained with categories in it: send integers or texts",
+        quote_value(column)
+    )]
+    MissingCategory { column: String },
+    /// A column of numbers has another text.
+    #[error("column `{}` has `{value}`, but this model was trained with numbers in it", quote_value(column))]
+    NotNumber { column: String, value: String },
+    /// The table has another form than columns of values.
+    #[error("the request is sparse, but this model expects a table")]
+    Sparse,
+    /// Only classifiers have probabilities.
+    #[error("this model is not a classifier, so it has no class probabilities")]
+    NoProbabilities,
+    /// The caller does not wait for the result anymore.
+    #[error("the prediction was cancelled")]
+    Cancelled,
+}
+
+/// A prediction, in row-major order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatBoostPrediction {
+    pub elements: Elements<'static>,
+    pub columns: usize,
+}
+
+impl CatBoostModel {
+    /// Loads a file of either format, which is detected from the content.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is damaged, or if it needs something that is not supported.
+    pub fn load(file: &Bytes) -> Result<Self, LoadError> {
+        let model = if file.starts_with(core::SIGNATURE) { core::read(file)? } else { json::read(file)? };
+        let features = features(&model)?;
+        let place = |column: usize| features.partition_point(|feature| feature.column < column);
+        let evaluator = Evaluator::new(model, file.len(), place)?;
+        Ok(Self { features, evaluator })
+    }
+
+    /// Returns the features in the order of their columns.
+    pub fn features(&self) -> &[CatBoostFeature] {
+        &self.features
+    }
+
+    /// Returns the number of columns of an array.
+    pub fn n_columns(&self) -> usize {
+        self.features.last().map_or(0, |feature| feature.column.saturating_add(1))
+    }
+
+    /// Returns whether the model is a classifier.
+    pub fn is_classifier(&self) -> bool {
+        self.evaluator.objective.is_classifier()
+    }
+
+    /// Returns whether labels are texts.
+    pub fn has_text_labels(&self) -> bool {
+        matches!(
+            &self.evaluator.objective,
+            Objective::Binary { labels: Labels::Texts(_), .. } | Objective::MultiClass { labels: Labels::Texts(_), .. }
+        )
+    }
+
+    /// Returns the number of columns of an output, or `None` if the model does not have it.
+    pub fn columns(&self, output: CatBoostOutput) -> Option<usize> {
+        self.evaluator.columns(output)
+    }
+
+    /// Estimates how long this many rows take on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize) -> Duration {
+        Duration::from_nanos(u64::try_from(self.evaluator.cost(rows)).unwrap_or(u64::MAX))
+    }
+
+    /// Evaluates the model on every row, until `stop` is set.
+    ///
+    /// The columns of a frame are found by name if the features have names; further columns are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if columns are missing or have values that the model cannot read, if the model lacks the output, or if `stop`
+    /// was set.
+    pub fn predict(
+        &self,
+        table: &TableData<'_>,
+        output: CatBoostOutput,
+        stop: &AtomicBool,
+    ) -> Result<CatBoostPrediction, PredictError> {
+        let columns = self.evaluator.columns(output).ok_or(PredictError::NoProbabilities)?;
+        let input = self.input(table)?;
+        let elements = self.evaluator.predict(&input, table.rows(), output, stop)?;
+        Ok(CatBoostPrediction { elements, columns })
+    }
+
+    /// Returns the column of each feature.
+    fn input<'a>(&'a self, table: &'a TableData<'_>) -> Result<Vec<Column<'a>>, PredictError> {
+        match table {
+            TableData::Table(table) => {
+                self.check_columns(table.columns())?;
+                let column = |feature: &'a CatBoostFeature| Column {
+                    name: &feature.name,
+                    elements: table.elements(),
+                    first: feature.column,
+                    stride: table.columns(),
+                };
+                Ok(self.features.iter().map(column).collect())
+            }
+            TableData::Frame(frame) => {
+                let places = self.places(frame.names())?;
+                let column = |(feature, place): (&'a CatBoostFeature, usize)| Column {
+                    name: &feature.name,
+                    elements: &frame.columns()[place],
+                    first: 0,
+                    stride: 1,
+                };
+                Ok(self.features.iter().zip(places).map(column).collect())
+            }
+            TableData::Sparse(_) => Err(PredictError::Sparse),
+        }
+    }
+
+    fn check_columns(&self, found: usize) -> Result<(), PredictError> {
+        let expected = self.n_columns();
+        if found < expected { Err(PredictError::Columns { expected, found }) } else { Ok(()) }
+    }
+
+    /// Returns the place of each feature among columns with these names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if columns are missing.
+    pub fn places<S: AsRef<str>>(&self, names: &[S]) -> Result<Vec<usize>, PredictError> {
+        if !self.features.iter().any(|feature| feature.is_named) {
+            self.check_columns(names.len())?;
+            return Ok(self.features.iter().map(|feature| feature.column).collect());
+        }
+        let in_order = names.len() == self.features.len()
+            && names.iter().zip(&self.features).all(|(name, feature)| name.as_ref() == feature.name);
+        if in_order {
+            return Ok((0..names.len()).collect());
+        }
+        let found: HashMap<&str, usize> = names.iter().map(AsRef::as_ref).zip(0..).collect();
+        let places = self.features.iter().map(|feature| found.get(feature.name.as_str()).copied());
+        if let Some(places) = places.clone().collect() {
+            return Ok(places);
+        }
+        let missing = self.features.iter().zip(places).filter(|(_, place)| place.is_none());
+        Err(PredictError::MissingColumns { columns: missing.map(|(feature, _)| feature.name.clone()).collect() })
+    }
+}
+
+/// Returns all features in the order of their columns.
+fn features(model: &RawModel) -> Result<Vec<CatBoostFeature>, LoadError> {
+    let feature = |name: &str, column: usize, is_categorical| {
+        let number = column.to_string();
+        let is_named = !name.is_empty() && name != number;
+        CatBoostFeature {
+            name: if name.is_empty() { number } else { name.to_owned() },
+            column,
+            is_categorical,
+            is_named,
+        }
+    };
+    let floats = model.floats.iter().map(|found| feature(&found.name, found.flat, false));
+    let categories = model.categories.iter().map(|found| feature(&found.name, found.flat, true));
+    let mut features: Vec<_> = floats.chain(categories).collect();
+    features.sort_by_key(|feature| feature.column);
+    columns::check_unique("column", features.iter().map(|feature| feature.column).collect())?;
+    Ok(features)
+}
+
+/// Shortens a value of a request for an error message.
+fn quote_value(value: &str) -> String {
+    quote(value)
+}
+
+/// Lists some names for an error message.
+fn quoted(names: &[String]) -> String {
+    const MOST: usize = 10;
+    let mut list: Vec<_> = names.iter().take(MOST).map(|name| format!("`{}`", quote(name))).collect();
+    if names.len() > MOST {
+        list.push(format!("and {} more", names.len() - MOST));
+    }
+    list.join(", ")
+}
