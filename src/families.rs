@@ -53,6 +53,8 @@ pub enum NativeEvaluator {
     Trees(TreeLibrary),
     /// An estimator of scikit-learn.
     Sklearn,
+    /// A model of `CatBoost`.
+    CatBoost,
     /// Dispatches to the evaluator of the flavor that MLflow saved.
     Mlflow,
 }
@@ -168,10 +170,10 @@ pub const FAMILIES: [ModelFamily; 12] = [
         package: "mlserver_catboost",
         implementations: &["mlserver_catboost.CatboostModel", "mlserver_catboost.catboost.CatboostModel"],
         artifact_names: &["model.cbm", "model.bin"],
-        extensions: &["cbm"],
+        extensions: &["cbm", "json"],
         signature: Some(b"CBM1"),
         modules: &["catboost"],
-        native: None,
+        native: Some(NativeEvaluator::CatBoost),
         extra: Some("catboost"),
         system_packages: &[],
     },
@@ -264,8 +266,12 @@ impl ModelFamily {
         let extension = extension_of(path);
         let candidates: Vec<_> =
             FAMILIES.iter().filter(|family| family.extensions.contains(&extension.as_str())).collect();
-        let begins = file_start(path, LONGEST_SIGNATURE)?;
-        let signed = candidates.iter().find(|family| family.signature.is_some_and(|start| begins.starts_with(start)));
+        let begins = file_start(path, EXAMINED)?;
+        let is_signed = |family: &Self| {
+            family.signature.is_some_and(|start| begins.starts_with(start))
+                || family.is_catboost() && is_catboost_json(&begins)
+        };
+        let signed = candidates.iter().find(|family| is_signed(family));
         let unsigned = candidates.iter().find(|family| family.signature.is_none());
         match signed.or(unsigned).or(candidates.first()) {
             Some(family) => Ok(family),
@@ -287,9 +293,14 @@ impl ModelFamily {
         }
         let start = file_start(path, EXAMINED).unwrap_or_default();
         match self.signature {
+            Some(_) if self.is_catboost() => is_catboost_json(&start),
             Some(signature) => start.starts_with(signature),
             None => is_xgboost_json(&start),
         }
+    }
+
+    fn is_catboost(&self) -> bool {
+        self.native == Some(NativeEvaluator::CatBoost)
     }
 
     /// Returns the names of the files that a folder is searched for, in order.
@@ -331,8 +342,6 @@ fn extension_of(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
 }
 
-/// How many bytes the longest signature has.
-const LONGEST_SIGNATURE: u64 = 16;
 /// How many bytes of a file are read to recognize it. The first keys of XGBoost's objects are in them.
 const EXAMINED: u64 = 4 << 10;
 
@@ -340,6 +349,13 @@ const EXAMINED: u64 = 4 << 10;
 fn is_xgboost_json(start: &[u8]) -> bool {
     let key = br#""learner""#;
     start.trim_ascii_start().starts_with(b"{") && start.windows(key.len()).any(|bytes| bytes == key)
+}
+
+/// Reports whether a JSON text begins as CatBoost writes it: an object whose first key is one of the export's, which are sorted.
+fn is_catboost_json(start: &[u8]) -> bool {
+    let Some(inside) = start.trim_ascii_start().strip_prefix(b"{") else { return false };
+    let inside = inside.trim_ascii_start();
+    inside.starts_with(br#""ctr_data":"#) || inside.starts_with(br#""features_info":"#)
 }
 
 /// Reads the first bytes of a file.

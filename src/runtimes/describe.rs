@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{LoadError, implementation, mlflow};
 use crate::codecs::ColumnOrder;
+use crate::evaluators::catboost::{CatBoostFeature, CatBoostModel, CatBoostOutput};
 use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
 use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
@@ -50,6 +51,7 @@ impl FileDescription {
         match family.native {
             Some(NativeEvaluator::Trees(library)) => trees(library, family.title, path),
             Some(NativeEvaluator::Sklearn) => sklearn(path),
+            Some(NativeEvaluator::CatBoost) => catboost(family.title, path),
             Some(NativeEvaluator::Mlflow) => mlflow::describe(path),
             Some(NativeEvaluator::Identity | NativeEvaluator::Step | NativeEvaluator::Graph) | None => {
                 Err(LoadError::NotNative { implementation: implementation() })
@@ -103,6 +105,52 @@ fn trees(library: TreeLibrary, title: &str, path: &Path) -> Result<FileDescripti
             TreeLibrary::XgBoost => Vec::new(),
         },
         outputs,
+        examples,
+    })
+}
+
+fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
+    let bytes = implementation::read(path, "a model file")?.into();
+    let model = match CatBoostModel::load(&bytes) {
+        Ok(model) => model,
+        Err(error) if error.is_refusal() => return Ok(refused(title.to_owned(), &error)),
+        Err(error) => {
+            return Err(LoadError::Artifact { path: path.to_owned(), unsupported: false, source: error.into() });
+        }
+    };
+    let features = model.features();
+    let width = model.n_columns();
+    let is_categorical = |feature: &CatBoostFeature| feature.is_categorical;
+    let names: Vec<_> = features.iter().map(|feature| feature.name.clone()).collect();
+    let named = features.iter().any(|feature| feature.is_named);
+    let (mut inputs, mut examples) = (Vec::new(), Vec::new());
+    if !features.iter().any(is_categorical) {
+        inputs.push(tensor(INPUT, "FP32", shape(Some(width))));
+        if width <= MAX_EXAMPLE_FEATURES {
+            examples.push(row("FP32", &vec![json!(0.0); width]));
+        }
+    } else if width == features.len() && width <= MAX_EXAMPLE_FEATURES {
+        let columns = features.iter().map(|feature| match feature.is_categorical {
+            true => column(&feature.name, "BYTES", &json!("a")),
+            false => column(&feature.name, "FP32", &json!(0.0)),
+        });
+        examples.push(json!({"parameters": {"content_type": "pd"}, "inputs": columns.collect::<Vec<_>>()}));
+    }
+    let outputs = [
+        ("predict", CatBoostOutput::Predict),
+        ("predict_proba", CatBoostOutput::Probability),
+        ("raw", CatBoostOutput::Raw),
+        ("leaf", CatBoostOutput::Leaf),
+    ];
+    let outputs = outputs.into_iter().filter(|(_, output)| model.columns(*output).is_some());
+    Ok(FileDescription {
+        title: format!("{title} {}", if model.is_classifier() { "classifier" } else { "regressor" }),
+        version: model.library_version().map(|version| format!("{title} {version}")),
+        not_native: None,
+        inputs,
+        columns: if named { names.clone() } else { Vec::new() },
+        found_by_name: if named { names } else { Vec::new() },
+        outputs: outputs.map(|(name, _)| name.to_owned()).collect(),
         examples,
     })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::catboost::CatBoostRuntime;
 use super::identity::identity;
 use super::mlflow::MlflowModel;
 use super::native::Native;
@@ -109,6 +110,13 @@ pub fn load_native(
         NativeEvaluator::Sklearn => {
             let bytes = read(artifact, &expected)?;
             let model = SklearnModel::load(bytes.into(), settings);
+            let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
+            let description = Description::native_with(TensorRule::MissingText);
+            Ok(Arc::new(Native::new(model, description, compute.clone())))
+        }
+        NativeEvaluator::CatBoost => {
+            let bytes = read(artifact, &expected)?;
+            let model = CatBoostRuntime::load(&bytes.into(), settings);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
             let description = Description::native_with(TensorRule::MissingText);
             Ok(Arc::new(Native::new(model, description, compute.clone())))

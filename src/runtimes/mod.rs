@@ -3,6 +3,7 @@
 //! A [`Runtime`] answers requests for one loaded model. [`Implementation::of`] decides which runtime that is: a native
 //! evaluator if the implementation and the artifact allow it, else Python workers.
 
+mod catboost;
 mod columns;
 mod describe;
 mod error;

@@ -1,5 +1,7 @@
 //! Models that the server evaluates itself, against the answers of the real libraries.
 
+mod catboost;
+mod catboost_serving;
 pub(crate) mod columns;
 mod explanations;
 mod graph_manifests;

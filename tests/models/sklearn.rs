@@ -14,6 +14,7 @@ use mlserver::evaluators::table::{DataFrame, DenseTable, Elements, IntType, Tabl
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::support::damage::Damage;
 use crate::support::goldens::golden_archives;
 
 /// The allowed relative difference of a score, with and without single precision involved.
@@ -288,25 +289,10 @@ fn sklearn_truncated_files_are_rejected() {
 
 #[test]
 fn sklearn_damaged_files_never_panic() {
-    let mut random = 88_172_645_463_325_252_u64;
-    let mut next = |limit: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        usize::try_from(random % limit as u64).unwrap()
-    };
+    let mut damage = Damage::new(b"(.0123NRabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x8c\x90\x93\x94");
     for bytes in files() {
         for _ in 0..60 {
-            let mut damaged = bytes.clone();
-            for _ in 0..=next(4) {
-                let at = next(damaged.len());
-                damaged[at] = match next(3) {
-                    0 => damaged[at] ^ (1 << next(8)),
-                    1 => b"(.0123NRabcdeghijlopqrstu)]}\x80\x81\x85\x86\x87\x88\x8c\x90\x93\x94"[next(38)],
-                    _ => u8::try_from(next(256)).unwrap(),
-                };
-            }
-            load_and_predict(damaged);
+            load_and_predict(damage.damaged(&bytes));
         }
     }
 }

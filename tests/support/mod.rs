@@ -1,6 +1,7 @@
 //! Helpers that tests share: model folders, the running server, clients, and connections that misbehave.
 
 mod command;
+pub(crate) mod damage;
 mod doubles;
 mod embedded;
 #[path = "../../src/fixtures.rs"]

@@ -42,6 +42,16 @@ impl Column<'_> {
         Ok(())
     }
 
+    /// Checks that texts are numbers, as the library does even for features that no split uses.
+    pub(super) fn check_numbers(&self, rows: usize) -> Result<(), PredictError> {
+        if matches!(self.elements, Elements::Text(_) | Elements::PartialText(_)) {
+            for row in 0..rows {
+                self.numbers(row, &mut [0.0])?;
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     fn fill<T>(&self, values: &[T], first: usize, numbers: &mut [f32], convert: impl Fn(&T) -> f32) {
         for (number, value) in numbers.iter_mut().zip(values[first..].iter().step_by(self.stride)) {

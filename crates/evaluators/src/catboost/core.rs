@@ -207,6 +207,7 @@ fn read_info(root: &Table<'_>) -> Result<ModelInfo, LoadError> {
             "params" => &mut info.params,
             "class_params" => &mut info.class_params,
             "binclass_probability_threshold" => &mut info.threshold,
+            "catboost_version_info" => &mut info.version,
             _ => continue,
         };
         *slot = Some(entry.text(1)?);

@@ -252,13 +252,14 @@ impl Formula {
             CtrType::Borders | CtrType::Buckets => table.stride,
             CtrType::Mean { .. } | CtrType::Counter { .. } => usize::MAX,
         };
-        let border = usize::try_from(feature.target_border).ok().filter(|border| *border < classes);
+        // Of two counts, the second is taken. The library does not check the number, and reads what follows the table.
+        let is_ignored = kind == CtrType::Borders && table.stride == 2;
+        let border = usize::try_from(feature.target_border).ok().filter(|border| is_ignored || *border < classes);
         Ok(Self {
             kind,
-            target_border: border.ok_or_else(|| LoadError::Field {
-                field: "TargetBorderIdx",
-                wanted: "the number of a class",
-                found: feature.target_border.to_string(),
+            target_border: border.ok_or_else(|| LoadError::Unsupported {
+                what: "number of a border of the target",
+                name: feature.target_border.to_string(),
             })?,
             prior: feature.prior,
             prior_denominator: feature.prior_denominator,

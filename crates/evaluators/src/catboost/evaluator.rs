@@ -1,6 +1,6 @@
 //! Compiles the content of a file, and evaluates it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,6 +35,8 @@ struct CategorySlot {
 #[derive(Debug)]
 pub(super) struct Evaluator {
     numbers: Vec<Numbers>,
+    /// The places of the features of numbers that no split uses.
+    unused: Vec<usize>,
     /// The places of the features of categories among the features of the model.
     categories: Vec<usize>,
     category_slots: Vec<CategorySlot>,
@@ -183,6 +185,9 @@ impl Evaluator {
             projections.push((categories, allocator.projection(&ctr.base.projection)?));
         }
         let numbers = numbers(&allocator, &model.floats, &places);
+        let used: HashSet<usize> = numbers.iter().map(|numbers| numbers.feature).collect();
+        let unused = model.floats.iter().map(|feature| places(feature.flat)).filter(|place| !used.contains(place));
+        let unused: Vec<usize> = unused.collect();
         let category_slots = category_slots(&allocator, &model, &places_of)?;
         let ends = allocator.ends;
         let slots = (0..model.ctrs.len()).map(|ctr| allocator.used_borders(ends[1] + ctr, &model.ctrs[ctr].borders));
@@ -193,6 +198,7 @@ impl Evaluator {
             compiled.map(|((feature, (categories, tests)), slots)| CompiledCtr { feature, categories, tests, slots });
         Ok(Self {
             numbers,
+            unused,
             categories: model.categories.iter().map(|feature| places(feature.flat)).collect(),
             category_slots,
             ctrs: Ctrs::new(compiled.collect(), tables)?,
@@ -237,6 +243,9 @@ impl Evaluator {
         output: CatBoostOutput,
         stop: &AtomicBool,
     ) -> Result<Elements<'static>, PredictError> {
+        for &feature in &self.unused {
+            input[feature].check_numbers(rows)?;
+        }
         if output == CatBoostOutput::Leaf {
             return self.leaves(input, rows, stop);
         }

@@ -30,6 +30,7 @@ struct Info {
     params: Option<Value>,
     class_params: Option<Value>,
     binclass_probability_threshold: Option<Value>,
+    catboost_version_info: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -222,6 +223,7 @@ pub(super) fn read(file: &[u8]) -> Result<RawModel, LoadError> {
             params: info.params.as_ref().map(text),
             class_params: info.class_params.as_ref().map(text),
             threshold: info.binclass_probability_threshold.as_ref().map(text),
+            version: info.catboost_version_info,
         },
         tables,
     })

@@ -40,6 +40,7 @@ use crate::trees::error::quote;
 pub struct CatBoostModel {
     /// The features in the order of columns. Numbers that no feature has are columns that are not read.
     features: Vec<CatBoostFeature>,
+    version: Option<String>,
     evaluator: Evaluator,
 }
 
@@ -120,8 +121,9 @@ impl CatBoostModel {
         let model = if file.starts_with(core::SIGNATURE) { core::read(file)? } else { json::read(file)? };
         let features = features(&model)?;
         let place = |column: usize| features.partition_point(|feature| feature.column < column);
+        let version = model.info.version.as_deref().and_then(version);
         let evaluator = Evaluator::new(model, file.len(), place)?;
-        Ok(Self { features, evaluator })
+        Ok(Self { features, version, evaluator })
     }
 
     /// Returns the features in the order of their columns.
@@ -132,6 +134,11 @@ impl CatBoostModel {
     /// Returns the number of columns of an array.
     pub fn n_columns(&self) -> usize {
         self.features.last().map_or(0, |feature| feature.column.saturating_add(1))
+    }
+
+    /// Returns the version of the library that wrote the model, if the file has it.
+    pub fn library_version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     /// Returns whether the model is a classifier.
@@ -252,6 +259,13 @@ fn features(model: &RawModel) -> Result<Vec<CatBoostFeature>, LoadError> {
     features.sort_by_key(|feature| feature.column);
     columns::check_unique("column", features.iter().map(|feature| feature.column).collect())?;
     Ok(features)
+}
+
+/// Returns the version in a text such as `Branch: tags/v1.2.10`.
+fn version(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("tags/v")?;
+    let version: String = rest.chars().take_while(|char| char.is_ascii_digit() || *char == '.').collect();
+    (!version.is_empty()).then_some(version)
 }
 
 /// Shortens a value of a request for an error message.

@@ -140,6 +140,8 @@ pub(super) struct ModelInfo {
     /// The JSON text of the classes.
     pub(super) class_params: Option<String>,
     pub(super) threshold: Option<String>,
+    /// The version of the library, among other information about its build.
+    pub(super) version: Option<String>,
 }
 
 /// A model as its file describes it.
