@@ -118,7 +118,7 @@ impl Archive {
             }
         }
         if entries.len() as u64 != directory.count {
-            return Err(SkopsError::Archive { what: "it does not have as many entries as it declares" });
+            return Err(SkopsError::UnusualArchive { what: "it does not have as many entries as it declares" });
         }
         places.sort_unstable();
         if places.windows(2).any(|pair| pair[0].1 > pair[1].0) {
@@ -156,7 +156,8 @@ impl Archive {
             stored
         };
         if content.len() as u64 != entry.size {
-            return Err(damaged("it does not have the size that is declared"));
+            let what = "does not have the size that is declared";
+            return Err(SkopsError::UnusualEntry { entry: name.to_owned(), what });
         }
         let mut checksum = Crc::new();
         checksum.update(&content);
@@ -271,15 +272,16 @@ impl<'a> CentralRow<'a> {
         let Some(name) = name else {
             return Err(SkopsError::UnusualArchive { what: "an entry has a name that is not in UTF-8" });
         };
+        let text = || name.escape_debug().to_string();
+        if name.contains(char::is_control) {
+            return Err(SkopsError::UnusualEntry { entry: text(), what: "has control characters in its name" });
+        }
         let leaves = name.is_empty()
             || name.starts_with('/')
-            || name.contains(['\\', ':', '\0'])
+            || name.contains(['\\', ':'])
             || name.split('/').any(|part| part == "..");
         if leaves {
-            return Err(SkopsError::UnusualEntry {
-                entry: name.escape_debug().to_string(),
-                what: "is a path out of it",
-            });
+            return Err(SkopsError::UnusualEntry { entry: text(), what: "is a path out of it" });
         }
         Ok(name)
     }
@@ -307,7 +309,7 @@ impl<'a> CentralRow<'a> {
         }
         let start = begins + LOCAL_LENGTH + name_length + extra;
         let end = usize::try_from(self.compressed).ok().and_then(|compressed| start.checked_add(compressed));
-        let end = end.filter(|&end| end <= file.len()).ok_or_else(damaged)?;
+        let end = end.filter(|&end| end <= file.len()).ok_or_else(|| unusual("reaches into the directory"))?;
         let (deflated, checksum, size) = (self.method == 8, self.checksum, self.size);
         Ok((begins, Entry { deflated, checksum, size, start, end }))
     }
