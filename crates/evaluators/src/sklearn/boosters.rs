@@ -1,4 +1,4 @@
-//! The scikit-learn wrappers of `XGBoost` and `LightGBM`. The boosters inside of them are evaluated by `trees`.
+//! The scikit-learn wrappers of `XGBoost` and `LightGBM`, and boosters of `LightGBM` without one. The boosters are evaluated by `trees`.
 //!
 //! `XGBoost` pickles a booster as JSON or UBJSON, `LightGBM` as its text format.
 
@@ -18,6 +18,7 @@ use crate::trees::{
 };
 
 pub(super) const CLASSES: ClassTable = &[
+    ("lightgbm.Booster", lightgbm_booster),
     ("lightgbm.LGBMClassifier", lightgbm_classifier),
     ("lightgbm.LGBMRanker", lightgbm_regressor),
     ("lightgbm.LGBMRegressor", lightgbm_regressor),
@@ -108,14 +109,26 @@ fn lightgbm(
     methods: MethodSet,
     output_kind: WrapperOutput,
 ) -> Result<EstimatorSpec, LoadError> {
-    let booster = fitted.part(fitted.require("_Booster")?)?;
+    lightgbm_of(&fitted.part(fitted.require("_Booster")?)?, methods, output_kind)
+}
+
+/// Loads a booster without a wrapper.
+fn lightgbm_booster(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    lightgbm_of(fitted, MethodSet::PREDICT, WrapperOutput::Values)
+}
+
+fn lightgbm_of(
+    booster: &FittedObject<'_>,
+    methods: MethodSet,
+    output_kind: WrapperOutput,
+) -> Result<EstimatorSpec, LoadError> {
     let name = if booster.get("_handle").is_some() { "_handle" } else { "handle" };
     let text = booster.text(name)?;
-    fitted.spend(text.len())?;
+    booster.spend(text.len())?;
     // The text contains all rounds, including those after the best one.
     let best = booster.get("best_iteration").and_then(PickleValue::as_i64);
     let rounds = best.and_then(|best| usize::try_from(best).ok()).filter(|&best| best > 0);
-    let model = TreeEnsemble::load_lightgbm_until(text.as_bytes(), rounds).map_err(|error| fitted.booster(error))?;
+    let model = TreeEnsemble::load_lightgbm_until(text.as_bytes(), rounds).map_err(|error| booster.booster(error))?;
     let features = model.n_features();
     Ok(EstimatorSpec::composed(
         methods,

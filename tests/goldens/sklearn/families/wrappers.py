@@ -65,6 +65,7 @@ def boosters(out):
         x, y = line(rng)
         rows = asked(rng, x)
         out.case(name, model.fit(x, np.abs(y) + 0.1), [rows, rows.astype(np.float32), holes(rows)], single="xgb" in name)
+    bare_boosters(out)
     rng = rng_for("lgbm_whole_numbers")
     x, y = blobs(rng)
     x = np.round(x * 10).astype(np.int64)
@@ -76,6 +77,30 @@ def boosters(out):
     x = pandas.DataFrame(x.astype(float), columns=names)
     out.case("xgb_frame", xgboost.XGBClassifier(**small, **encoded).fit(x, y), frame, single=True)
     out.case("lgbm_frame", lightgbm.LGBMClassifier(**light).fit(x, y), frame, dump=pickled(4))
+
+
+def bare_boosters(out):
+    """Boosters without a wrapper, whose `predict` returns what the wrapper's methods return, or probabilities."""
+    few = {"num_leaves": 5, "min_data_in_leaf": 5, "verbose": -1, "num_threads": 1, "seed": 0}
+    for objective, classes in [("regression", 0), ("binary", 2), ("multiclass", 3)]:
+        name = f"lgbm_booster_{objective}"
+        rng = rng_for(name)
+        x, y = blobs(rng, classes=classes) if classes else line(rng)
+        rows = asked(rng, x)
+        parameters = {**few, "objective": objective, **({"num_class": classes} if classes > 2 else {})}
+        model = lightgbm.train(parameters, lightgbm.Dataset(x, y), 6)
+        out.case(name, model, [rows, rows.astype(np.float32), holes(rows)])
+    rng = rng_for("lgbm_booster_stopped")
+    x, y = blobs(rng, classes=2)
+    noise = rng.randint(2, size=len(y))
+    model = lightgbm.train(
+        {**few, "objective": "binary", "learning_rate": 0.5},
+        lightgbm.Dataset(x, y),
+        30,
+        valid_sets=[lightgbm.Dataset(x, noise)],
+        callbacks=[lightgbm.early_stopping(3, verbose=False)],
+    )
+    out.case("lgbm_booster_stopped", model, asked(rng, x))
 
 
 def stopped(out):
