@@ -13,7 +13,7 @@ use super::graph::{NodeId, PickleNode, PickleObject};
 use super::machine::PickleMachine;
 
 /// Libraries whose classes may be constructed with arguments. The reader of the model interprets the arguments.
-const LIBRARIES: [&str; 19] = [
+const LIBRARIES: [&str; 20] = [
     "_loss", // scikit-learn 1.5 pickles `sklearn._loss._loss` under its bare name
     "category_encoders",
     "collections",
@@ -28,6 +28,7 @@ const LIBRARIES: [&str; 19] = [
     "numpy",
     "operator",
     "pandas",
+    "pathlib",
     "re",
     "scipy",
     "sklearn",
@@ -35,8 +36,8 @@ const LIBRARIES: [&str; 19] = [
     "xgboost",
 ];
 
-/// Builtin types and functions that only create values.
-const BUILTINS: [&str; 14] = [
+/// Builtin types and functions that only create values, and the class of plain namespaces.
+const BUILTINS: [&str; 15] = [
     "builtins.bool",
     "builtins.complex",
     "builtins.dict",
@@ -51,6 +52,7 @@ const BUILTINS: [&str; 14] = [
     "builtins.tuple",
     "builtins.type",
     "builtins.frozenset",
+    "types.SimpleNamespace",
 ];
 
 /// Returns one name for functions that Python and NumPy renamed over time.

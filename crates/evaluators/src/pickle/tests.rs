@@ -51,6 +51,24 @@ fn call_of_unknown_function_is_rejected_by_name() {
 }
 
 #[test]
+fn paths_and_namespaces_are_values() {
+    // `pickle.dumps` of `[PosixPath("a/b"), SimpleNamespace(x=1)]`, with protocol 0 and 2.
+    let files: [&[u8]; 2] = [
+        b"(lp0\ncpathlib\nPosixPath\np1\n(Va\np2\nVb\np3\ntp4\nRp5\nactypes\nSimpleNamespace\np6\n(tR(dp7\nVx\np8\nI1\nsba.",
+        b"\x80\x02]q\x00(cpathlib\nPosixPath\nq\x01X\x01\x00\x00\x00aq\x02X\x01\x00\x00\x00bq\x03\x86q\x04Rq\x05ctypes\nSimpleNamespace\nq\x06)Rq\x07}q\x08X\x01\x00\x00\x00xq\tK\x01sbe.",
+    ];
+    for file in files {
+        let pickle = parse(file).unwrap();
+        let items = pickle.root().items().unwrap();
+        assert_eq!((items[0].class(), items[0].arguments().len()), (Some("pathlib.PosixPath"), 2));
+        assert_eq!(items[1].attribute("x").unwrap().as_i64(), Some(1));
+    }
+    for call in ["ctypes\nFunctionType\n)R.", "cshutil\nrmtree\n)R."] {
+        assert!(matches!(parse(call.as_bytes()), Err(PickleError::Call { .. })), "{call}");
+    }
+}
+
+#[test]
 fn python_only_opcodes_are_rejected() {
     assert_eq!(message(b"Pid\n."), "byte 0: a persistent identifier cannot be read without Python");
     assert_eq!(message(b"\x82\x01."), "byte 0: an extension code cannot be read without Python");
