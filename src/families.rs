@@ -351,7 +351,7 @@ fn is_xgboost_json(start: &[u8]) -> bool {
     start.trim_ascii_start().starts_with(b"{") && start.windows(key.len()).any(|bytes| bytes == key)
 }
 
-/// Reports whether a JSON text begins as CatBoost writes it: an object whose first key is one of the export's, which are sorted.
+/// Reports whether a JSON text begins as `CatBoost` writes it: an object whose first key is one of the export's, which are sorted.
 fn is_catboost_json(start: &[u8]) -> bool {
     let Some(inside) = start.trim_ascii_start().strip_prefix(b"{") else { return false };
     let inside = inside.trim_ascii_start();

@@ -122,7 +122,7 @@ fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
     let width = model.n_columns();
     let is_categorical = |feature: &CatBoostFeature| feature.is_categorical;
     let names: Vec<_> = features.iter().map(|feature| feature.name.clone()).collect();
-    let named = features.iter().any(|feature| feature.is_named);
+    let has_names = features.iter().any(|feature| feature.is_named);
     let (mut inputs, mut examples) = (Vec::new(), Vec::new());
     if !features.iter().any(is_categorical) {
         inputs.push(tensor(INPUT, "FP32", shape(Some(width))));
@@ -130,9 +130,12 @@ fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
             examples.push(row("FP32", &vec![json!(0.0); width]));
         }
     } else if width == features.len() && width <= MAX_EXAMPLE_FEATURES {
-        let columns = features.iter().map(|feature| match feature.is_categorical {
-            true => column(&feature.name, "BYTES", &json!("a")),
-            false => column(&feature.name, "FP32", &json!(0.0)),
+        let columns = features.iter().map(|feature| {
+            if feature.is_categorical {
+                column(&feature.name, "BYTES", &json!("a"))
+            } else {
+                column(&feature.name, "FP32", &json!(0.0))
+            }
         });
         examples.push(json!({"parameters": {"content_type": "pd"}, "inputs": columns.collect::<Vec<_>>()}));
     }
@@ -148,8 +151,8 @@ fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         version: model.library_version().map(|version| format!("{title} {version}")),
         not_native: None,
         inputs,
-        columns: if named { names.clone() } else { Vec::new() },
-        found_by_name: if named { names } else { Vec::new() },
+        columns: if has_names { names.clone() } else { Vec::new() },
+        found_by_name: if has_names { names } else { Vec::new() },
         outputs: outputs.map(|(name, _)| name.to_owned()).collect(),
         examples,
     })

@@ -108,7 +108,12 @@ fn golden_cases(archive: &GoldenArchive) -> impl Iterator<Item = Case> {
 
 /// Returns whether the library's own reader would make another model of an export, so that it is refused.
 fn is_refused_export(file: &str, error: &str) -> bool {
-    file.starts_with("random_") && file.ends_with(".json") && error.ends_with("is not supported")
+    file.starts_with("random_") && is_json(file) && error.ends_with("is not supported")
+}
+
+/// Returns whether a file is an export as JSON.
+fn is_json(file: &str) -> bool {
+    std::path::Path::new(file).extension().is_some_and(|extension| extension == "json")
 }
 
 #[test]
@@ -119,7 +124,7 @@ fn catboost_golden_cases_agree() {
             for file in &case.models {
                 count += 1;
                 let difference = match CatBoostModel::load(&archive.file(file).to_vec().into()) {
-                    Ok(model) => check(&model, &case, file.ends_with(".json")).err(),
+                    Ok(model) => check(&model, &case, is_json(file)).err(),
                     Err(error) => Some(error.to_string()).filter(|error| !is_refused_export(file, error)),
                 };
                 failures.extend(difference.map(|difference| format!("{file} of {}: {difference}", archive.name)));
@@ -289,7 +294,7 @@ fn catboost_sizes_that_are_merely_declared_are_rejected() {
     let text = |model: &mut Value| model["features_info"]["text_features"] = serde_json::json!([{}]);
     assert_eq!(file(&text).unwrap_err().to_string(), "kind of features `text` is not supported");
     let own = |model: &mut Value| {
-        model["model_info"]["params"]["loss_function"]["type"] = "PythonUserDefinedPerObject".into()
+        model["model_info"]["params"]["loss_function"]["type"] = "PythonUserDefinedPerObject".into();
     };
     assert_eq!(file(&own).unwrap_err().to_string(), "loss function `PythonUserDefinedPerObject` is not supported");
     let lost = |model: &mut Value| model["ctr_data"] = Value::Null;

@@ -30,7 +30,8 @@ struct Info {
     params: Option<Value>,
     class_params: Option<Value>,
     binclass_probability_threshold: Option<Value>,
-    catboost_version_info: Option<String>,
+    #[serde(rename = "catboost_version_info")]
+    library: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -223,7 +224,7 @@ pub(super) fn read(file: &[u8]) -> Result<RawModel, LoadError> {
             params: info.params.as_ref().map(text),
             class_params: info.class_params.as_ref().map(text),
             threshold: info.binclass_probability_threshold.as_ref().map(text),
-            version: info.catboost_version_info,
+            version: info.library,
         },
         tables,
     })
