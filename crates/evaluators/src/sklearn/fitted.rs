@@ -91,10 +91,13 @@ fn check_methods(value: PickleValue<'_>, class: &str, is_estimator: bool) -> Res
     }
 }
 
-/// Returns whether a value is a function, or an object of a class that nothing is known of.
+/// What files call to restore a method of an object, and a function of NumPy.
+const FUNCTIONS: &[&str] = &["builtins.getattr", "numpy.core._ufunc_reconstruct"];
+
+/// Returns whether a value is a function or method, or an object of a class that nothing is known of.
 fn may_be_called(value: PickleValue<'_>) -> bool {
     let is_known = |path: &str| KNOWN_LIBRARIES.contains(&path.split('.').next().unwrap_or_default());
-    value.global().is_some() || value.class().is_some_and(|class| !is_known(class))
+    value.global().is_some() || value.class().is_some_and(|class| FUNCTIONS.contains(&class) || !is_known(class))
 }
 
 /// The version of scikit-learn that wrote an estimator.
