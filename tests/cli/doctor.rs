@@ -136,7 +136,10 @@ fn doctor_finds_what_keeps_python_models_from_loading() {
         ),
         (
             Folder::new()
-                .file("m/model-settings.json", r#"{"implementation": "mlserver_catboost.CatboostModel"}"#)
+                .file(
+                    "m/model-settings.json",
+                    r#"{"implementation": "mlserver_catboost.CatboostModel", "parameters": {"extra": {"backend": "python"}}}"#,
+                )
                 .file("m/model.cbm", "x"),
             "its runtime needs the module `catboost`",
         ),

@@ -131,7 +131,7 @@ fn inspect_rejects_what_is_no_model() {
     let folder = Folder::new().file("m.cbm", "CBM1").file("a.txt", "hello").file("b.md", "").file("c/x", "");
     let folder = folder.file("own/model-settings.json", r#"{"implementation": "models.Own"}"#);
     for (path, expected) in [
-        ("m.cbm", "files of CatBoost are read by Python only, in `mlserver_catboost.CatboostModel`"),
+        ("m.cbm", "file ends at byte 4, inside the core of the model"),
         ("a.txt", "a.txt"),
         ("b.md", "`.md` is not the extension of a model file"),
         (
@@ -174,11 +174,13 @@ fn init_from_a_model_file_makes_a_project_that_passes_its_test() {
 
 #[test]
 fn init_from_a_model_for_python_has_no_example() {
-    let folder = Folder::new().file("m.cbm", "CBM1");
-    let output = mlserver_command(folder.root(), &["init", "project", "--from", "m.cbm"]).output().unwrap();
+    // An objective that is not evaluated natively.
+    let model = String::from_utf8(quickstart("iris-xgboost/model.json")).unwrap();
+    let folder = Folder::new().file("m.json", model.replace("multi:softprob", "rank:own"));
+    let output = mlserver_command(folder.root(), &["init", "project", "--from", "m.json"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(folder.path("project/m.cbm").is_file());
+    assert!(folder.path("project/m.json").is_file());
     assert!(!folder.path("project/test_model.py").exists() && !folder.path("project/request.json").exists());
     let readme = fs::read_to_string(folder.path("project/README.md")).unwrap();
-    assert!(readme.contains("`pip install 'mlserver[catboost]'`"), "{readme}");
+    assert!(readme.contains("`pip install 'mlserver[xgboost]'`"), "{readme}");
 }

@@ -161,7 +161,11 @@ async fn infer_bad_requests_have_distinct_status_codes() {
             invalid,
             "tensor `x` of shape [2, 3] needs 6 elements, but 4 were given",
         ),
-        (output, invalid, "XGBoostModel only supports 'predict' and 'predict_proba' as outputs (nope was received)"),
+        (
+            output,
+            invalid,
+            "XGBoostModel only supports 'predict', 'predict_proba', 'contributions', 'margin' and 'leaf' as outputs (nope was received)",
+        ),
     ];
     for (request, code, message) in table {
         let status = client.model_infer(request).await.unwrap_err();
