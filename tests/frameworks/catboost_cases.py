@@ -18,7 +18,7 @@ def models(folder: pathlib.Path) -> None:
     options["allow_writing_files"] = False
 
     def write(name, model, file="model.cbm", uri="."):
-        model.save_model(settings(folder / name, IMPLEMENTATION, uri) / file)
+        model.save_model(settings(folder / name, IMPLEMENTATION, uri, backend="python") / file)
 
     write("classes", catboost.CatBoostClassifier(**options).fit(rows, labels))
     words = [["rose", "lily", "iris"][label] for label in labels]
