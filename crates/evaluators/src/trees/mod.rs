@@ -108,7 +108,7 @@ impl TreeEnsemble {
         Self { features, feature_names, evaluator, contributions, contribution_limit }
     }
 
-    /// Sets how many bytes may be prepared for contributions: about 140 for each split, and 50 for each split and point of the
+    /// Sets how many bytes may be prepared for contributions: about 110 for each split, and 50 for each split and point of the
     /// quadrature, of which there are half as many as a path has features. A model that needs more has no contributions.
     pub fn set_contribution_limit(&mut self, bytes: usize) {
         self.contribution_limit = bytes;
