@@ -169,7 +169,7 @@ fn check(model: &CatBoostModel, case: &Case, is_json: bool) -> Result<(), String
                     .map_err(|difference| format!("{output:?} of rows {rows:?}: {difference}"))?;
             }
         }
-        if case.rows() >= 8 {
+        if case.rows() >= 12 {
             let stopped = model.predict(&case.frame(&(0..case.rows())), output, &AtomicBool::new(true)).err();
             if stopped != Some(PredictError::Cancelled) {
                 return Err(format!("{output:?} does not stop"));

@@ -144,10 +144,24 @@ fn catboost_arrays_of_texts_and_integers_are_categories() {
         input
     });
     let as_text: Vec<_> = as_text.collect();
+    let inputs = case.inputs(6);
     let server = TestServer::start(case.folder);
     let array = |columns: usize, texts: &[Value]| json!({"inputs": [{"name": "x", "shape": [texts.len() / columns, columns], "datatype": "BYTES", "data": texts}]});
     assert_eq!(infer(&server, &array(width, &texts))["outputs"][0]["data"], expected);
     assert_eq!(infer(&server, &frame(&as_text))["outputs"][0]["data"], expected);
+    // Booleans are the categories 0 and 1, as in the library.
+    let bits = |datatype: &str, data: Value| {
+        let mut inputs = inputs.clone();
+        for input in inputs.iter_mut().filter(|input| input["datatype"] == "INT64") {
+            (input["datatype"], input["data"]) = (json!(datatype), data.clone());
+        }
+        assert!(inputs.iter().any(|input| input["datatype"] == datatype));
+        let mut request = frame(&inputs);
+        request["outputs"] = json!([{"name": "raw"}]);
+        infer(&server, &request)["outputs"][0]["data"].clone()
+    };
+    let as_numbers = bits("INT64", json!([1, 0, 0, 1, 1, 0]));
+    assert_eq!(bits("BOOL", json!([true, false, false, true, true, false])), as_numbers);
     let reject = |body: Value| server.post("/v2/models/m/infer", body.to_string()).error(400);
     assert_eq!(reject(array(2, &texts)), format!("the request has 2 columns, but this model expects {width}"));
     let mut wrong = texts.clone();

@@ -62,7 +62,7 @@ fn agree(wanted: &str, found: &str) -> bool {
 #[test]
 fn mlflow_answers_match_the_scoring_server() {
     let (answered, refused) = check_scoring(&goldens(), "3.12.0");
-    assert!(answered > 290 && refused <= 9, "{answered} were answered, {refused} refused");
+    assert!(answered > 370 && refused <= 14, "{answered} were answered, {refused} refused");
 }
 
 /// Newer versions of `MLflow` save such files by default.

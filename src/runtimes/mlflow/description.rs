@@ -18,6 +18,8 @@ pub(super) enum Flavor {
     Xgboost(TreeModelClass),
     /// A `Booster` in a text file, or a scikit-learn wrapper in a pickle or skops file.
     Lightgbm(TreeModelClass),
+    /// A file of the library's own, loaded as a `CatBoost`, `CatBoostClassifier` or `CatBoostRegressor`.
+    Catboost(TreeModelClass),
 }
 
 /// The class of a boosted tree model.
@@ -59,6 +61,7 @@ struct Flavors {
     sklearn: Option<LibraryFlavor>,
     xgboost: Option<LibraryFlavor>,
     lightgbm: Option<LibraryFlavor>,
+    catboost: Option<LibraryFlavor>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,6 +83,12 @@ struct LibraryFlavor {
     model_class: Option<String>,
     #[serde(default)]
     serialization_format: Option<String>,
+    /// The class of `CatBoost`'s models.
+    #[serde(default)]
+    model_type: Option<String>,
+    /// The format of `CatBoost`'s models.
+    #[serde(default)]
+    save_format: Option<String>,
 }
 
 /// The fields of a signature, each of which is JSON in a string.
@@ -141,6 +150,11 @@ impl ModelDescription {
                 let class = library.class("lightgbm")?;
                 (Flavor::Lightgbm(class), library.data.or(function.data))
             }
+            "mlflow.catboost" => {
+                let library = file.flavors.catboost.ok_or_else(no_flavor)?;
+                let class = library.catboost_class()?;
+                (Flavor::Catboost(class), library.data.or(function.data))
+            }
             other => return Err(LoadError::Refused(format!("models of `{other}` are not evaluated natively"))),
         };
         let data = data.ok_or_else(|| refused("it has no path of an artifact"))?;
@@ -177,6 +191,18 @@ fn check_format(library: &LibraryFlavor) -> Result<(), LoadError> {
 }
 
 impl LibraryFlavor {
+    fn catboost_class(&self) -> Result<TreeModelClass, LoadError> {
+        if let Some(format) = self.save_format.as_deref().filter(|format| !matches!(*format, "cbm" | "json")) {
+            return Err(LoadError::Refused(format!("its artifact is in the format `{format}`, expected cbm or json")));
+        }
+        match self.model_type.as_deref() {
+            Some("CatBoost") => Ok(TreeModelClass::Booster),
+            Some("CatBoostClassifier") => Ok(TreeModelClass::Classifier),
+            Some("CatBoostRegressor") => Ok(TreeModelClass::Regressor),
+            other => Err(LoadError::Refused(format!("`{}` is not evaluated natively", other.unwrap_or("CatBoost")))),
+        }
+    }
+
     fn class(&self, package: &str) -> Result<TreeModelClass, LoadError> {
         let class = self.model_class.as_deref().unwrap_or("Booster");
         let name = class.rsplit('.').next().unwrap_or_default();

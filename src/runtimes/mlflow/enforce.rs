@@ -31,7 +31,7 @@ pub(super) fn enforce(input: &ModelInput, schema: &InputSchema) -> Result<TableD
     }
 }
 
-fn not_native(reason: &str) -> InputError {
+pub(super) fn not_native(reason: &str) -> InputError {
     InputError::NotNative(format!("{reason} (set `parameters.extra.backend` to `python` to use MLflow itself)"))
 }
 

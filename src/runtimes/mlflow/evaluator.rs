@@ -9,6 +9,7 @@ use super::LoadError;
 use super::description::{Flavor, ModelDescription, TreeModelClass};
 use super::enforce::InputError;
 use super::signature::InputSchema;
+use crate::evaluators::catboost::{self, CatBoostModel, CatBoostOutput};
 use crate::evaluators::sklearn::{self, EstimatorMethod};
 use crate::evaluators::table::{Elements, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
@@ -25,6 +26,10 @@ pub(super) enum Evaluator {
     Trees {
         model: trees::TreeEnsemble,
         flavor: Flavor,
+    },
+    CatBoost {
+        model: CatBoostModel,
+        output: CatBoostOutput,
     },
 }
 
@@ -51,6 +56,11 @@ impl Evaluator {
                         None => sklearn::ArtifactReport::predicts_list(&bytes),
                     };
                 Self::Sklearn { model, method, flat }
+            }
+            Flavor::Catboost(class) => {
+                let model = CatBoostModel::load(&Bytes::from(bytes)).map_err(LoadError::Trees)?;
+                let output = catboost_output(class, &model)?;
+                Self::CatBoost { model, output }
             }
             flavor => {
                 if description.predict_fn != "predict" {
@@ -100,6 +110,7 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.n_features(),
             Self::Trees { model, .. } => Some(model.n_features()),
+            Self::CatBoost { model, .. } => Some(model.n_columns()),
         }
     }
 
@@ -108,6 +119,7 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.estimate(rows),
             Self::Trees { model, .. } => model.estimate(rows, EnsembleOutput::Predict),
+            Self::CatBoost { model, .. } => model.estimate(rows),
         }
     }
 
@@ -116,6 +128,7 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, method, .. } => model.row_bytes(*method, data),
             Self::Trees { model, .. } => model.row_bytes(EnsembleOutput::Predict),
+            Self::CatBoost { model, output } => model.columns(*output).map(|columns| columns.saturating_mul(8)),
         }
     }
 
@@ -123,7 +136,7 @@ impl Evaluator {
     pub(super) fn features_by_position(&self) -> Option<&[String]> {
         match self {
             Self::Trees { model, flavor } if !matches!(flavor, Flavor::Xgboost(_)) => model.feature_names(),
-            Self::Trees { .. } => None,
+            Self::Trees { .. } | Self::CatBoost { .. } => None,
             Self::Sklearn { model, .. } => model.features_by_position(),
         }
     }
@@ -151,8 +164,27 @@ impl Evaluator {
                 }
             }
             Self::Trees { model, flavor } => predict_trees(model, *flavor, data, stop),
+            Self::CatBoost { model, output } => {
+                let failed = |error: catboost::PredictError| InputError::Model(error.to_string());
+                let prediction = model.predict(data, *output, stop).map_err(failed)?;
+                let flat = model.predicts_list(*output);
+                Ok(Prediction { elements: prediction.elements, rows: data.rows(), columns: prediction.columns, flat })
+            }
         }
     }
+}
+
+/// Returns what `predict` of a class of the library computes.
+fn catboost_output(class: TreeModelClass, model: &CatBoostModel) -> Result<CatBoostOutput, LoadError> {
+    let wanted = match class {
+        TreeModelClass::Booster => return Ok(CatBoostOutput::Raw),
+        TreeModelClass::Classifier => true,
+        TreeModelClass::Regressor => false,
+    };
+    if model.is_classifier() == wanted {
+        return Ok(CatBoostOutput::Predict);
+    }
+    Err(LoadError::Refused("its class is not that of its loss function".to_owned()))
 }
 
 fn method(name: &str, model: &sklearn::FittedEstimator) -> Result<EstimatorMethod, LoadError> {

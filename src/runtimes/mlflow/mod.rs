@@ -1,4 +1,4 @@
-//! MLflow's models of scikit-learn, XGBoost and LightGBM, evaluated natively.
+//! MLflow's models of scikit-learn, XGBoost, LightGBM and `CatBoost`, evaluated natively.
 //!
 //! A folder's `MLmodel` names the library, the artifact and the signature of a model (`description`). A request, in the V2
 //! protocol or in MLflow's own (`scoring`), is converted to the values that Python would pass to the model (`values`),
@@ -76,6 +76,7 @@ pub(super) enum LoadError {
     Damaged(String),
     #[error(transparent)]
     Estimator(crate::evaluators::sklearn::LoadError),
+    /// A model of `XGBoost`, `LightGBM` or `CatBoost`.
     #[error(transparent)]
     Trees(crate::evaluators::trees::LoadError),
 }
@@ -126,6 +127,12 @@ impl EnforcedModel {
 
     /// Predicts all rows. `are_named` says that the names of columns were given on purpose.
     fn predict(&self, input: &ModelInput, are_named: bool, stop: &AtomicBool) -> Result<Prediction, InputError> {
+        if let (ModelInput::Array(array), InputSchema::Any, Evaluator::CatBoost { .. }) =
+            (input, &self.signature.input, &self.evaluator)
+            && array.shape.len() == 1
+        {
+            return Err(enforce::not_native("CatBoost takes an array of one dimension for one row"));
+        }
         let input = self.arranged(input, are_named)?;
         let data = enforce::enforce(&input, &self.signature.input)?;
         self.evaluator.predict(&data, stop)

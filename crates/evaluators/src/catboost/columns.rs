@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ctr::category_hash;
 use super::{PredictError, quote_value};
-use crate::table::{Elements, IntType};
+use crate::table::Elements;
 use crate::trees::LoadError;
 
 /// A column of a table, or of a frame.
@@ -59,10 +59,10 @@ impl Column<'_> {
         }
     }
 
+    /// Reads a number, as the library reads texts: it takes NaN, but no infinity.
     fn parse(&self, text: &Arc<str>) -> Result<f32, PredictError> {
-        text.parse()
-            .map(from_f64)
-            .map_err(|_| PredictError::NotNumber { column: self.name.to_owned(), value: quote_value(text) })
+        let number = text.parse().ok().filter(|number: &f64| !number.is_infinite()).map(from_f64);
+        number.ok_or_else(|| PredictError::NotNumber { column: self.name.to_owned(), value: quote_value(text) })
     }
 
     /// Hashes categories of rows from `start` on.
@@ -80,11 +80,7 @@ impl Column<'_> {
                     *hash = category_hash(text.as_ref().ok_or_else(missing)?.as_bytes());
                 }
             }
-            Elements::Int(values, IntType::Bool) => {
-                for (hash, value) in hashes.iter_mut().zip(values[first..].iter().step_by(self.stride)) {
-                    *hash = category_hash(if *value == 0 { b"False" } else { b"True" });
-                }
-            }
+            // Booleans are the categories 0 and 1.
             Elements::Int(values, _) => {
                 let mut last = None;
                 for (hash, value) in hashes.iter_mut().zip(values[first..].iter().step_by(self.stride)) {

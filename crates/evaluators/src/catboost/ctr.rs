@@ -213,11 +213,12 @@ impl Ctrs {
     }
 
     /// Computes the features of a block and ranks them. `hashes` has the hashes of each category.
-    pub(super) fn rank<const ROWS: usize>(&self, hashes: &[[i32; ROWS]], ranks: &mut [[u8; ROWS]]) {
+    pub(super) fn rank<const N: usize>(&self, hashes: &[[i32; N]], rows: usize, ranks: &mut [[u8; N]]) {
         for group in &self.groups {
-            let mut projected = [0; ROWS];
+            let mut projected = [0; N];
+            let projected = &mut projected[..rows];
             for &category in &group.categories {
-                for (projected, hash) in projected.iter_mut().zip(&hashes[category]) {
+                for (projected, hash) in projected.iter_mut().zip(&hashes[category][..rows]) {
                     *projected = fold(*projected, i64::from(*hash).cast_unsigned());
                 }
             }
@@ -227,11 +228,17 @@ impl Ctrs {
                 }
             }
             for TableFeatures { table, formulas, .. } in &group.tables {
-                let found = projected.map(|hash| table.find(hash));
+                let mut found = [None; N];
+                for (found, hash) in found.iter_mut().zip(&*projected) {
+                    *found = table.find(*hash);
+                }
                 for formula in formulas {
-                    let values = found.map(|statistics| formula.value(statistics, table.denominator));
+                    let mut values = [0.0; N];
+                    for (value, found) in values[..rows].iter_mut().zip(found) {
+                        *value = formula.value(found, table.denominator);
+                    }
                     for slot in &formula.slots {
-                        slot.rank(&values, &mut ranks[slot.number as usize]);
+                        slot.rank(&values[..rows], &mut ranks[slot.number as usize]);
                     }
                 }
             }

@@ -192,7 +192,8 @@ impl Evaluator {
         let ends = allocator.ends;
         let slots = (0..model.ctrs.len()).map(|ctr| allocator.used_borders(ends[1] + ctr, &model.ctrs[ctr].borders));
         let slots: Vec<_> = slots.collect();
-        let count = allocator.count as usize;
+        // Nodes that are leaves test the first slot, whose result does not matter.
+        let count = allocator.count.max(1) as usize;
         let compiled = model.ctrs.into_iter().zip(projections).zip(slots);
         let compiled =
             compiled.map(|((feature, (categories, tests)), slots)| CompiledCtr { feature, categories, tests, slots });
@@ -365,29 +366,29 @@ impl Evaluator {
                 NanTreatment::AsFalse => f32::NEG_INFINITY,
                 NanTreatment::AsTrue => f32::INFINITY,
             };
-            for value in &mut values {
+            for value in &mut values[..count] {
                 *value = if value.is_nan() { substitute } else { *value };
             }
             for slot in slots {
-                slot.rank(&values, &mut block.ranks[slot.number as usize]);
+                slot.rank(&values[..count], &mut block.ranks[slot.number as usize]);
             }
         }
         for (&feature, hashes) in self.categories.iter().zip(&mut block.hashes) {
             input[feature].hashes(start, &mut hashes[..count])?;
         }
         for slot in &self.category_slots {
-            let hashes = &block.hashes[slot.category];
+            let hashes = &block.hashes[slot.category][..count];
             for (rank, hash) in block.ranks[slot.number as usize].iter_mut().zip(hashes) {
                 *rank = slot.values.iter().position(|value| value == hash).map_or(0, |place| byte(place + 1));
             }
         }
-        self.ctrs.rank(&block.hashes, &mut block.ranks);
+        self.ctrs.rank(&block.hashes, count, &mut block.ranks);
         Ok(())
     }
 }
 
 /// The fewest rows that are evaluated as a block.
-const BLOCKS_FROM: usize = 8;
+const BLOCKS_FROM: usize = 12;
 
 /// The ranks of a block.
 enum RankedBlock<'b> {

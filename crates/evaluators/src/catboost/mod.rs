@@ -154,6 +154,12 @@ impl CatBoostModel {
         )
     }
 
+    /// Returns whether the library's result has one dimension: a number or label per row.
+    pub fn predicts_list(&self, output: CatBoostOutput) -> bool {
+        let is_multiclass = matches!(self.evaluator.objective, Objective::MultiClass { .. });
+        self.columns(output) == Some(1) && !(is_multiclass && output == CatBoostOutput::Predict)
+    }
+
     /// Returns the number of columns of an output, or `None` if the model does not have it.
     pub fn columns(&self, output: CatBoostOutput) -> Option<usize> {
         self.evaluator.columns(output)

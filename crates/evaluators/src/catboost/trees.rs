@@ -3,7 +3,7 @@
 //! Each value becomes a byte for each of its *slots*: its rank among up to 255 borders, or the place of its category among
 //! up to 255 categories. A split is then a comparison of bytes, which the compiler vectorizes over the rows of a block.
 
-use super::raw::Trees;
+use super::raw::{Node, Trees};
 use crate::trees::LoadError;
 
 /// How many borders or categories a slot has, so that a rank is a byte.
@@ -22,7 +22,7 @@ pub(super) struct Slot {
 impl Slot {
     /// Replaces values by ranks: how many of the borders each exceeds. NaN exceeds none.
     #[inline]
-    pub(super) fn rank<const N: usize>(&self, values: &[f32; N], ranks: &mut [u8; N]) {
+    pub(super) fn rank(&self, values: &[f32], ranks: &mut [u8]) {
         for (rank, value) in ranks.iter_mut().zip(values) {
             *rank = byte(self.borders.partition_point(|border| *value > *border));
         }
@@ -62,19 +62,29 @@ impl SlotTest {
     }
 }
 
+/// The depth up to which the number of a leaf is a byte.
+const SHALLOW: u32 = 8;
+/// How many trees add their values at once, so that sums are read and written less often. They are added in the order of trees.
+const TOGETHER: usize = 4;
+/// How many rows walk a tree that is not oblivious at once, so that their memory accesses overlap.
+const WALKERS: usize = 8;
+
 /// All trees.
 #[derive(Debug)]
 pub(super) struct Forest {
     pub(super) dimension: usize,
-    tests: Vec<SlotTest>,
     shape: Shape,
+    /// The values of leaves, followed by zeros: a table of 256 values begins at every tree.
     values: Vec<f64>,
 }
 
 #[derive(Debug)]
 enum Shape {
-    /// The depth of each tree.
-    Oblivious(Vec<u32>),
+    /// The depth of each tree, and all splits.
+    Oblivious {
+        depths: Vec<u32>,
+        tests: Vec<SlotTest>,
+    },
     Graphs {
         trees: Vec<Graph>,
         nodes: Vec<Step>,
@@ -87,11 +97,14 @@ struct Graph {
     root: u32,
     /// The index of its first value.
     first: u32,
+    /// The most steps from the root.
+    depth: u32,
 }
 
-/// A node: the next nodes, or itself if the walk ends.
+/// A node: its split, and the next nodes. The node itself is next if the walk ends.
 #[derive(Debug, Clone, Copy)]
 struct Step {
+    test: SlotTest,
     next: [u32; 2],
     value: u32,
 }
@@ -104,20 +117,19 @@ impl Forest {
         mut test: impl FnMut(i32) -> Result<SlotTest, LoadError>,
     ) -> Result<Self, LoadError> {
         let shape = match &trees.nodes {
-            None => Shape::Oblivious(depths(trees, dimension)?),
-            Some(nodes) => graphs(trees, nodes, dimension)?,
+            None => Shape::Oblivious {
+                depths: depths(trees, dimension)?,
+                tests: trees.splits.iter().map(|split| test(*split)).collect::<Result<_, _>>()?,
+            },
+            Some(nodes) => graphs(trees, nodes, dimension, test)?,
         };
-        let mut tests = Vec::with_capacity(trees.splits.len());
-        for (index, &split) in trees.splits.iter().enumerate() {
-            let is_leaf = trees.nodes.as_ref().is_some_and(|nodes| nodes[index].left == 0 && nodes[index].right == 0);
-            tests.push(if is_leaf { SlotTest::above(0, 0) } else { test(split)? });
-        }
-        Ok(Self { dimension, tests, shape, values: trees.values.clone() })
+        let values = trees.values.iter().copied().chain([0.0; 1 << SHALLOW]).collect();
+        Ok(Self { dimension, shape, values })
     }
 
     pub(super) fn trees(&self) -> usize {
         match &self.shape {
-            Shape::Oblivious(depths) => depths.len(),
+            Shape::Oblivious { depths, .. } => depths.len(),
             Shape::Graphs { trees, .. } => trees.len(),
         }
     }
@@ -126,15 +138,16 @@ impl Forest {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is compiled for the instructions of its caller")]
     pub(super) fn add<const N: usize>(&self, ranks: &[[u8; N]], sums: &mut [f64]) {
-        self.walk(ranks, |_, first, leaves| {
-            let dimension = self.dimension;
+        let dimension = self.dimension;
+        if let (Shape::Oblivious { depths, tests }, 1) = (&self.shape, dimension)
+            && depths.iter().all(|depth| *depth <= SHALLOW)
+        {
+            self.add_single(depths, tests, ranks, sums);
+            return;
+        }
+        let rows = sums.len() / dimension;
+        self.walk(ranks, rows, |_, first, leaves| {
             let Some(values) = self.values.get(first..) else { return };
-            if dimension == 1 {
-                for (sum, leaf) in sums.iter_mut().zip(leaves) {
-                    *sum += values[*leaf as usize];
-                }
-                return;
-            }
             for (sums, leaf) in sums.chunks_exact_mut(dimension).zip(leaves) {
                 let start = *leaf as usize * dimension;
                 for (sum, value) in sums.iter_mut().zip(&values[start..start + dimension]) {
@@ -144,10 +157,38 @@ impl Forest {
         });
     }
 
+    /// Adds the values of shallow oblivious trees with one value for each leaf.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is compiled for the instructions of its caller")]
+    fn add_single<const N: usize>(&self, depths: &[u32], tests: &[SlotTest], ranks: &[[u8; N]], sums: &mut [f64]) {
+        let (mut tests, mut first) = (tests, 0);
+        let mut next = |depth: u32| {
+            let (own, rest) = tests.split_at(depth as usize);
+            tests = rest;
+            let values = self.values.get(first..).and_then(|values| values.first_chunk::<{ 1 << SHALLOW }>());
+            first += 1 << depth;
+            (values.unwrap_or(&[0.0; 1 << SHALLOW]), shallow(ranks, own))
+        };
+        let (groups, rest) = depths.as_chunks::<TOGETHER>();
+        for group in groups {
+            let [a, b, c, d] = group.map(&mut next);
+            for (row, sum) in sums.iter_mut().enumerate().take(N) {
+                let value = |(values, leaves): &(&[f64; 1 << SHALLOW], [u8; N])| values[usize::from(leaves[row])];
+                *sum = *sum + value(&a) + value(&b) + value(&c) + value(&d);
+            }
+        }
+        for depth in rest {
+            let (values, leaves) = next(*depth);
+            for (sum, leaf) in sums.iter_mut().zip(leaves) {
+                *sum += values[usize::from(leaf)];
+            }
+        }
+    }
+
     /// Writes the number of each row's leaf in each tree, row by row.
     pub(super) fn leaves<const N: usize>(&self, ranks: &[[u8; N]], numbers: &mut [i64]) {
         let trees = self.trees();
-        self.walk(ranks, |tree, _, leaves| {
+        self.walk(ranks, numbers.len() / trees.max(1), |tree, _, leaves| {
             for (number, leaf) in numbers.iter_mut().skip(tree).step_by(trees).zip(leaves) {
                 *number = i64::from(*leaf);
             }
@@ -157,58 +198,58 @@ impl Forest {
     /// Finds the leaf of each row in each tree. Calls `found` with the tree, its first value and the leaves.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is compiled for the instructions of its caller")]
-    fn walk<const N: usize>(&self, ranks: &[[u8; N]], mut found: impl FnMut(usize, usize, &[u32; N])) {
+    fn walk<const N: usize>(&self, ranks: &[[u8; N]], rows: usize, mut found: impl FnMut(usize, usize, &[u32; N])) {
         match &self.shape {
-            Shape::Oblivious(depths) => {
-                let (mut tests, mut first) = (&self.tests[..], 0);
+            Shape::Oblivious { depths, tests } => {
+                let (mut tests, mut first) = (&tests[..], 0);
                 for (tree, depth) in depths.iter().enumerate() {
                     let (own, rest) = tests.split_at(*depth as usize);
                     tests = rest;
-                    let leaves = if *depth <= 8 { shallow(ranks, own).map(u32::from) } else { deep(ranks, own) };
+                    let leaves = if *depth <= SHALLOW { shallow(ranks, own).map(u32::from) } else { deep(ranks, own) };
                     found(tree, first, &leaves);
                     first += self.dimension << depth;
                 }
             }
             Shape::Graphs { trees, nodes } => {
-                for (tree, Graph { root, first }) in trees.iter().enumerate() {
+                for (tree, graph) in trees.iter().enumerate() {
                     let mut leaves = [0; N];
-                    for (row, leaf) in leaves.iter_mut().enumerate() {
-                        let value = self.follow(nodes, *root as usize, ranks, row);
-                        *leaf = (value - first) / as_u32(self.dimension);
+                    for (group, leaves) in leaves.chunks_mut(WALKERS).enumerate().take(rows.div_ceil(WALKERS)) {
+                        follow(nodes, *graph, ranks, group * WALKERS, leaves);
+                        for leaf in leaves {
+                            *leaf = (*leaf - graph.first) / as_u32(self.dimension);
+                        }
                     }
-                    found(tree, *first as usize, &leaves);
+                    found(tree, graph.first as usize, &leaves);
                 }
             }
-        }
-    }
-
-    /// Returns the index of the value of a row's leaf.
-    #[inline]
-    fn follow<const N: usize>(&self, nodes: &[Step], root: usize, ranks: &[[u8; N]], row: usize) -> u32 {
-        let mut node = root;
-        loop {
-            let test = self.tests[node];
-            let passes = ranks.get(test.slot as usize).is_some_and(|ranks| test.passes(ranks[row]));
-            let next = nodes[node].next[usize::from(passes)] as usize;
-            if next == node {
-                return nodes[node].value;
-            }
-            node = next;
         }
     }
 
     /// Returns how many nanoseconds a row takes, of a block or alone.
     pub(super) fn cost(&self, is_block: bool) -> usize {
         match &self.shape {
-            Shape::Oblivious(depths) => {
-                let tested = if is_block { self.tests.len() / 16 } else { self.tests.len() };
-                tested + depths.len() * (1 + self.dimension)
+            Shape::Oblivious { depths, tests } => {
+                let tested = if is_block { tests.len() / 16 } else { tests.len() };
+                tested + depths.len() * self.dimension
             }
-            Shape::Graphs { trees, nodes } => {
-                let depth = (nodes.len() / trees.len().max(1)).checked_ilog2().unwrap_or(0) as usize + 1;
-                trees.len() * (depth * 4 + self.dimension)
-            }
+            Shape::Graphs { trees, .. } => trees.iter().map(|tree| tree.depth as usize * 2 + self.dimension).sum(),
         }
+    }
+}
+
+/// Walks a tree with rows from `start` on, and writes the index of the value of each row's leaf.
+#[inline]
+fn follow<const N: usize>(nodes: &[Step], graph: Graph, ranks: &[[u8; N]], start: usize, leaves: &mut [u32]) {
+    let mut at = [graph.root; WALKERS];
+    let at = &mut at[..leaves.len()];
+    for _ in 0..graph.depth {
+        for (row, at) in (start..).zip(&mut *at) {
+            let Step { test, next, .. } = nodes[*at as usize];
+            *at = next[usize::from(test.passes(ranks[test.slot as usize][row]))];
+        }
+    }
+    for (leaf, at) in leaves.iter_mut().zip(at) {
+        *leaf = nodes[*at as usize].value;
     }
 }
 
@@ -271,8 +312,13 @@ fn depths(trees: &Trees, dimension: usize) -> Result<Vec<u32>, LoadError> {
     Ok(depths)
 }
 
-/// Checks trees that are not oblivious: nodes lead forward, within their tree.
-fn graphs(trees: &Trees, nodes: &[super::raw::Node], dimension: usize) -> Result<Shape, LoadError> {
+/// Checks and compiles trees that are not oblivious: nodes lead forward, within their tree.
+fn graphs(
+    trees: &Trees,
+    nodes: &[Node],
+    dimension: usize,
+    mut test: impl FnMut(i32) -> Result<SlotTest, LoadError>,
+) -> Result<Shape, LoadError> {
     let count = nodes.len();
     if trees.splits.len() != count {
         return Err(LoadError::Count { field: "TreeSplits", wanted: count, found: trees.splits.len() });
@@ -282,38 +328,48 @@ fn graphs(trees: &Trees, nodes: &[super::raw::Node], dimension: usize) -> Result
     let (mut steps, mut graphs, mut start) =
         (Vec::with_capacity(count), Vec::with_capacity(trees.sizes.len()), 0_usize);
     for (tree, &size) in trees.sizes.iter().enumerate() {
-        let field =
-            |field, wanted, found: usize| LoadError::Field { field, wanted, found: format!("{found} in tree {tree}") };
         let end = usize::try_from(size).ok().filter(|size| *size > 0).and_then(|size| start.checked_add(size));
-        let end = end.filter(|end| *end <= count).ok_or_else(|| field("TreeSizes", "nodes", count))?;
-        let mut first = u32::MAX;
-        for (index, node) in (start..end).zip(&nodes[start..end]) {
-            let is_leaf = node.left == 0 || node.right == 0;
-            if is_leaf {
-                let stop = (node.value as usize).saturating_add(dimension);
-                if stop > trees.values.len() {
-                    return Err(field("NonSymmetricNodeIdToLeafId", "the index of a value", node.value as usize));
-                }
-                first = first.min(node.value);
+        let end = end.filter(|end| *end <= count).ok_or_else(|| damaged("TreeSizes", "nodes", size, tree))?;
+        let own = &nodes[start..end];
+        let leaves = own.iter().filter(|node| node.left == 0 || node.right == 0);
+        let first = leaves.clone().map(|node| node.value).min().unwrap_or_default();
+        for node in leaves {
+            let is_inside = (node.value as usize).saturating_add(dimension) <= trees.values.len();
+            if !is_inside || !(node.value - first).is_multiple_of(as_u32(dimension)) {
+                return Err(damaged("NonSymmetricNodeIdToLeafId", "the first value of a leaf", node.value, tree));
             }
+        }
+        for (index, node) in (start..end).zip(own) {
             let next = [node.left, node.right].map(|distance| index.saturating_add(distance as usize));
             if next.iter().any(|next| *next >= end) {
-                return Err(field("NonSymmetricStepNodes", "a node of the same tree", index));
+                return Err(damaged("NonSymmetricStepNodes", "a node of the same tree", index, tree));
             }
-            steps.push(Step { next: next.map(as_u32), value: node.value });
+            let is_leaf = node.left == 0 && node.right == 0;
+            let test = if is_leaf { SlotTest::above(0, 0) } else { test(trees.splits[index])? };
+            steps.push(Step { test, next: next.map(as_u32), value: node.value });
         }
-        for node in nodes[start..end].iter().filter(|node| node.left == 0 || node.right == 0) {
-            if !(node.value - first).is_multiple_of(as_u32(dimension)) {
-                return Err(field("NonSymmetricNodeIdToLeafId", "the first value of a leaf", node.value as usize));
-            }
-        }
-        graphs.push(Graph { root: as_u32(start), first });
+        graphs.push(Graph { root: as_u32(start), first, depth: depth(&steps[start..end], start) });
         start = end;
     }
     if start != count {
         return Err(LoadError::Count { field: "NonSymmetricStepNodes", wanted: start, found: count });
     }
     Ok(Shape::Graphs { trees: graphs, nodes: steps })
+}
+
+fn damaged(field: &'static str, wanted: &'static str, found: impl std::fmt::Display, tree: usize) -> LoadError {
+    LoadError::Field { field, wanted, found: format!("{found} in tree {tree}") }
+}
+
+/// Returns the most steps from the first node, which is at `start`. Nodes lead forward.
+fn depth(nodes: &[Step], start: usize) -> u32 {
+    let mut depths = vec![0_u32; nodes.len()];
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let next = node.next.map(|next| next as usize - start);
+        let deepest = next.iter().filter(|next| **next > index).map(|next| depths[*next] + 1).max();
+        depths[index] = deepest.unwrap_or(0);
+    }
+    depths.first().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
