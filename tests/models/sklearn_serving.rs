@@ -44,7 +44,7 @@ fn sklearn_joblib_file_is_served_natively() {
     assert_eq!(scores["shape"], json!([1, 3]));
 }
 
-/// The same model in both formats has the same metadata and answers, whatever the name of the file.
+/// The same model in both formats has the same metadata and answers under any name of the file.
 #[test]
 fn sklearn_skops_file_answers_as_its_joblib_file() {
     let frame = r#"{"parameters": {"content_type": "pd"}, "inputs": [
