@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod archives;
 pub mod cli;
 pub mod client;
 pub mod codecs;

@@ -84,7 +84,7 @@ const CIRCLES: [(&str, usize); 13] = [
     ("evaluators::pickle::calls", 2),
     ("evaluators::pickle::dtype", 2),
     ("registry::routes", 2),
-    ("runtimes::python::environment::archive", 2),
+    ("archives::read", 2),
     ("runtimes::python::model", 2),
     ("runtimes::python::output", 2),
     ("server::connection::table", 2),

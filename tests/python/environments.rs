@@ -360,7 +360,7 @@ fn environment_problem_fails_the_load_with_the_reason() {
     builder.append_link(&mut header, "lib/y", "/etc").unwrap();
     builder.into_inner().unwrap();
     let log = failure(with_python(hostile).unwrap());
-    assert!(log.contains("its entry `lib/y` links to `/etc`, which leads out of the environment"), "{log}");
+    assert!(log.contains("its entry `lib/y` links to `/etc`, which leads out of the folder"), "{log}");
 }
 
 #[test]

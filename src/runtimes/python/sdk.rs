@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::debug;
+
+use crate::archives::is_safe_folder;
 
 /// The path of each file, and its content. Sorted.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
@@ -67,13 +69,6 @@ fn install_in(parent: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(folder)
-}
-
-/// Returns whether code in a folder may run: the user of this process or root owns it, and nobody else can write to it.
-pub(super) fn is_safe_folder(folder: &Path) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    fs::symlink_metadata(folder)
-        .is_ok_and(|metadata| metadata.is_dir() && [user, 0].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0)
 }
 
 fn write_files(folder: &Path) -> io::Result<()> {

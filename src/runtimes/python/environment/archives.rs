@@ -15,11 +15,8 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tracing::info;
 
-use super::archive::{self, ArchiveLimits};
-use super::refusal::UnpackError;
 use super::relocate::{RelocateError, VENV_FILE, relocate};
-use super::tree::{TreeWriter, UnpackedTree};
-use crate::runtimes::python::sdk::is_safe_folder;
+use crate::archives::{self, ArchiveLimits, TreeWriter, UnpackError, UnpackedTree, is_safe_folder};
 
 /// Marks a folder as completely unpacked.
 const COMPLETE: &str = ".mlserver-unpacked";
@@ -139,7 +136,7 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
     });
     let (hash, root, filled, _lock) = filling.await.expect("unpacking does not panic")?;
     let folder = environment_in(&root);
-    if let Some(UnpackedTree { interpreters, files, bytes }) = filled {
+    if let Some(UnpackedTree { left_out: interpreters, files, bytes }) = filled {
         let inside = folder.strip_prefix(&root).unwrap_or(Path::new(""));
         let links = interpreters.into_iter();
         let links = links.filter_map(|(path, target)| Some((path.strip_prefix(inside).ok()?.to_owned(), target)));
@@ -155,9 +152,21 @@ async fn unpack(archive: PathBuf, dir: PathBuf, search: &[PathBuf]) -> Result<Un
 pub(super) fn fill(archive: &Path, root: &Path) -> Result<UnpackedTree, UnpackError> {
     let file = File::open(archive)?;
     let limits = ArchiveLimits::of(file.metadata()?.len());
-    let mut tree = TreeWriter::new(root);
-    archive::read(file, limits, &mut |entry| tree.write(entry))?;
+    let mut tree = TreeWriter::leaving_out(root, is_foreign_interpreter);
+    archives::read(file, limits, &mut |entry| tree.write(entry))?;
     tree.finish()
+}
+
+/// Returns whether a link leads from a virtual environment to the interpreter that it was created with. This is the only
+/// kind of link that may lead out of the folder, because it is replaced and never followed.
+fn is_foreign_interpreter(root: &Path, path: &Path, target: &Path) -> bool {
+    let is_python = |path: &Path| {
+        let version = path.file_name().and_then(|name| name.to_str()?.strip_prefix("python"));
+        version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+    };
+    let folder = path.parent().filter(|bin| bin.file_name().is_some_and(|name| name == "bin")).and_then(Path::parent);
+    let in_venv = folder.is_some_and(|folder| root.join(folder).join(VENV_FILE).is_file());
+    in_venv && target.is_absolute() && is_python(path) && is_python(target)
 }
 
 /// Removes an incomplete folder. The next attempt to unpack removes whatever is left.
@@ -196,6 +205,19 @@ fn environment_in(root: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_links_of_a_virtual_environment_to_its_interpreter_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_foreign =
+            |path: &str, target: &str| is_foreign_interpreter(folder.path(), Path::new(path), Path::new(target));
+        assert!(!is_foreign("bin/python3", "/usr/bin/python3"), "not a virtual environment");
+        fs::write(folder.path().join(VENV_FILE), "home = /usr/bin").unwrap();
+        assert!(is_foreign("bin/python3", "/usr/bin/python3") && is_foreign("bin/python", "/opt/bin/python3.11"));
+        for (path, target) in [("bin/python", "/bin/sh"), ("lib/python", "/bin/python3"), ("bin/python", "python3")] {
+            assert!(!is_foreign(path, target), "{path} {target}");
+        }
+    }
 
     #[test]
     fn folder_that_a_volume_opens_to_its_group_is_kept() {

@@ -1,17 +1,11 @@
 //! Finds the interpreter that runs a model, and its environment variables.
 
-mod archive;
 mod archives;
 mod expand;
 mod interpreter;
 mod packages;
 mod packed_version;
-mod refusal;
 mod relocate;
-mod tar;
-#[cfg(test)]
-mod tests;
-mod tree;
 
 use std::ffi::OsString;
 use std::fs;

@@ -23,9 +23,9 @@ pub enum UnpackError {
 pub enum Refusal {
     #[error("has an absolute path")]
     Absolute,
-    #[error("leads out of the environment")]
+    #[error("leads out of the folder")]
     Outside,
-    #[error("links to `{}`, which leads out of the environment", target.display())]
+    #[error("links to `{}`, which leads out of the folder", target.display())]
     LinkOutside { target: PathBuf },
     #[error("is part of a loop of links")]
     LinkLoop,
@@ -46,7 +46,7 @@ pub enum Refusal {
 }
 
 impl UnpackError {
-    pub(super) fn refused(entry: &Path, reason: Refusal) -> Self {
+    pub fn refused(entry: &Path, reason: Refusal) -> Self {
         Self::Refused { entry: entry.to_owned(), reason }
     }
 }

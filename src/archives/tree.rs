@@ -9,17 +9,18 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use super::archive::{ArchiveEntry, EntryKind};
+use super::read::{ArchiveEntry, EntryKind};
 use super::refusal::{Refusal, UnpackError};
-use super::relocate::VENV_FILE;
 
 /// How many links in a row are followed; the kernel has the same limit.
 const MAX_HOPS: usize = 40;
 
 /// Writes the entries of an archive into an empty folder.
 #[derive(Debug)]
-pub(super) struct TreeWriter<'a> {
+pub struct TreeWriter<'a> {
     root: &'a Path,
+    /// Reports which links are not created, by the root, the path below it, and the target.
+    is_left_out: fn(&Path, &Path, &Path) -> bool,
     /// Symbolic links, by their paths below the root, and their targets.
     links: BTreeMap<PathBuf, PathBuf>,
     files: u64,
@@ -28,17 +29,23 @@ pub(super) struct TreeWriter<'a> {
 
 /// The result of unpacking an archive.
 #[derive(Debug)]
-pub(super) struct UnpackedTree {
-    /// Links to the interpreter that a virtual environment was created with. `relocate` creates them, with other targets.
-    pub(super) interpreters: BTreeMap<PathBuf, PathBuf>,
-    pub(super) files: u64,
-    pub(super) bytes: u64,
+pub struct UnpackedTree {
+    /// The links that were not created, because the caller creates them with other targets.
+    pub left_out: BTreeMap<PathBuf, PathBuf>,
+    pub files: u64,
+    pub bytes: u64,
 }
 
 impl<'a> TreeWriter<'a> {
     /// Creates a writer for `root`, an empty folder.
-    pub(super) const fn new(root: &'a Path) -> Self {
-        Self { root, links: BTreeMap::new(), files: 0, bytes: 0 }
+    pub fn new(root: &'a Path) -> Self {
+        Self::leaving_out(root, |_, _, _| false)
+    }
+
+    /// Creates a writer that does not create some links, which are never followed and may lead out of the folder: those for which
+    /// `is_left_out` returns true for the folder, the path below it, and the target.
+    pub const fn leaving_out(root: &'a Path, is_left_out: fn(&Path, &Path, &Path) -> bool) -> Self {
+        Self { root, is_left_out, links: BTreeMap::new(), files: 0, bytes: 0 }
     }
 
     /// Writes an entry. Links are only remembered until [`Self::finish`].
@@ -46,7 +53,7 @@ impl<'a> TreeWriter<'a> {
     /// # Errors
     ///
     /// Fails if the entry is refused or cannot be written.
-    pub(super) fn write(&mut self, entry: ArchiveEntry<'_>) -> Result<(), UnpackError> {
+    pub fn write(&mut self, entry: ArchiveEntry<'_>) -> Result<(), UnpackError> {
         let ArchiveEntry { path: written, mode, kind, data } = entry;
         let refused = |reason| UnpackError::refused(written, reason);
         let path = relative(written).map_err(refused)?;
@@ -102,9 +109,9 @@ impl<'a> TreeWriter<'a> {
     /// # Errors
     ///
     /// Fails if one of them leads out of the folder.
-    pub(super) fn finish(mut self) -> Result<UnpackedTree, UnpackError> {
-        let interpreters: BTreeMap<_, _> =
-            self.links.extract_if(.., |path, target| is_foreign_interpreter(self.root, path, target)).collect();
+    pub fn finish(mut self) -> Result<UnpackedTree, UnpackError> {
+        let left_out: BTreeMap<_, _> =
+            self.links.extract_if(.., |path, target| (self.is_left_out)(self.root, path, target)).collect();
         for (path, target) in &self.links {
             let refused = |reason| UnpackError::refused(path, reason);
             check_link(&self.links, path, target).map_err(refused)?;
@@ -116,7 +123,7 @@ impl<'a> TreeWriter<'a> {
                 _ => UnpackError::Write { path: full.clone(), source },
             })?;
         }
-        Ok(UnpackedTree { interpreters, files: self.files, bytes: self.bytes })
+        Ok(UnpackedTree { left_out, files: self.files, bytes: self.bytes })
     }
 }
 
@@ -145,18 +152,6 @@ fn relative(path: &Path) -> Result<PathBuf, Refusal> {
             Component::RootDir | Component::Prefix(_) => Some(Err(Refusal::Absolute)),
         })
         .collect()
-}
-
-/// Returns whether a link leads from a virtual environment to the interpreter that it was created with. This is the only
-/// kind of link that may lead out of the folder, because it is replaced and never followed.
-fn is_foreign_interpreter(root: &Path, path: &Path, target: &Path) -> bool {
-    let is_python = |path: &Path| {
-        let version = path.file_name().and_then(|name| name.to_str()?.strip_prefix("python"));
-        version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
-    };
-    let folder = path.parent().filter(|bin| bin.file_name().is_some_and(|name| name == "bin")).and_then(Path::parent);
-    let in_venv = folder.is_some_and(|folder| root.join(folder).join(VENV_FILE).is_file());
-    in_venv && target.is_absolute() && is_python(path) && is_python(target)
 }
 
 /// Follows a link as the kernel would, and fails if it leaves the folder at any step.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use tar::{Archive, EntryType};
 
-use super::archive::{ArchiveEntry, EntryKind, Meter};
+use super::read::{ArchiveEntry, EntryKind, Meter};
 use super::refusal::{Refusal, UnpackError};
 
 /// The longest extension header that is kept, in bytes: names of a few thousand bytes, and other attributes.

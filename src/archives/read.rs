@@ -1,4 +1,4 @@
-//! Reads packed environments entry by entry. Archives are untrusted, so the readers limit how much they keep in memory.
+//! Reads archives entry by entry. The readers limit how much they keep in memory.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -26,39 +26,39 @@ const XZ_MEMORY: u32 = 128 << 10;
 const MAX_TARGET: u64 = 4096;
 
 /// An entry of an archive.
-pub(super) struct ArchiveEntry<'a> {
+pub struct ArchiveEntry<'a> {
     /// The path as it is written in the archive, not validated.
-    pub(super) path: &'a Path,
+    pub path: &'a Path,
     /// The permissions, including the set-user-ID, set-group-ID and sticky bits.
-    pub(super) mode: u32,
-    pub(super) kind: EntryKind,
-    pub(super) data: &'a mut dyn Read,
+    pub mode: u32,
+    pub kind: EntryKind,
+    pub data: &'a mut dyn Read,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum EntryKind {
+pub enum EntryKind {
     Folder,
     File,
     /// A symbolic link to this target.
     Link(PathBuf),
     /// A hard link to an earlier file.
     HardLink(PathBuf),
-    /// A kind that environments do not contain, with a description.
+    /// A kind that is refused, with a description.
     Other(&'static str),
 }
 
 /// The limits on the content of an archive.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ArchiveLimits {
-    pub(super) entries: usize,
+pub struct ArchiveLimits {
+    pub entries: usize,
     /// Total size after decompression.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 impl ArchiveLimits {
     /// Returns the limits of an archive of `size` bytes. Packages compress to about a third of their size, decompression
     /// bombs to less than a hundredth.
-    pub(super) fn of(size: u64) -> Self {
+    pub fn of(size: u64) -> Self {
         Self { entries: 1_000_000, bytes: size.saturating_mul(100).saturating_add(64 << 20).min(64 << 30) }
     }
 }
@@ -68,7 +68,7 @@ impl ArchiveLimits {
 /// # Errors
 ///
 /// Fails if the file is not an archive, is damaged or exceeds `limits`, or if `visit` fails.
-pub(super) fn read(
+pub fn read(
     mut file: File,
     limits: ArchiveLimits,
     visit: &mut dyn FnMut(ArchiveEntry<'_>) -> Result<(), UnpackError>,

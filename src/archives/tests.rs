@@ -12,44 +12,11 @@ use tempfile::TempDir;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::archive::{self, ArchiveLimits};
-use super::interpreter::PythonVersion;
-use super::refusal::{Refusal, UnpackError};
-use super::tree::{TreeWriter, UnpackedTree};
+use super::packing::{FILE, LINK, PackedEntry, header, tar};
+use super::{ArchiveLimits, Refusal, TreeWriter, UnpackError, UnpackedTree, read};
 use crate::fixtures::gzip;
 
-/// An entry to pack: kind, path, mode, and data or target.
-type PackedEntry<'a> = (EntryType, &'a str, u32, &'a str);
-
-const FILE: EntryType = EntryType::Regular;
-const LINK: EntryType = EntryType::Symlink;
-
 const LIMITS: ArchiveLimits = ArchiveLimits { entries: 100, bytes: 1 << 20 };
-
-fn header((kind, path, mode, text): PackedEntry<'_>) -> (Header, Vec<u8>) {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    // `set_path` would refuse the hostile paths.
-    let name = &mut header.as_old_mut().name;
-    name[..path.len()].copy_from_slice(path.as_bytes());
-    let data = if kind == FILE { text.as_bytes() } else { &[] };
-    if kind != FILE {
-        header.as_old_mut().linkname[..text.len()].copy_from_slice(text.as_bytes());
-    }
-    header.set_size(data.len() as u64);
-    header.set_cksum();
-    (header, data.to_vec())
-}
-
-fn tar(entries: &[PackedEntry<'_>]) -> Vec<u8> {
-    let mut builder = Builder::new(Vec::new());
-    for entry in entries {
-        let (header, data) = header(*entry);
-        builder.append(&header, data.as_slice()).unwrap();
-    }
-    builder.into_inner().unwrap()
-}
 
 fn bzip2(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
@@ -70,8 +37,10 @@ fn unpack(bytes: &[u8], limits: ArchiveLimits) -> (TempDir, Result<UnpackedTree,
     file.rewind().unwrap();
     let root = folder.path().join("root");
     fs::create_dir(&root).unwrap();
-    let mut tree = TreeWriter::new(&root);
-    let outcome = archive::read(file, limits, &mut |entry| tree.write(entry)).and_then(|()| tree.finish());
+    let is_interpreter =
+        |root: &Path, path: &Path, _: &Path| path == Path::new("bin/python3") && root.join("pyvenv.cfg").is_file();
+    let mut tree = TreeWriter::leaving_out(&root, is_interpreter);
+    let outcome = read(file, limits, &mut |entry| tree.write(entry)).and_then(|()| tree.finish());
     // No archive writes outside of its folder.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     (folder, outcome)
@@ -195,10 +164,10 @@ fn unpack_restores_files_links_and_permissions() {
         assert_eq!((read(&long).as_str(), read("from-pax.py").as_str()), ("long", "pax"));
         assert_eq!(fs::read_link(root.join("bin/python")).unwrap(), Path::new("python3"));
         assert_eq!(fs::read_link(root.join("lib64")).unwrap(), Path::new("lib"));
-        // Links to the interpreter are created by `relocate`.
+        // The caller creates this link.
         assert!(!root.join("bin/python3").exists());
-        let interpreters = [("bin/python3".into(), "/usr/bin/python3".into())];
-        assert_eq!(filled.unwrap().interpreters, interpreters.into());
+        let left_out = [("bin/python3".into(), "/usr/bin/python3".into())];
+        assert_eq!(filled.unwrap().left_out, left_out.into());
     }
 }
 
@@ -299,40 +268,4 @@ fn unpack_keeps_names_that_are_not_utf8() {
     assert_eq!(filled.unwrap().files, 1);
     let name = fs::read_dir(folder.path().join("root")).unwrap().next().unwrap().unwrap().file_name();
     assert_eq!(name.as_bytes(), b"\xff\xfe");
-}
-
-#[test]
-fn packed_version_is_that_of_the_first_name() {
-    let version = |bytes: &[u8]| {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(bytes).unwrap();
-        PythonVersion::of_archive(file.path()).map(|version| version.to_string())
-    };
-    let of = |entries: &[PackedEntry<'_>]| version(&gzip(&tar(entries)));
-    let others = [
-        (FILE, "bin/conda-unpack", 0o755, "#!/usr/bin/env python"),
-        (FILE, "conda-meta/python-dateutil-2.9.0-pyhd3_0.json", 0o644, "{}"),
-        (FILE, "conda-meta/python_abi-3.11-5_cp311.json", 0o644, "{}"),
-        (LINK, "bin/python", 0o755, "python3.10"),
-        (LINK, "lib/python3.1", 0o755, "python3.10"),
-        (FILE, "share/python3.9/x", 0o644, ""),
-        (FILE, "lib/python3/x", 0o644, ""),
-        (FILE, "lib/python2.7/x", 0o644, ""),
-    ];
-    assert_eq!(of(&others), None);
-    for name in [
-        "bin/python3.10",
-        "./bin/python3.10-config",
-        "lib/python3.10/os.py",
-        "conda-meta/python-3.10.14-hd12c33a_0_cpython.json",
-    ] {
-        let found = [&others[..], &[(FILE, name, 0o644, "x"), (FILE, "lib/python3.12/os.py", 0o644, "")]].concat();
-        assert_eq!(of(&found).as_deref(), Some("3.10"), "{name}");
-        // Only the start of the archive is read.
-        let start = tar(&found[..found.len() - 1]);
-        assert_eq!(version(&start[..start.len() - 1024]).as_deref(), Some("3.10"), "{name}");
-    }
-    assert_eq!(version(b"PK\x03\x04 is damaged"), None);
-    assert_eq!(PythonVersion::of_archive(Path::new("/nonexistent")), None);
-    assert_eq!(PythonVersion::of_archive(Path::new("/dev")), None);
 }
