@@ -29,6 +29,8 @@ pub mod scaffold;
 pub mod server;
 pub mod settings;
 pub mod shutdown;
+#[cfg(feature = "storage")]
+pub mod storage;
 pub mod telemetry;
 pub mod templates;
 pub mod tls;

@@ -13,6 +13,7 @@ pub mod init;
 pub mod inspect;
 pub mod keys;
 pub mod manifest;
+pub mod pull;
 mod script;
 pub mod settings;
 pub mod start;
@@ -48,6 +49,7 @@ pub enum Command {
     Infer(Box<infer::InferArgs>),
     Compare(Box<compare::CompareArgs>),
     Init(init::InitArgs),
+    Pull(pull::PullArgs),
     Dockerfile(dockerfile::DockerfileArgs),
     Build(build::BuildArgs),
     Manifest(manifest::ManifestArgs),

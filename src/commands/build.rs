@@ -22,7 +22,7 @@ use crate::settings::{Environment, Settings, SettingsSources};
 use crate::shutdown::Signals;
 use crate::ui::Ui;
 
-use super::{CommandError, USAGE, async_runtime};
+use super::{CommandError, USAGE, async_runtime, exit_code};
 
 /// The sample request of a model, next to its settings.
 const SAMPLE: &str = "request.json";
@@ -98,11 +98,7 @@ async fn until_signal(
             anyhow!("the container of the check may still exist: `docker ps --all --filter label={CHECK_LABEL}` lists it")
         }),
     };
-    let code = match signal {
-        "SIGINT" => 130,
-        "SIGQUIT" => 131,
-        _ => 143,
-    };
+    let code = exit_code(signal);
     let message = format!("interrupted by {signal}");
     Err(CommandError {
         error: left.map_or_else(|| anyhow!(message.clone()), |error| error.context(message.clone())),

@@ -13,6 +13,8 @@ pub mod init;
 pub mod inspect;
 pub mod keys;
 pub mod manifest;
+#[cfg(feature = "storage")]
+pub mod pull;
 mod setting_arguments;
 pub mod start;
 
@@ -50,6 +52,10 @@ pub const TERMINATED: u8 = 128 + 15;
 pub fn run(command: &Command, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     match command {
         Command::Start(args) => start::run(args, environment),
+        #[cfg(feature = "storage")]
+        Command::Pull(args) => pull::run(args, environment, ui),
+        #[cfg(not(feature = "storage"))]
+        Command::Pull(_) => Err(anyhow::anyhow!("cannot fetch models: {WITHOUT_STORAGE}").into()),
         Command::Init(args) => init::run(args, environment, ui),
         Command::Dockerfile(args) => dockerfile::run(args, environment, ui),
         #[cfg(feature = "image")]
@@ -73,6 +79,20 @@ pub fn run(command: &Command, environment: &dyn Environment, ui: &mut Ui) -> Res
 #[cfg(not(feature = "image"))]
 pub const WITHOUT_IMAGE: &str = "this executable was built without the feature `image`; install a wheel or a release, or build it \
                                  with `cargo build --release --features image`";
+
+/// Why `mlserver pull` does not work without the feature.
+#[cfg(not(feature = "storage"))]
+const WITHOUT_STORAGE: &str = "this executable was built without the feature `storage`; install a wheel or a release, or build it with \
+                               `cargo build --release --features storage`";
+
+/// Returns the exit code of a command that a signal has stopped.
+fn exit_code(signal: &str) -> u8 {
+    match signal {
+        "SIGTERM" => TERMINATED,
+        "SIGQUIT" => QUIT,
+        _ => INTERRUPTED,
+    }
+}
 
 /// Starts the threads of a command that does I/O.
 fn async_runtime(environment: &dyn Environment) -> anyhow::Result<Runtime> {

@@ -5,6 +5,7 @@
 
 mod address;
 mod body;
+mod stream;
 mod tls;
 
 use std::error::Error;
@@ -24,6 +25,7 @@ use reqwest::{Client, Request, Response};
 pub use address::{server_name, take_credentials};
 pub use body::BodyChunks;
 pub use reqwest::Url;
+pub use stream::HttpStream;
 
 use crate::types::{ByteReservation, OverBudget, ReceivedBytes};
 
@@ -177,13 +179,48 @@ impl HttpClient {
         body: BodyChunks,
         reservation: &mut ByteReservation,
     ) -> Result<HttpResponse, HttpError> {
+        let answer = async {
+            let response = self.execute(method, url, headers, body).await?;
+            self.receive(response, reservation).await
+        };
+        self.within(timeout, answer).await
+    }
+
+    /// Sends a request and waits for the head of the response, within the timeout. The body is read by the caller; the timeout is then the
+    /// longest time without a byte.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no response within the timeout.
+    pub async fn open(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: BodyChunks,
+    ) -> Result<HttpStream, HttpError> {
+        let response = self.within(self.timeout, self.execute(method, url, headers, body)).await?;
+        Ok(HttpStream::new(response, self.server.clone(), self.timeout))
+    }
+
+    async fn execute(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: BodyChunks,
+    ) -> Result<Response, HttpError> {
         let mut request = Request::new(method, url.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = body.into_body();
-        let answer = async {
-            let response = self.client.execute(request).await.map_err(|error| self.failure(&error))?;
-            self.receive(response, reservation).await
-        };
+        self.client.execute(request).await.map_err(|error| self.failure(&error))
+    }
+
+    async fn within<T>(
+        &self,
+        timeout: Duration,
+        answer: impl Future<Output = Result<T, HttpError>>,
+    ) -> Result<T, HttpError> {
         let timed_out = || HttpError::TimedOut { server: self.server.clone(), timeout };
         tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| Err(timed_out()))
     }

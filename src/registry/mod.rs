@@ -5,6 +5,7 @@
 //! in one step; until then, the predecessor keeps serving.
 
 mod budget;
+mod fetch;
 #[cfg(test)]
 mod fn_loader;
 mod loader;
@@ -44,6 +45,9 @@ use crate::types::{ModelMetadata, OpenAiApi, V1Handlers, without_credentials};
 pub use crate::families::V1Explainer;
 pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
+#[cfg(feature = "storage")]
+pub use fetch::storage_options;
+pub use fetch::{FetchingLoader, ModelFetcher};
 #[cfg(test)]
 pub(crate) use fn_loader::FnLoader;
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};
@@ -75,6 +79,17 @@ pub enum LoadError {
     Reserved { route: String },
     #[error("the artifact `{}` is not on this machine; native runtimes read local files", without_credentials(uri))]
     Remote { uri: String },
+    /// The artifact is in an object store.
+    #[cfg(feature = "storage")]
+    #[error(transparent)]
+    Fetch { source: Box<crate::storage::StorageError> },
+    #[cfg(not(feature = "storage"))]
+    #[error(
+        "cannot fetch `{}`: this executable was built without the feature `storage`; install a wheel or a release, or build it with `cargo \
+         build --release --features storage`",
+        without_credentials(uri)
+    )]
+    WithoutStorage { uri: String },
     #[error(transparent)]
     Runtime(#[from] runtimes::LoadError),
     /// The native runtime does not support the artifact, and Python cannot serve it either.

@@ -100,6 +100,14 @@ fn listed(siblings: &[String]) -> String {
     }
 }
 
+/// Reports whether a URI names objects of a store that the server can fetch.
+pub fn is_store_uri(uri: &str) -> bool {
+    const SCHEMES: [&str; 12] =
+        ["s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "hf", "http", "https", "pvc"];
+    let scheme = uri.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()))
+}
+
 /// Splits a URI after the colon of its scheme.
 fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = uri.split_once(':')?;
@@ -192,6 +200,16 @@ mod tests {
     fn artifact_with_other_scheme_is_remote() {
         for uri in ["s3://bucket/model", "models:/iris/1", "hf:gpt2"] {
             assert_eq!(resolve(Path::new("/m"), XGBOOST, uri), Ok(Artifact::Remote(uri.to_owned())));
+        }
+    }
+
+    #[test]
+    fn artifact_uris_of_stores_are_known() {
+        for uri in ["s3://b/m", "S3A://b/m", "hf://org/repo", "https://h/m.json", "pvc://claim/m"] {
+            assert!(is_store_uri(uri), "{uri}");
+        }
+        for uri in ["models:/iris/1", "hf:gpt2", "file:///m", "/m", "m.json", "oci://h/m"] {
+            assert!(!is_store_uri(uri), "{uri}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::coerce::Refusal;
-use super::table::WITHOUT_OTEL;
+use super::table::{WITHOUT_OTEL, WITHOUT_STORAGE};
 use crate::types::{HIDDEN, is_secret_property};
 
 /// A named set of fields that are read from one object, and from environment variables with one prefix.
@@ -241,6 +241,10 @@ impl SettingField {
 
     pub(super) const fn no_effect_without_otel(self) -> Self {
         if cfg!(feature = "otel") { self } else { self.no_effect(WITHOUT_OTEL) }
+    }
+
+    pub(super) const fn no_effect_without_storage(self) -> Self {
+        if cfg!(feature = "storage") { self } else { self.no_effect(WITHOUT_STORAGE) }
     }
 
     pub(super) const fn no_effect(mut self, reason: &'static str) -> Self {

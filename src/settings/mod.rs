@@ -41,11 +41,11 @@ pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};
 pub use resolve::LoadedSettings;
 pub use server::{
-    AccessSettings, CorsSettings, LimitSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings, TlsSettings,
-    TlsVersion, WorkerSettings,
+    AccessSettings, CorsSettings, LimitSettings, LogLevel, LoggingSettings, SETTINGS_FILE, Settings, StorageOffline,
+    StorageSettings, TlsSettings, TlsVersion, WorkerSettings,
 };
 pub use source::{SettingEntry, SettingSource};
-pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL};
+pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL, WITHOUT_STORAGE};
 
 #[cfg(test)]
 mod tests;

@@ -121,6 +121,8 @@ settings! {
         cache_ttl: Option<Duration> = [TIMEOUT, Null, new_here],
         /// Memory budget for models in bytes; models that do not fit are loaded on demand
         models_max_bytes: Option<u64> = [POSITIVE, Null, new_here],
+        /// Models from object stores
+        storage: StorageSettings = group,
         /// Compress REST responses
         gzip_enabled: bool = [Bool, Bool(true)],
         /// Representation of NaN and infinities in JSON responses
@@ -155,6 +157,35 @@ settings! {
         /// Folder to unpack environment tarballs in
         environments_dir: PathBuf = [Text, InWorkingDirectory(".envs")],
     }
+}
+
+settings! {
+    /// How models are fetched from object stores.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct StorageSettings with prefix "storage_" {
+        /// Folder of models from object stores; null means `mlserver/models` in the user's cache
+        cache: Option<PathBuf> = [Text, Null, new_here, of_operator, no_effect_without_storage],
+        /// Seconds without a byte after which a fetch is tried again
+        #[serde(deserialize_with = "convert::seconds")]
+        idle_timeout: Duration = [TIMEOUT, Float(60.0), new_here, of_operator, no_effect_without_storage],
+        /// Maximum size of a model from an object store in bytes
+        max_bytes: u64 = [POSITIVE, Int(100 << 30), new_here, of_operator, no_effect_without_storage],
+        /// Number of files of a model to fetch at once
+        concurrency: NonZeroUsize = [int(1, 64), Int(4), new_here, of_operator, no_effect_without_storage],
+        /// Whether the last fetched model is used if its object store cannot be reached
+        offline: StorageOffline =
+            [Choice(&["use", "fail"]), Text("use"), new_here, of_operator, no_effect_without_storage],
+    }
+}
+
+/// What happens if an object store cannot be reached and its model has been fetched before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StorageOffline {
+    /// The fetched model is used, with a warning.
+    Use,
+    Fail,
 }
 
 settings! {
@@ -353,4 +384,4 @@ macro_rules! defaults {
     };
 }
 
-defaults!(workers: WorkerSettings, limits: LimitSettings, tls: TlsSettings, access: AccessSettings, kafka: KafkaSettings);
+defaults!(workers: WorkerSettings, limits: LimitSettings, tls: TlsSettings, access: AccessSettings, kafka: KafkaSettings, storage: StorageSettings);

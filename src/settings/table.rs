@@ -11,6 +11,7 @@ pub(super) const MODEL_PREFIX: &str = "MLSERVER_MODEL_";
 
 /// Why a setting has no effect if the server lacks the feature. Depends on the build, so the reference does not mention it.
 pub const WITHOUT_OTEL: &str = "the server was built without the feature `otel`";
+pub const WITHOUT_STORAGE: &str = "the server was built without the feature `storage`";
 
 /// Declares a struct and its table: each row is a field of both.
 ///

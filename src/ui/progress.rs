@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::style::TemplateError;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// How often a bar is updated.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
@@ -15,55 +15,71 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// What a bar shows if the number of rows is known, and if it is not.
 const BAR: &str = "[{bar:20}] {percent} %, {human_pos} rows, {rate}, {eta} left, {wide_msg}";
 const SPINNER: &str = "{spinner} {human_pos} rows, {rate}, {wide_msg}";
+/// The same for bytes.
+const BYTE_BAR: &str = "[{bar:20}] {percent} %, {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left, {wide_msg}";
+const MIB: f64 = 1_048_576.0;
+const BYTE_SPINNER: &str = "{spinner} {bytes}, {bytes_per_sec}, {wide_msg}";
 
 /// Progress on standard error. A closed pipe is not an error.
 pub struct TerminalProgress(ProgressMode);
 
 enum ProgressMode {
     Quiet,
-    Lines,
-    Bar(Box<RowBar>),
+    Lines(ProgressUnit),
+    Bar(Box<UnitBar>),
 }
 
-struct RowBar {
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressUnit {
+    Rows,
+    Bytes,
+}
+
+struct UnitBar {
     bar: ProgressBar,
-    /// The style for a known number of rows.
+    /// The style for a known total.
     style: ProgressStyle,
     has_style: AtomicBool,
-    /// Rows have been counted, and the rate is measured from there on.
+    /// Something has been counted, and the rate is measured from there on.
     is_started: AtomicBool,
 }
 
 /// The progress to show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProgressUpdate {
-    pub rows: u64,
-    /// The number of rows that there will be, if it can be estimated.
+    /// Rows or bytes.
+    pub done: u64,
+    /// How many there will be, if it can be estimated.
     pub total: Option<u64>,
     /// From 0 to 1, if the size of the input is known.
     pub share: Option<f64>,
-    /// Rows per second, and how long the rest will take, for lines. A bar measures them by itself.
+    /// Rows or bytes per second, and how long the rest will take, for lines. A bar measures them by itself.
     pub rate: f64,
     pub left: Option<Duration>,
     /// A description.
     pub text: String,
 }
 
-impl RowBar {
-    fn new(target: ProgressDrawTarget) -> Result<Self, TemplateError> {
-        let style = style_of(BAR)?.progress_chars("=> ");
-        let bar = ProgressBar::with_draw_target(None, target).with_style(style_of(SPINNER)?);
+impl UnitBar {
+    fn new(unit: ProgressUnit, target: ProgressDrawTarget) -> Result<Self, TemplateError> {
+        let (bar, spinner) = match unit {
+            ProgressUnit::Rows => (BAR, SPINNER),
+            ProgressUnit::Bytes => (BYTE_BAR, BYTE_SPINNER),
+        };
+        let style = style_of(bar)?.progress_chars("=> ");
+        let bar = ProgressBar::with_draw_target(None, target).with_style(style_of(spinner)?);
         Ok(Self { bar, style, has_style: AtomicBool::new(false), is_started: AtomicBool::new(false) })
     }
 
     fn show(&self, shown: &ProgressUpdate) {
         if let Some(total) = shown.total {
-            self.bar.set_length(total.max(shown.rows));
+            self.bar.set_length(total.max(shown.done));
             if !self.has_style.swap(true, Ordering::Relaxed) {
                 self.bar.set_style(self.style.clone());
             }
         }
-        self.bar.set_position(shown.rows);
+        self.bar.set_position(shown.done);
         if !self.is_started.swap(true, Ordering::Relaxed) {
             // Rows of earlier runs say nothing about the rate.
             self.bar.reset_eta();
@@ -74,20 +90,20 @@ impl RowBar {
 
 impl TerminalProgress {
     /// Writes to the standard error of the process, or nothing if `quiet`.
-    pub fn standard(quiet: bool) -> Self {
+    pub fn standard(unit: ProgressUnit, quiet: bool) -> Self {
         if quiet {
             return Self(ProgressMode::Quiet);
         }
-        let bar = io::stderr().is_terminal().then(|| RowBar::new(ProgressDrawTarget::stderr()));
+        let bar = io::stderr().is_terminal().then(|| UnitBar::new(unit, ProgressDrawTarget::stderr()));
         // The templates are valid; without them, lines have the same content.
-        Self(bar.and_then(Result::ok).map_or(ProgressMode::Lines, |bar| ProgressMode::Bar(Box::new(bar))))
+        Self(bar.and_then(Result::ok).map_or(ProgressMode::Lines(unit), |bar| ProgressMode::Bar(Box::new(bar))))
     }
 
     /// Returns how often to call [`TerminalProgress::show`].
     pub const fn interval(&self) -> Duration {
         match self.0 {
             ProgressMode::Bar(_) => BAR_INTERVAL,
-            ProgressMode::Quiet | ProgressMode::Lines => LINE_INTERVAL,
+            ProgressMode::Quiet | ProgressMode::Lines(_) => LINE_INTERVAL,
         }
     }
 
@@ -95,7 +111,7 @@ impl TerminalProgress {
     pub fn show(&self, shown: &ProgressUpdate) {
         match &self.0 {
             ProgressMode::Quiet => {}
-            ProgressMode::Lines => self.raw(format_args!("{}", line(shown))),
+            ProgressMode::Lines(unit) => self.raw(format_args!("{}", line(*unit, shown))),
             ProgressMode::Bar(bar) => bar.show(shown),
         }
     }
@@ -104,7 +120,7 @@ impl TerminalProgress {
     pub fn wait(&self, text: fmt::Arguments<'_>) {
         match &self.0 {
             ProgressMode::Quiet => {}
-            ProgressMode::Lines => self.raw(text),
+            ProgressMode::Lines(_) => self.raw(text),
             ProgressMode::Bar(bar) => {
                 bar.bar.set_message(text.to_string());
                 bar.bar.tick();
@@ -121,7 +137,7 @@ impl TerminalProgress {
     pub fn say(&self, message: fmt::Arguments<'_>) {
         match &self.0 {
             ProgressMode::Quiet => {}
-            ProgressMode::Lines => self.raw(message),
+            ProgressMode::Lines(_) => self.raw(message),
             ProgressMode::Bar(bar) => bar.bar.suspend(|| self.raw(message)),
         }
     }
@@ -154,10 +170,14 @@ fn rate(rows_per_second: f64) -> String {
 }
 
 /// Returns the progress as a line.
-fn line(shown: &ProgressUpdate) -> String {
+fn line(unit: ProgressUnit, shown: &ProgressUpdate) -> String {
     let percent = shown.share.map(|share| format!("{:.1} %, ", share * 100.0)).unwrap_or_default();
     let left = shown.left.map(|left| format!(", {} left", clock(left))).unwrap_or_default();
-    format!("{percent}{} rows, {}, {}{left}", shown.rows, rate(shown.rate), shown.text)
+    let (done, rate) = match unit {
+        ProgressUnit::Rows => (format!("{} rows", shown.done), rate(shown.rate)),
+        ProgressUnit::Bytes => (BinaryBytes(shown.done).to_string(), format!("{:.1} MiB/s", shown.rate / MIB)),
+    };
+    format!("{percent}{done}, {rate}, {}{left}", shown.text)
 }
 
 fn clock(time: Duration) -> String {
@@ -218,18 +238,24 @@ mod tests {
 
     fn update(rows: u64, total: Option<u64>) -> ProgressUpdate {
         let (share, left) = (total.map(|_| 0.25), total.map(|_| Duration::from_secs(3725)));
-        ProgressUpdate { rows, total, share, rate: 12.3, left, text: "0 failed".to_owned() }
+        ProgressUpdate { done: rows, total, share, rate: 12.3, left, text: "0 failed".to_owned() }
     }
 
     #[test]
     fn progress_lines_have_rate_and_time() {
-        assert_eq!(line(&update(5, None)), "5 rows, 12 rows/s, 0 failed");
-        assert_eq!(line(&update(5, Some(20))), "25.0 %, 5 rows, 12 rows/s, 0 failed, 1:02:05 left");
+        assert_eq!(line(ProgressUnit::Rows, &update(5, None)), "5 rows, 12 rows/s, 0 failed");
+        assert_eq!(line(ProgressUnit::Rows, &update(5, Some(20))), "25.0 %, 5 rows, 12 rows/s, 0 failed, 1:02:05 left");
+    }
+
+    #[test]
+    fn progress_lines_of_bytes_have_their_unit() {
+        let shown = ProgressUpdate { done: 3 << 20, rate: MIB, ..update(0, None) };
+        assert_eq!(line(ProgressUnit::Bytes, &shown), "3.00 MiB, 1.0 MiB/s, 0 failed");
     }
 
     #[test]
     fn progress_bar_counts_rows() {
-        let bar = RowBar::new(ProgressDrawTarget::hidden()).unwrap();
+        let bar = UnitBar::new(ProgressUnit::Rows, ProgressDrawTarget::hidden()).unwrap();
         bar.show(&update(5, None));
         assert_eq!((bar.bar.position(), bar.bar.length(), bar.has_style.load(Ordering::Relaxed)), (5, None, false));
         bar.show(&update(10, Some(40)));
@@ -241,7 +267,7 @@ mod tests {
     #[test]
     fn progress_bar_shows_whole_rows_per_second() {
         let terminal = Terminal::default();
-        let bar = RowBar::new(ProgressDrawTarget::term_like(Box::new(terminal.clone()))).unwrap();
+        let bar = UnitBar::new(ProgressUnit::Rows, ProgressDrawTarget::term_like(Box::new(terminal.clone()))).unwrap();
         bar.show(&update(1000, Some(4000)));
         bar.bar.force_draw();
         let shown = terminal.0.lock().unwrap();

@@ -10,7 +10,7 @@ use crate::cli::config::{ExplainArgs, ListArgs, ReferenceFormat};
 use crate::commands::CommandError;
 use crate::settings::{
     Availability, FieldKind, MODEL, MODEL_SETTINGS_FILE, Original, SERVER, SETTINGS_FILE, SettingField, SettingGroup,
-    WITHOUT_OTEL, nearest,
+    WITHOUT_OTEL, WITHOUT_STORAGE, nearest,
 };
 use crate::ui::Ui;
 
@@ -134,7 +134,9 @@ fn markdown(settings: &[SettingReference]) -> String {
             );
         }
         let environment = setting.environment.as_deref().map(|name| format!("`{name}`")).unwrap_or_default();
-        let restriction = setting.restriction().filter(|restriction| !restriction.ends_with(WITHOUT_OTEL));
+        let restriction = setting.restriction().filter(|restriction| {
+            ![WITHOUT_OTEL, WITHOUT_STORAGE].iter().any(|without| restriction.ends_with(without))
+        });
         let restriction = restriction.map(|restriction| format!(" ({restriction})")).unwrap_or_default();
         let of_operator = if setting.field.of_operator { " (*of the operator*)" } else { "" };
         let (key, field) = (&setting.key, setting.field);

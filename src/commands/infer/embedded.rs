@@ -15,7 +15,7 @@ use crate::commands::CommandError;
 use crate::commands::start::{Orphans, ServeTarget, python_options};
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError};
-use crate::registry::{Registry, RegistryDirectory, RuntimeLoader, chain};
+use crate::registry::{FetchingLoader, ModelFetcher, Registry, RegistryDirectory, RuntimeLoader, chain};
 use crate::remote::{FailureKind, InferenceTarget, RequestFailure};
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::Python;
@@ -95,7 +95,8 @@ impl EmbeddedModel {
             is_openai: |_, _| false,
             openai_prefix: String::new(),
         };
-        let registry = Registry::new(loader, InferenceMetrics::register(&mut metrics));
+        let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
+        let registry = Registry::new(FetchingLoader::new(loader, fetcher), InferenceMetrics::register(&mut metrics));
         directory.connect(&registry);
         let model = models[0].name.clone();
         for mut settings in models {

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CLOSED, CommandError, FAILURE, FORCED, INTERRUPTED, QUIT, SOME_FAILED, TERMINATED, async_runtime};
+use super::{CLOSED, CommandError, FAILURE, FORCED, SOME_FAILED, async_runtime, exit_code};
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
 use crate::client::{
@@ -21,7 +21,7 @@ use crate::client::{
 use crate::remote::{FailureKind, GrpcClient, InferenceTarget, Observer, OpenAiClient, RestClient, TransportOptions};
 use crate::settings::Environment;
 use crate::shutdown::Signals;
-use crate::ui::progress::TerminalProgress;
+use crate::ui::progress::{ProgressUnit, TerminalProgress};
 use crate::ui::{Ui, standard_output};
 use embedded::EmbeddedModel;
 use options::{ResolvedArgs, RunTarget, resolve, resolve_comparison};
@@ -51,7 +51,7 @@ fn run_resolved(
     environment: &dyn Environment,
     ui: &mut Ui,
 ) -> Result<(), CommandError> {
-    let progress = Arc::new(TerminalProgress::standard(args.quiet));
+    let progress = Arc::new(TerminalProgress::standard(ProgressUnit::Rows, args.quiet));
     let stats = Arc::new(RunStats::default());
     let output = resolved.as_ref().ok().map(|resolved| resolved.output.clone());
     let is_comparison = resolved.as_ref().is_ok_and(|resolved| matches!(resolved.target, RunTarget::Servers(..)));
@@ -335,11 +335,7 @@ fn prepare_topic(
 
 /// Returns the failure of a run that a signal has stopped.
 fn stopped(signal: &str, report: &RunReport) -> CommandError {
-    let code = match signal {
-        "SIGTERM" => TERMINATED,
-        "SIGQUIT" => QUIT,
-        _ => INTERRUPTED,
-    };
+    let code = exit_code(signal);
     CommandError { error: anyhow!("stopped by {signal} after {} rows", report.rows()), code }
 }
 

@@ -116,7 +116,7 @@ impl RunReport {
         let rows = self.rows();
         let done = snapshot.skipped_bytes + snapshot.bytes;
         progress.show(&ProgressUpdate {
-            rows,
+            done: rows,
             total: self.size.and_then(|size| estimate(rows, done, size)),
             share: self.size.map(|size| share(done, size)),
             rate: per_second(snapshot.rows - before, now - since),

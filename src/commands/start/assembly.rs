@@ -19,7 +19,7 @@ use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
 use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache, StreamLimits};
-use crate::registry::{BudgetLoader, Registry, RegistryDirectory, RuntimeLoader};
+use crate::registry::{BudgetLoader, FetchingLoader, ModelFetcher, Registry, RegistryDirectory, RuntimeLoader};
 use crate::repository::Repository;
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::{self, Python};
@@ -71,7 +71,8 @@ pub(super) async fn start(
     let compute = python.compute().clone();
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
-    let registry = registry(settings, &repository, &python, &compute, &traces, &mut metrics);
+    let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
+    let registry = registry(settings, &repository, &python, fetcher, &traces, &mut metrics);
     for model in models {
         registry.announce(model);
     }
@@ -126,10 +127,11 @@ fn registry(
     settings: &Settings,
     repository: &Repository,
     python: &Python,
-    compute: &ComputePool,
+    fetcher: ModelFetcher,
     traces: &Traces,
     metrics: &mut MetricsRegistry,
 ) -> Registry {
+    let compute = python.compute();
     let working_directory = repository.working_directory().to_owned();
     let directory = RegistryDirectory::default();
     let loader = RuntimeLoader {
@@ -150,10 +152,12 @@ fn registry(
     let inference_metrics = InferenceMetrics::register(metrics);
     let loader = BatchingLoader::new(loader, inference_metrics.clone(), traces.clone());
     let registry = match settings.models_max_bytes {
-        None => Registry::new(loader, inference_metrics),
+        None => Registry::new(FetchingLoader::new(loader, fetcher), inference_metrics),
         Some(bytes) => {
             let metrics = MemoryMetrics::register(metrics);
-            Registry::new(BudgetLoader::new(loader, bytes, working_directory, metrics), inference_metrics)
+            let loader = BudgetLoader::new(loader, bytes, working_directory, metrics);
+            // The size of an artifact is known once it is here.
+            Registry::new(FetchingLoader::new(loader, fetcher), inference_metrics)
         }
     };
     directory.connect(&registry);

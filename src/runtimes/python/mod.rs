@@ -179,6 +179,11 @@ impl Python {
         &self.0.options.compute
     }
 
+    /// Returns the variables of the server's environment.
+    pub fn variables(&self) -> &BTreeMap<String, String> {
+        &self.0.options.variables
+    }
+
     /// Returns the interpreter that a model would run with. Unpacks a packed environment, but runs no code of the model.
     ///
     /// # Errors

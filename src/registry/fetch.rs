@@ -1,0 +1,132 @@
+//! Fetches the models of object stores before they are loaded.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::{LoadError, Loader, RuntimeFuture};
+use crate::families::ModelFamily;
+use crate::settings::{ModelSettings, StorageSettings};
+
+/// Gives models whose URI names an object store a path of this machine, and then to another loader.
+#[derive(Debug)]
+pub struct FetchingLoader<L> {
+    loader: L,
+    fetcher: ModelFetcher,
+}
+
+impl<L: Loader> FetchingLoader<L> {
+    pub const fn new(loader: L, fetcher: ModelFetcher) -> Self {
+        Self { loader, fetcher }
+    }
+}
+
+impl<L: Loader> Loader for FetchingLoader<L> {
+    fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_> {
+        Box::pin(async move {
+            let settings = self.fetcher.localize(settings).await?;
+            self.loader.load(settings).await
+        })
+    }
+}
+
+/// Returns the URI of a model that the server fetches. Classes of users get their URI as it is, as in the original, since they may
+/// read it themselves.
+fn remote_uri(settings: &ModelSettings) -> Option<&str> {
+    let uri = settings.parameters.uri.as_deref()?;
+    let is_ours = ModelFamily::of(&settings.implementation).is_some();
+    (is_ours && crate::repository::is_store_uri(uri)).then_some(uri)
+}
+
+#[cfg(feature = "storage")]
+pub use with_storage::ModelFetcher;
+#[cfg(not(feature = "storage"))]
+pub use without_storage::ModelFetcher;
+
+#[cfg(feature = "storage")]
+mod with_storage {
+    use tracing::info;
+
+    use super::{BTreeMap, LoadError, ModelSettings, PathBuf, StorageSettings, remote_uri};
+    use crate::settings::StorageOffline;
+    use crate::storage::{DownloadProgress, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
+    use crate::types::without_credentials;
+
+    /// Fetches models into the cache.
+    #[derive(Debug, Clone)]
+    pub struct ModelFetcher(Storage);
+
+    impl ModelFetcher {
+        /// Creates a fetcher, with the variables of the environment, which have the credentials.
+        pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
+            Self(Storage::new(storage_options(settings, variables)))
+        }
+
+        /// Returns the settings with a path of this machine.
+        pub(super) async fn localize(&self, mut settings: ModelSettings) -> Result<ModelSettings, LoadError> {
+            let Some(uri) = remote_uri(&settings) else { return Ok(settings) };
+            let shown = without_credentials(uri);
+            let failed = |source| LoadError::Fetch { source: Box::new(source) };
+            let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
+            let (model, version) = (settings.name.as_str(), settings.version());
+            info!(model, version, "Model '{model}' is fetched from `{shown}`.");
+            let path = self.0.cached(&uri, &DownloadProgress::default()).await.map_err(failed)?;
+            settings.parameters.uri = Some(path.to_string_lossy().into_owned());
+            Ok(settings)
+        }
+    }
+
+    /// Converts the settings.
+    pub fn storage_options(settings: &StorageSettings, variables: BTreeMap<String, String>) -> StorageOptions {
+        let of_user = || {
+            let cache = variables.get("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+            let cache = cache
+                .or_else(|| Some(PathBuf::from(variables.get("HOME").filter(|path| !path.is_empty())?).join(".cache")));
+            cache.map_or_else(|| std::env::temp_dir().join("mlserver-models"), |cache| cache.join("mlserver/models"))
+        };
+        StorageOptions {
+            cache: settings.cache.clone().unwrap_or_else(of_user),
+            idle_timeout: settings.idle_timeout,
+            max_bytes: settings.max_bytes,
+            concurrency: settings.concurrency.get(),
+            offline: match settings.offline {
+                StorageOffline::Use => OfflinePolicy::Use,
+                StorageOffline::Fail => OfflinePolicy::Fail,
+            },
+            variables: Variables(variables),
+        }
+    }
+}
+
+#[cfg(feature = "storage")]
+pub use with_storage::storage_options;
+
+#[cfg(not(feature = "storage"))]
+mod without_storage {
+    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use crate::families::NativeEvaluator;
+    use crate::runtimes::Implementation;
+
+    /// Refuses models of object stores, since this executable cannot fetch them.
+    #[derive(Debug, Clone)]
+    pub struct ModelFetcher(());
+
+    impl ModelFetcher {
+        /// Creates a fetcher.
+        pub const fn new(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
+            Self(())
+        }
+
+        #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
+        pub(super) async fn localize(&self, settings: ModelSettings) -> Result<ModelSettings, LoadError> {
+            // MLflow resolves URIs of its own.
+            let is_mlflow = || {
+                let implementation = Implementation::of(&settings);
+                implementation.is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
+            };
+            match remote_uri(&settings) {
+                Some(uri) if !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
+                _ => Ok(settings),
+            }
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! Fetches files into a folder: several at once, large ones in parts, and after an interruption only what is missing.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use md5::{Digest, Md5};
+use parking_lot::Mutex;
+use ring::digest;
+use tokio::task::spawn_blocking;
+
+use super::error::FetchError;
+use super::part::Part;
+use super::selection::{ContentHash, RemoteFile};
+use super::source::Source;
+use super::transport::ATTEMPTS;
+use crate::http_client::HttpError;
+use crate::types::Backoff;
+
+/// The size of a part of a large file, in bytes, and how many are fetched at once.
+const PART: u64 = 8 << 20;
+const PARTS: usize = 4;
+/// A file of more bytes is fetched in parts.
+const LARGE: u64 = 32 << 20;
+/// How many bytes are kept before they are written.
+const BATCH: usize = 1 << 20;
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
+
+/// What has been fetched so far.
+#[derive(Debug, Default)]
+pub struct DownloadProgress {
+    pub files: AtomicU64,
+    pub files_total: AtomicU64,
+    pub bytes: AtomicU64,
+    /// 0 if it is unknown.
+    pub bytes_total: AtomicU64,
+}
+
+/// The limits of a download.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DownloadLimits {
+    /// How many files are fetched at once.
+    pub(super) files: usize,
+    /// The most bytes of all files together.
+    pub(super) bytes: u64,
+}
+
+/// Fetches all files into `stage`, under the names of [`staged_name`]. Those that are there already are not fetched again.
+pub(super) async fn fetch_all(
+    source: &Source,
+    files: &[RemoteFile],
+    stage: &Path,
+    pin: Option<&str>,
+    limits: DownloadLimits,
+    progress: &DownloadProgress,
+) -> Result<(), FetchError> {
+    progress.files_total.store(files.len() as u64, Ordering::Relaxed);
+    let total = files.iter().map(|file| file.size).sum::<Option<u64>>();
+    progress.bytes_total.store(total.unwrap_or(0), Ordering::Relaxed);
+    let fetches = files.iter().cloned().map(|file| {
+        let path = stage.join(staged_name(&file));
+        FileFetch { source, file, path, pin, limit: limits.bytes, progress }.run()
+    });
+    stream::iter(fetches).buffer_unordered(limits.files.max(1)).try_collect().await
+}
+
+/// Returns the name of a file while it is fetched: another one for each state of the object, so that a rest never continues another file.
+pub(super) fn staged_name(file: &RemoteFile) -> String {
+    let mut hasher = blake3::Hasher::new();
+    let size = file.size.map(|size| size.to_string()).unwrap_or_default();
+    for part in [file.key.as_str(), &file.path, &size, file.etag.as_deref().unwrap_or_default()] {
+        hasher.update(part.as_bytes()).update(&[0]);
+    }
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
+/// The fetch of one file.
+struct FileFetch<'a> {
+    source: &'a Source,
+    file: RemoteFile,
+    path: PathBuf,
+    pin: Option<&'a str>,
+    limit: u64,
+    progress: &'a DownloadProgress,
+}
+
+impl FileFetch<'_> {
+    async fn run(self) -> Result<(), FetchError> {
+        let partial = self.open().await?;
+        self.count(partial.lock().length)?;
+        let (mut failures, mut length) = (0, partial.lock().length);
+        while let Err(error) = self.fetch_rest(&partial).await {
+            let now = partial.lock().length;
+            failures = if now > length { 0 } else { failures };
+            length = now;
+            failures += 1;
+            // The rest of a file that cannot be continued would be that of another state.
+            if !error.may_pass() || failures == ATTEMPTS || (self.file.etag.is_none() && now > 0) {
+                return Err(error);
+            }
+            tokio::time::sleep(BACKOFF.after(failures - 1).mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        }
+        self.blocking(&partial, PartialFile::sync).await?;
+        let checked = self.check(&partial.lock());
+        if checked.is_err() {
+            // The next attempt must not continue a file with wrong bytes.
+            let _ = fs::remove_file(&self.path);
+        }
+        self.progress.files.fetch_add(1, Ordering::Relaxed);
+        checked
+    }
+
+    async fn open(&self) -> Result<Arc<Mutex<PartialFile>>, FetchError> {
+        let (path, resumes) = (self.path.clone(), self.file.etag.is_some());
+        let (size, kind) = (self.file.size, self.file.hash.clone().map(|hash| HashKind::of(&hash)));
+        let pinned = self.pin.is_some();
+        let open = move || {
+            let mut partial = PartialFile::open(&path, resumes, size)?;
+            if let Some(kind) = kind {
+                partial.start_hash(kind, size)?;
+            }
+            if pinned {
+                partial.start_pin()?;
+            }
+            io::Result::Ok(partial)
+        };
+        let partial = spawn_blocking(open).await.map_err(io::Error::other).flatten();
+        Ok(Arc::new(Mutex::new(partial.map_err(|source| self.write_error(source))?)))
+    }
+
+    async fn fetch_rest(&self, partial: &Arc<Mutex<PartialFile>>) -> Result<(), FetchError> {
+        let start = partial.lock().length;
+        match self.file.size {
+            Some(size) if start == size => Ok(()),
+            Some(size) if size - start > LARGE && self.source.has_ranges() => {
+                self.fetch_parts(partial, start..size).await
+            }
+            Some(size) => {
+                let range = (start > 0).then_some(start..size);
+                self.fetch_stream(partial, range).await
+            }
+            None => self.fetch_stream(partial, None).await,
+        }
+    }
+
+    /// Writes what arrives, in order.
+    async fn fetch_stream(
+        &self,
+        partial: &Arc<Mutex<PartialFile>>,
+        range: Option<Range<u64>>,
+    ) -> Result<(), FetchError> {
+        let mut part = self.source.read(&self.file, range).await?;
+        self.learn(partial, part.hash.take()).await?;
+        loop {
+            let mut batch = Batch::default();
+            let end = batch.fill(&mut part, BATCH).await;
+            self.write(partial, batch).await?;
+            if end? {
+                break;
+            }
+        }
+        let found = partial.lock().length;
+        match self.file.size {
+            // The connection was closed early.
+            Some(expected) if found < expected => Err(FetchError::Http(HttpError::Truncated {
+                server: "the store".to_owned(),
+                cause: format!("{found} of {expected} bytes arrived"),
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fetches several parts at once, and writes them in order.
+    async fn fetch_parts(&self, partial: &Arc<Mutex<PartialFile>>, range: Range<u64>) -> Result<(), FetchError> {
+        let starts = (range.start..range.end).step_by(usize::try_from(PART).unwrap_or(usize::MAX));
+        let parts = starts.map(async |start| {
+            let end = range.end.min(start + PART);
+            let mut batch = Batch::default();
+            let mut part = match self.source.read(&self.file, Some(start..end)).await {
+                Ok(part) => part,
+                Err(error) => return (batch, Some(error), None),
+            };
+            let needed = usize::try_from(end - start).unwrap_or(usize::MAX);
+            let mut error = batch.fill(&mut part, needed).await.err();
+            if error.is_none() && batch.bytes != needed {
+                let cause = format!("{} of {needed} bytes of a part arrived", batch.bytes);
+                let server = "the store".to_owned();
+                error = Some(FetchError::Http(HttpError::Truncated { server, cause }));
+            }
+            (batch, error, part.hash)
+        });
+        let mut parts = stream::iter(parts).buffered(PARTS);
+        while let Some((batch, error, hash)) = parts.next().await {
+            self.learn(partial, hash).await?;
+            self.write(partial, batch).await?;
+            if let Some(error) = error {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers the hash that a response tells.
+    async fn learn(&self, partial: &Arc<Mutex<PartialFile>>, hash: Option<ContentHash>) -> Result<(), FetchError> {
+        let Some(hash) = hash else { return Ok(()) };
+        {
+            let mut partial = partial.lock();
+            if partial.hasher.is_some() {
+                partial.told = Some(hash);
+                return Ok(());
+            }
+        }
+        let size = self.file.size;
+        self.blocking(partial, move |partial| {
+            partial.start_hash(HashKind::of(&hash), size)?;
+            partial.told = Some(hash);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn write(&self, partial: &Arc<Mutex<PartialFile>>, batch: Batch) -> Result<(), FetchError> {
+        if batch.bytes == 0 {
+            return Ok(());
+        }
+        self.count(batch.bytes as u64)?;
+        self.blocking(partial, move |partial| partial.append(&batch)).await
+    }
+
+    fn count(&self, bytes: u64) -> Result<(), FetchError> {
+        let before = self.progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > self.limit { Err(FetchError::TooLarge { limit: self.limit }) } else { Ok(()) }
+    }
+
+    async fn blocking(
+        &self,
+        partial: &Arc<Mutex<PartialFile>>,
+        work: impl FnOnce(&mut PartialFile) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), FetchError> {
+        let partial = Arc::clone(partial);
+        let done = spawn_blocking(move || work(&mut partial.lock())).await.map_err(io::Error::other).flatten();
+        done.map_err(|source| self.write_error(source))
+    }
+
+    fn write_error(&self, source: io::Error) -> FetchError {
+        FetchError::Write { path: self.path.clone(), source }
+    }
+
+    /// Compares the size and the hashes of a complete file.
+    fn check(&self, partial: &PartialFile) -> Result<(), FetchError> {
+        let key = || self.file.key.clone();
+        if let Some(expected) = self.file.size.filter(|size| *size != partial.length) {
+            return Err(FetchError::Size { key: key(), expected, found: partial.length });
+        }
+        let listed = self.file.hash.as_ref().or(partial.told.as_ref());
+        if let (Some(expected), Some(hasher)) = (listed, &partial.hasher) {
+            let (kind, expected) = (HashKind::of(expected).name(), hash_text(expected));
+            let found = hasher.clone().finish();
+            if found != expected {
+                return Err(FetchError::Hash { key: key(), kind, expected, found, teller: "the store told" });
+            }
+        }
+        if let (Some(expected), Some(pin)) = (self.pin, &partial.pin) {
+            let found = hex(pin.clone().finish().as_ref());
+            if found != expected {
+                let expected = expected.to_owned();
+                return Err(FetchError::Hash { key: key(), kind: "SHA-256", expected, found, teller: "the URI pins" });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are written together.
+#[derive(Default)]
+struct Batch {
+    pieces: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Reads at least `enough` bytes, if there are as many, and reports whether the part has ended.
+    async fn fill(&mut self, part: &mut Part, enough: usize) -> Result<bool, FetchError> {
+        while self.bytes < enough {
+            let Some(data) = part.next().await? else { return Ok(true) };
+            self.bytes += data.len();
+            self.pieces.push(data);
+        }
+        Ok(false)
+    }
+}
+
+/// A file that is being fetched. Its bytes are the beginning of the object.
+struct PartialFile {
+    file: File,
+    length: u64,
+    hasher: Option<FileHasher>,
+    /// What the store told about the object.
+    told: Option<ContentHash>,
+    pin: Option<digest::Context>,
+}
+
+impl PartialFile {
+    /// Opens a file, or begins anew if it cannot be continued.
+    fn open(path: &Path, resumes: bool, size: Option<u64>) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(!resumes).open(path)?;
+        let mut length = file.metadata()?.len();
+        if size.is_none_or(|size| length > size) {
+            file.set_len(0)?;
+            length = 0;
+        }
+        file.seek(SeekFrom::Start(length))?;
+        Ok(Self { file, length, hasher: None, told: None, pin: None })
+    }
+
+    fn append(&mut self, batch: &Batch) -> io::Result<()> {
+        for piece in &batch.pieces {
+            self.file.write_all(piece)?;
+            self.length += piece.len() as u64;
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(piece);
+            }
+            if let Some(pin) = &mut self.pin {
+                pin.update(piece);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a hash, with what the file has already.
+    fn start_hash(&mut self, kind: HashKind, size: Option<u64>) -> io::Result<()> {
+        let mut hasher = FileHasher::new(kind, size.unwrap_or(0));
+        self.read_again(|piece| hasher.update(piece))?;
+        self.hasher = Some(hasher);
+        Ok(())
+    }
+
+    fn start_pin(&mut self) -> io::Result<()> {
+        let mut pin = digest::Context::new(&digest::SHA256);
+        self.read_again(|piece| pin.update(piece))?;
+        self.pin = Some(pin);
+        Ok(())
+    }
+
+    fn read_again(&mut self, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
+        if self.length == 0 {
+            return Ok(());
+        }
+        self.file.seek(SeekFrom::Start(0))?;
+        let mut buffer = vec![0; BATCH];
+        loop {
+            match self.file.read(&mut buffer)? {
+                0 => break,
+                read => visit(&buffer[..read]),
+            }
+        }
+        self.file.seek(SeekFrom::Start(self.length))?;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum HashKind {
+    Md5,
+    Sha256,
+    GitBlob,
+}
+
+impl HashKind {
+    const fn of(hash: &ContentHash) -> Self {
+        match hash {
+            ContentHash::Md5(_) => Self::Md5,
+            ContentHash::Sha256(_) => Self::Sha256,
+            ContentHash::GitBlob(_) => Self::GitBlob,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Md5 => "MD5",
+            Self::Sha256 => "SHA-256",
+            Self::GitBlob => "Git hash",
+        }
+    }
+}
+
+#[derive(Clone)]
+enum FileHasher {
+    Md5(Md5),
+    Ring(digest::Context),
+}
+
+impl FileHasher {
+    fn new(kind: HashKind, size: u64) -> Self {
+        match kind {
+            HashKind::Md5 => Self::Md5(Md5::new()),
+            HashKind::Sha256 => Self::Ring(digest::Context::new(&digest::SHA256)),
+            HashKind::GitBlob => {
+                let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+                context.update(format!("blob {size}\0").as_bytes());
+                Self::Ring(context)
+            }
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Md5(hasher) => hasher.update(bytes),
+            Self::Ring(context) => context.update(bytes),
+        }
+    }
+
+    fn finish(self) -> String {
+        match self {
+            Self::Md5(hasher) => hex(&hasher.finalize()),
+            Self::Ring(context) => hex(context.finish().as_ref()),
+        }
+    }
+}
+
+fn hash_text(hash: &ContentHash) -> String {
+    match hash {
+        ContentHash::Md5(bytes) => hex(bytes),
+        ContentHash::Sha256(bytes) => hex(bytes),
+        ContentHash::GitBlob(bytes) => hex(bytes),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_a_resumed_file_are_those_of_the_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        fs::write(&path, "hel").unwrap();
+        for (kind, expected) in [
+            (HashKind::Md5, "5d41402abc4b2a76b9719d911017c592"),
+            (HashKind::Sha256, "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"),
+            // As `git hash-object` prints it.
+            (HashKind::GitBlob, "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0"),
+        ] {
+            let mut partial = PartialFile::open(&path, true, Some(5)).unwrap();
+            partial.file.set_len(3).unwrap();
+            partial.length = 3;
+            partial.file.seek(SeekFrom::Start(3)).unwrap();
+            partial.start_hash(kind, Some(5)).unwrap();
+            partial.append(&Batch { pieces: vec![Bytes::from_static(b"lo")], bytes: 2 }).unwrap();
+            assert_eq!(partial.hasher.unwrap().finish(), expected, "{kind:?}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), "hello");
+        }
+    }
+
+    #[test]
+    fn files_continue_only_if_they_are_the_same_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let length = |resumes, size| {
+            fs::write(&path, "12345").unwrap();
+            PartialFile::open(&path, resumes, size).unwrap().length
+        };
+        assert_eq!(length(true, Some(10)), 5);
+        assert_eq!(length(true, Some(4)), 0, "it is longer than the object");
+        assert_eq!(length(false, Some(10)), 0, "the object has no tag");
+        assert_eq!(length(true, None), 0);
+        let file = |etag: &str| RemoteFile {
+            key: "k".to_owned(),
+            path: "k".to_owned(),
+            size: Some(1),
+            etag: Some(etag.to_owned()),
+            hash: None,
+        };
+        assert_ne!(staged_name(&file("a")), staged_name(&file("b")));
+        assert_eq!(staged_name(&file("a")), staged_name(&file("a")));
+    }
+}

@@ -1,0 +1,83 @@
+//! Why a model cannot be fetched.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::credentials::CredentialsError;
+use super::selection::SelectionError;
+use super::uri::UriError;
+use crate::archives::UnpackError;
+use crate::http_client::HttpError;
+
+/// Why a model cannot be fetched. No message has credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    #[error("cannot use the credentials of {service}")]
+    Credentials { service: &'static str, source: CredentialsError },
+    #[error("cannot fetch `{uri}`")]
+    Fetch { uri: String, source: Box<FetchError> },
+    #[error("cannot write `{}`", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot unpack `{uri}`")]
+    Unpack { uri: String, source: UnpackError },
+    #[error("`{}` does not exist", path.display())]
+    Missing { path: PathBuf },
+    #[error("`{}` is not empty, and `{uri}` is a path of this machine; choose another folder", path.display())]
+    Occupied { path: PathBuf, uri: String },
+    #[error("`{uri}` needs {needed} bytes, but the file system of `{}` has {free}", path.display())]
+    NoSpace { uri: String, needed: u64, free: u64, path: PathBuf },
+}
+
+/// Why a store does not give the objects of a URI.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("the server answered {status}{}", body.as_ref().map(|body| format!(": {body}")).unwrap_or_default())]
+    Status { status: http::StatusCode, body: Option<String> },
+    #[error("access denied with {credentials}: {reason}")]
+    Denied { credentials: String, reason: String },
+    #[error("{0}")]
+    Store(String),
+    #[error("`{key}` changed while it was fetched")]
+    Changed { key: String },
+    #[error("`{key}` has {found} bytes, but {expected} were announced")]
+    Size { key: String, expected: u64, found: u64 },
+    #[error("the content of `{key}` does not have the {kind} {expected} that {teller} it: found {found}")]
+    Hash { key: String, kind: &'static str, expected: String, found: String, teller: &'static str },
+    #[error("a pin `#sha256=` needs one file, but {found} are selected")]
+    Pin { found: usize },
+    #[error("it redirects to `{target}`, which is refused: {reason}")]
+    Redirect { target: String, reason: &'static str },
+    #[error("the answer of the hub cannot be read: {reason}")]
+    Hub { reason: String },
+    #[error("the limit `storage_max_bytes` of {limit} bytes is reached")]
+    TooLarge { limit: u64 },
+    #[error("cannot write `{}`", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+impl FetchError {
+    /// Reports whether another attempt may succeed where this one stopped.
+    pub(super) const fn may_pass(&self) -> bool {
+        match self {
+            Self::Http(error) => {
+                matches!(error, HttpError::Truncated { .. } | HttpError::Lost { .. } | HttpError::TimedOut { .. })
+            }
+            _ => false,
+        }
+    }
+
+    /// Reports whether the store could not be reached, or failed by itself.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::Http(error) => !matches!(error, HttpError::Setup { .. } | HttpError::Pem { .. }),
+            Self::Status { status, .. } => status.is_server_error(),
+            _ => false,
+        }
+    }
+}

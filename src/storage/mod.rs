@@ -1,0 +1,196 @@
+//! Models in object stores: what a URI selects, and how it gets into a folder.
+//!
+//! A [`StorageUri`] names objects. [`Storage::pull`] lists them, fetches them into a hidden folder below the destination, checks their sizes
+//! and hashes, and then moves them into place. [`Storage::cached`] does the same below the cache of the server, once for each state of the
+//! objects.
+
+mod credentials;
+mod download;
+mod error;
+mod hub;
+mod part;
+mod place;
+mod selection;
+mod snapshots;
+mod source;
+mod transport;
+mod uri;
+mod web;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use credentials::{CredentialsError, Variables};
+pub use download::DownloadProgress;
+use download::{DownloadLimits, fetch_all};
+pub use error::{FetchError, StorageError};
+use place::{Staging, is_archive};
+pub use selection::{RemoteFile, SelectionError};
+use selection::{check_size, matches_any};
+pub use snapshots::OfflinePolicy;
+use source::Source;
+pub use uri::{Location, StorageService, StorageUri, UriError};
+
+/// How models are fetched.
+#[derive(Debug, Clone)]
+pub struct StorageOptions {
+    /// The folder of fetched models.
+    pub cache: PathBuf,
+    /// The longest time without a byte.
+    pub idle_timeout: Duration,
+    /// The most bytes of a model.
+    pub max_bytes: u64,
+    /// How many files are fetched at once.
+    pub concurrency: usize,
+    /// What happens if a store cannot be reached.
+    pub offline: OfflinePolicy,
+    pub variables: Variables,
+}
+
+/// Which of the selected files are fetched, by patterns of their paths in which `*` is any text.
+#[derive(Debug, Clone, Default)]
+pub struct FileFilter {
+    /// Empty for all.
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+}
+
+/// What was fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pulled {
+    pub files: usize,
+    /// Without those that were there from an interrupted run.
+    pub bytes: u64,
+}
+
+/// Fetches models.
+#[derive(Debug, Clone)]
+pub struct Storage(Arc<StorageOptions>);
+
+impl Storage {
+    pub fn new(options: StorageOptions) -> Self {
+        Self(Arc::new(options))
+    }
+
+    /// Returns the files that a URI selects, in the order of their paths.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed, or selects nothing.
+    pub async fn list(&self, uri: &StorageUri, filter: &FileFilter) -> Result<Vec<RemoteFile>, StorageError> {
+        let source = self.open(uri).await?;
+        self.select(uri, &source, filter).await
+    }
+
+    /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be fetched completely. What has been fetched is kept in a hidden folder, and not fetched again.
+    pub async fn pull(
+        &self,
+        uri: &StorageUri,
+        destination: &Path,
+        filter: &FileFilter,
+        progress: &DownloadProgress,
+    ) -> Result<Pulled, StorageError> {
+        if let Location::Local(path) = &uri.location {
+            let files = place::link(path, destination, uri.shown())?;
+            return Ok(Pulled { files, bytes: 0 });
+        }
+        let source = self.open(uri).await?;
+        // A store that changes between the list and the end is fetched once more.
+        let mut is_last = false;
+        loop {
+            let files = self.select(uri, &source, filter).await?;
+            match self.fetch(uri, &source, &files, destination, progress).await {
+                Err(StorageError::Fetch { source, .. })
+                    if matches!(*source, FetchError::Changed { .. }) && !is_last =>
+                {
+                    is_last = true;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Returns the path of a model, which is fetched into the cache unless the same state of it is there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be fetched and is not in the cache.
+    pub async fn cached(&self, uri: &StorageUri, progress: &DownloadProgress) -> Result<PathBuf, StorageError> {
+        if let Location::Local(path) = &uri.location {
+            return Ok(path.clone());
+        }
+        snapshots::fetch(self, uri, progress).await
+    }
+
+    async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
+        let (location, variables, idle) = (uri.location.clone(), self.0.variables.clone(), self.0.idle_timeout);
+        let service = match &location {
+            Location::Bucket { service, .. } => service.title(),
+            Location::Hub { .. } => "Hugging Face",
+            Location::Http(_) => "the server",
+            Location::Local(path) => return Err(StorageError::Missing { path: path.clone() }),
+        };
+        let open = tokio::task::spawn_blocking(move || credentials::open(&location, &variables, idle)).await;
+        let open = open.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
+        open.map_err(|source| StorageError::Credentials { service, source })
+    }
+
+    async fn select(
+        &self,
+        uri: &StorageUri,
+        source: &Source,
+        filter: &FileFilter,
+    ) -> Result<Vec<RemoteFile>, StorageError> {
+        let failed = |error| fetch_error(uri, error);
+        let mut files = source.list().await.map_err(failed)?;
+        let listed = files.len();
+        files.retain(|file| {
+            (filter.include.is_empty() || matches_any(&filter.include, &file.path))
+                && !matches_any(&filter.exclude, &file.path)
+        });
+        if files.is_empty() {
+            return Err(failed(SelectionError::Filtered { listed }.into()));
+        }
+        check_size(&files, self.0.max_bytes).map_err(|error| failed(error.into()))?;
+        if uri.sha256.is_some() && files.len() != 1 {
+            return Err(failed(FetchError::Pin { found: files.len() }));
+        }
+        Ok(files)
+    }
+
+    /// Fetches listed files into a folder.
+    async fn fetch(
+        &self,
+        uri: &StorageUri,
+        source: &Source,
+        files: &[RemoteFile],
+        destination: &Path,
+        progress: &DownloadProgress,
+    ) -> Result<Pulled, StorageError> {
+        let staging = Staging::create(destination)?;
+        staging.check_space(uri, files)?;
+        let limits = DownloadLimits { files: self.0.concurrency, bytes: self.0.max_bytes };
+        fetch_all(source, files, staging.path(), uri.sha256.as_deref(), limits, progress)
+            .await
+            .map_err(|error| fetch_error(uri, error))?;
+        let archive = matches!(files, [file] if is_archive(&file.path));
+        let (files, shown) = (files.to_vec(), uri.shown().to_owned());
+        let placed = tokio::task::spawn_blocking(move || {
+            if archive { staging.unpack(&files[0], &shown) } else { staging.place(&files) }
+        });
+        let path = destination.to_owned();
+        let files =
+            placed.await.map_err(|error| StorageError::Write { path, source: std::io::Error::other(error) })??;
+        let bytes = progress.bytes.load(std::sync::atomic::Ordering::Relaxed);
+        Ok(Pulled { files, bytes })
+    }
+}
+
+fn fetch_error(uri: &StorageUri, source: FetchError) -> StorageError {
+    StorageError::Fetch { uri: uri.shown().to_owned(), source: Box::new(source) }
+}
