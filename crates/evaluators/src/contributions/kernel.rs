@@ -36,20 +36,20 @@ impl ContributionTable {
 
     /// Adds the contributions of each feature to each output, `features` for an output, for rows side by side.
     ///
-    /// `test` returns for the node of a split all bits of the rows that go to its first child. `proceed` is asked before each tree, and
+    /// `test` returns for a tree and the node of a split all bits of the rows that go to its first child. `proceed` is asked before each tree, and
     /// ends the evaluation if it returns `false`.
     pub(crate) fn add<const L: usize>(
         &self,
-        test: impl Fn(u32) -> [u64; L],
+        test: impl Fn(usize, u32) -> [u64; L],
         totals: &mut [[f64; L]],
         scratch: &mut Scratch<L>,
         mut proceed: impl FnMut() -> bool,
     ) {
-        for tree in &self.trees {
+        for (index, tree) in self.trees.iter().enumerate() {
             if !proceed() {
                 return;
             }
-            tree.test(&test, &mut scratch.passes);
+            tree.test(|split| test(index, split), &mut scratch.passes);
             for output in 0..self.width {
                 let totals = &mut totals[(tree.output + output) * self.features..][..self.features];
                 wide(
@@ -69,7 +69,7 @@ impl ContributionTable {
 
 impl TreeTable {
     /// Tests every split, in the order of the search, so that a split comes after those above it.
-    fn test<const L: usize>(&self, test: &impl Fn(u32) -> [u64; L], passes: &mut [[u64; L]]) {
+    fn test<const L: usize>(&self, test: impl Fn(u32) -> [u64; L], passes: &mut [[u64; L]]) {
         for (split, edges) in self.splits.iter().zip(0..) {
             let edge = 2 * edges;
             let previous = self.edges[edge].previous;

@@ -20,9 +20,10 @@
 
 mod kernel;
 mod quadrature;
+mod rows;
 mod table;
 
-pub(crate) use self::kernel::{LANES, Scratch};
+pub(crate) use self::rows::ExplainedRows;
 pub use self::table::TableError;
 pub(crate) use self::table::{ContributionTable, ExplainedTrees};
 

@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::kernel::LANES;
 use super::quadrature::{Point, rule};
 
 /// Marks an edge without an earlier split on its feature.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The trees of a model, as its evaluator knows them. Nodes have numbers.
+/// The trees of a model, as its evaluator knows them. Trees have numbers in the order in which a table is made of them, and nodes have
+/// numbers of the model's choice.
 pub(crate) trait ExplainedTrees {
     /// Returns the number of training rows that reach a node, or the sum of their weights.
-    fn cover(&self, node: u32) -> f64;
+    fn cover(&self, tree: usize, node: u32) -> f64;
 
     /// Returns the feature of a split and its children, or `None` if the node is a leaf.
-    fn split(&self, node: u32) -> Option<(u32, [u32; 2])>;
+    fn split(&self, tree: usize, node: u32) -> Option<(u32, [u32; 2])>;
 
     /// Adds the values of a leaf: one, which is added to the output of the tree, or one for each output.
-    fn extend_with_leaf(&self, node: u32, values: &mut Vec<f64>);
+    fn extend_with_leaf(&self, tree: usize, node: u32, values: &mut Vec<f64>);
 }
 
 /// Why a model has no contributions.
@@ -194,7 +196,7 @@ impl<'e> Search<'e> {
             match visit {
                 Visit::Leave(edge) => self.leave(edge),
                 Visit::Node { node, edge, weight, depth } => {
-                    let Some((feature, children)) = model.split(node) else {
+                    let Some((feature, children)) = model.split(self.tree, node) else {
                         self.leaf(edge, node, weight, model)?;
                         continue;
                     };
@@ -202,7 +204,11 @@ impl<'e> Search<'e> {
                         self.enter(edge);
                         visits.push(Visit::Leave(edge));
                     }
-                    let ratios = self.ratios(node, model.cover(node), children.map(|child| model.cover(child)))?;
+                    let ratios = self.ratios(
+                        node,
+                        model.cover(self.tree, node),
+                        children.map(|child| model.cover(self.tree, child)),
+                    )?;
                     let first = self.split(node, feature, ratios, depth)?;
                     let side = |side: usize, edge| Visit::Node {
                         node: children[side],
@@ -269,7 +275,7 @@ impl<'e> Search<'e> {
 
     fn leaf(&mut self, edge: u32, node: u32, weight: f64, model: &impl ExplainedTrees) -> Result<(), TableError> {
         let start = self.values.len();
-        model.extend_with_leaf(node, &mut self.values);
+        model.extend_with_leaf(self.tree, node, &mut self.values);
         for (expected, value) in self.expected.iter_mut().zip(&self.values[start..]) {
             *expected += value * weight;
         }
@@ -287,7 +293,7 @@ impl<'e> Search<'e> {
         let points = self.most.div_ceil(2).max(1);
         let for_points = self.edges.len().saturating_mul(size_of::<Factor>());
         // Beside the table, an evaluation keeps products and sums of all lanes for each edge of a path.
-        let beside = (self.depth + 1).saturating_mul(2 * super::LANES * size_of::<f64>());
+        let beside = (self.depth + 1).saturating_mul(2 * LANES * size_of::<f64>());
         let bytes = for_points.saturating_add(beside).saturating_mul(points);
         if bytes.saturating_add(size_of_val(&self.values[..])) > self.limit {
             return Err(TableError::TooLarge { limit: self.limit });

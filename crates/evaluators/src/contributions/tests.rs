@@ -103,17 +103,17 @@ impl<T> Map2<T> for Box<[T; 2]> {
 }
 
 impl ExplainedTrees for Nodes<'_> {
-    fn cover(&self, node: u32) -> f64 {
+    fn cover(&self, _: usize, node: u32) -> f64 {
         self.0[node as usize].0.cover()
     }
 
-    fn split(&self, node: u32) -> Option<(u32, [u32; 2])> {
+    fn split(&self, _: usize, node: u32) -> Option<(u32, [u32; 2])> {
         let (node, children) = &self.0[node as usize];
         let Node::Split(feature, ..) = node else { return None };
         Some((u32::try_from(*feature).unwrap(), *children))
     }
 
-    fn extend_with_leaf(&self, node: u32, values: &mut Vec<f64>) {
+    fn extend_with_leaf(&self, _: usize, node: u32, values: &mut Vec<f64>) {
         let Node::Leaf(value, _) = self.0[node as usize].0 else { unreachable!("a leaf") };
         values.push(*value);
     }
@@ -128,7 +128,7 @@ fn table(tree: &Node, limit: usize) -> Result<(ContributionTable, Nodes<'_>), Ta
 /// Returns the contributions of `L` rows.
 fn contributions<const L: usize>(tree: &Node, rows: &[[f64; FEATURES]; L]) -> Vec<Vec<f64>> {
     let (table, nodes) = table(tree, usize::MAX).unwrap();
-    let test = |node: u32| {
+    let test = |_: usize, node: u32| {
         let Node::Split(feature, threshold, ..) = nodes.0[node as usize].0 else { unreachable!("a split") };
         rows.each_ref().map(|row| if Node::goes_first(row, *feature, *threshold) { u64::MAX } else { 0 })
     };
@@ -188,7 +188,7 @@ struct Link {
 struct Chain(Vec<Link>, f64);
 
 impl ExplainedTrees for Chain {
-    fn cover(&self, node: u32) -> f64 {
+    fn cover(&self, _: usize, node: u32) -> f64 {
         let at = node as usize / 2;
         match self.0.get(at) {
             None => self.1,
@@ -197,12 +197,12 @@ impl ExplainedTrees for Chain {
         }
     }
 
-    fn split(&self, node: u32) -> Option<(u32, [u32; 2])> {
+    fn split(&self, _: usize, node: u32) -> Option<(u32, [u32; 2])> {
         let link = self.0.get(node as usize / 2).filter(|_| node.is_multiple_of(2))?;
         Some((u32::try_from(link.feature).unwrap(), [node + 1, node + 2]))
     }
 
-    fn extend_with_leaf(&self, _: u32, values: &mut Vec<f64>) {
+    fn extend_with_leaf(&self, _: usize, _: u32, values: &mut Vec<f64>) {
         values.push(1.0);
     }
 }
@@ -215,7 +215,7 @@ fn deep_trees_are_exact_or_too_large() {
     let table = ContributionTable::new([features, 1, 1], &chain, [(0, 0)], 1 << 30).unwrap();
     // All leaves have the same value, so nothing depends on any feature.
     let mut totals = vec![[0.0; 1]; features];
-    table.add(|_| [u64::MAX], &mut totals, &mut table.scratch(), || true);
+    table.add(|_, _| [u64::MAX], &mut totals, &mut table.scratch(), || true);
     assert!(totals.iter().all(|total| total[0].abs() < 1e-12), "{totals:?}");
     assert!((table.expected[0] - 1.0).abs() < 1e-12);
     let (links, last) = self::chain(100_000, |at| 1e6 - at as f64);

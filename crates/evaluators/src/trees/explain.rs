@@ -1,27 +1,26 @@
 //! Contributions of features to the sums of a forest.
 
+use std::ops::Range;
+
 use super::data::InputRows;
 use super::error::NoContributions;
 use super::forest::Forest;
 use super::scalar::Scalar;
-use crate::contributions::{ContributionTable, ExplainedTrees, LANES, Scratch};
-
-/// Fewer remaining rows than this are evaluated one by one, more of them side by side.
-const SIDE_BY_SIDE: usize = 3;
+use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees};
 
 impl<T: Scalar> ExplainedTrees for Forest<T> {
-    fn cover(&self, node: u32) -> f64 {
+    fn cover(&self, _: usize, node: u32) -> f64 {
         self.covers.as_ref().map_or(f64::NAN, |covers| covers[node as usize].into())
     }
 
-    fn split(&self, node: u32) -> Option<(u32, [u32; 2])> {
+    fn split(&self, _: usize, node: u32) -> Option<(u32, [u32; 2])> {
         let (first, column) = self.split_at(node as usize)?;
         // Slots were counted in 32 bits.
         let first = u32::try_from(first).ok()?;
         Some((self.columns[column].feature, [first, first + 1]))
     }
 
-    fn extend_with_leaf(&self, node: u32, values: &mut Vec<f64>) {
+    fn extend_with_leaf(&self, _: usize, node: u32, values: &mut Vec<f64>) {
         values.push(self.values[node as usize].into());
     }
 }
@@ -63,91 +62,46 @@ impl<T: Scalar> Forest<T> {
         rows: usize,
         input: &InputRows<'_, S, F>,
     ) -> Vec<f64> {
-        let width = self.outputs * (input.features + 1);
-        let mut found = vec![0.0; rows * width];
-        if input.features > 0 {
-            let (mut many, mut one) = (None, None);
-            let mut start = 0;
-            while start < rows && !input.is_stopped() {
-                let left = rows - start;
-                let count = if left < SIDE_BY_SIDE { 1 } else { left.min(LANES) };
-                let values = &input.values[start * input.features..][..count * input.features];
-                let found = &mut found[start * width..][..count * width];
-                if count == 1 {
-                    self.explain(
-                        table,
-                        values,
-                        input,
-                        found,
-                        one.get_or_insert_with(|| Block::<T, 1>::new(self, table)),
-                    );
-                } else {
-                    self.explain(
-                        table,
-                        values,
-                        input,
-                        found,
-                        many.get_or_insert_with(|| Block::<T, LANES>::new(self, table)),
-                    );
-                }
-                start += count;
-            }
-        }
-        for found in found.chunks_exact_mut(width) {
-            let outputs = found.chunks_exact_mut(input.features + 1).zip(base.iter().zip(&table.expected));
-            for (found, (base, expected)) in outputs {
-                found[input.features] = base + expected;
-            }
-        }
-        found
-    }
-
-    /// Evaluates up to `L` rows side by side.
-    fn explain<const L: usize, S: Copy, F: Fn(S) -> T>(
-        &self,
-        table: &ContributionTable,
-        values: &[S],
-        input: &InputRows<'_, S, F>,
-        found: &mut [f64],
-        Block { columns, row, totals, scratch }: &mut Block<T, L>,
-    ) {
-        let features = input.features;
-        let mut count = 0;
-        for (lane, source) in values.chunks_exact(features).enumerate() {
-            self.lay_out(source, &input.convert, row);
-            for (column, value) in columns.iter_mut().zip(&*row) {
-                column[lane] = *value;
-            }
-            count += 1;
-        }
-        totals.fill([0.0; L]);
-        table.add(|slot| self.test(slot as usize, columns), totals, scratch, || !input.is_stopped());
-        for (lane, found) in found.chunks_exact_mut(self.outputs * (features + 1)).enumerate().take(count) {
-            for (found, totals) in found.chunks_exact_mut(features + 1).zip(totals.chunks_exact(features)) {
-                for (found, total) in found.iter_mut().zip(totals) {
-                    *found = total[lane];
-                }
-            }
-        }
+        table.explain(&ForestRows { forest: self, input }, rows, base)
     }
 }
 
-/// The memory of an evaluation of rows side by side.
+/// Rows that a forest tests.
+struct ForestRows<'a, T, S, F> {
+    forest: &'a Forest<T>,
+    input: &'a InputRows<'a, S, F>,
+}
+
+/// The columns of rows side by side, and memory for a row.
 struct Block<T, const L: usize> {
     columns: Vec<[T; L]>,
     row: Vec<T>,
-    totals: Vec<[f64; L]>,
-    scratch: Scratch<L>,
 }
 
-impl<T: Scalar, const L: usize> Block<T, L> {
-    fn new(forest: &Forest<T>, table: &ContributionTable) -> Self {
-        let columns = forest.columns.len();
-        Self {
-            columns: vec![[T::NAN; L]; columns],
-            row: vec![T::NAN; columns],
-            totals: vec![[0.0; L]; table.totals()],
-            scratch: table.scratch(),
+impl<T: Scalar, S: Copy, F: Fn(S) -> T> ExplainedRows for ForestRows<'_, T, S, F> {
+    type Block<const L: usize> = Block<T, L>;
+
+    fn block<const L: usize>(&self) -> Block<T, L> {
+        let columns = self.forest.columns.len();
+        Block { columns: vec![[T::NAN; L]; columns], row: vec![T::NAN; columns] }
+    }
+
+    fn fill<const L: usize>(&self, rows: Range<usize>, Block { columns, row }: &mut Block<T, L>) {
+        let features = self.input.features;
+        let values = &self.input.values[rows.start * features..rows.end * features];
+        for (lane, source) in values.chunks_exact(features).enumerate() {
+            self.forest.lay_out(source, &self.input.convert, row);
+            for (column, value) in columns.iter_mut().zip(&*row) {
+                column[lane] = *value;
+            }
         }
+    }
+
+    fn test<const L: usize>(&self, block: &Block<T, L>, _: usize, node: u32) -> [u64; L] {
+        self.forest.test(node as usize, &block.columns)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.input.is_stopped()
     }
 }
