@@ -2,10 +2,12 @@
 
     python3.11 tests/goldens/sklearn/generate.py [--envs FOLDER] [--only 1.5.2 ...] [--family linear ...]
     python3.11 tests/goldens/sklearn/generate.py --skops [--envs FOLDER] [--only 1.5.2 ...]
+    python3.11 tests/goldens/sklearn/generate.py --explained [--envs FOLDER] [--only 1.5.2 ...]
 
 Makes one virtual environment for each pinned version (outside the repository), then runs itself inside each. Every archive
 `<version>.tar.gz` is replaced; with `--family`, only the folders of those families in it. With `--skops`, the models of these
-archives are written to `skops/<version>.tar.gz`.
+archives are written to `skops/<version>.tar.gz`. With `--explained`, the contributions of their features are written to
+`explained/<version>.tar.gz`.
 """
 
 import argparse
@@ -56,6 +58,18 @@ SKOPS = {
     "1.5.2": ("skops==0.10.0", 2000),
     "1.9.1": ("skops==0.16.0", 4000),
 }
+# What shap is installed with, where it is asked too.
+SHAP_NEEDS = [
+    "numba==0.68.1",
+    "llvmlite==0.50.0",
+    "slicer==0.0.8",
+    "cloudpickle==3.1.2",
+    "tqdm==4.70.1",
+    "packaging==26.4",
+    "typing_extensions==4.16.0",
+]
+# Older versions of shap do not know where trees send missing values.
+SHAP = {"1.5.2": "shap==0.50.0", "1.9.1": "shap==0.50.0"}
 
 
 def interpreter(version):
@@ -104,12 +118,19 @@ def skops_inside(version, models, out):
     print(f"{version}: {skopsfile.write(models, out, SKOPS[version][1])} skops files", flush=True)
 
 
-def write_skops(envs, version):
-    """Writes the skops files of a version, in its environment, to which skops is added."""
+def explained_inside(version, models, out):
+    """Writes the contributions of the models of an unpacked archive; runs in the environment of the version."""
+    import explainfile
+
+    print(f"{version}: {explainfile.write(models, out)} models explained", flush=True)
+
+
+def write_beside(envs, version, what, packages):
+    """Writes the archive of a version in the folder `what`, in its environment, to which packages are added."""
     python = environment(envs, version)
-    made = python.parent.parent / "complete-skops"
-    if not made.exists():
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", SKOPS[version][0]], check=True)
+    made = python.parent.parent / f"complete-{what}"
+    if packages and not made.exists():
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *packages], check=True)
         made.touch()
     clean = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
     with tempfile.TemporaryDirectory() as models, tempfile.TemporaryDirectory() as out:
@@ -117,7 +138,7 @@ def write_skops(envs, version):
         command = [
             str(python),
             str(HERE / "generate.py"),
-            "--skops",
+            f"--{what}",
             "--inside",
             version,
             "--models",
@@ -126,9 +147,9 @@ def write_skops(envs, version):
             out,
         ]
         subprocess.run(command, check=True, env=clean)
-        archive = HERE / "skops" / f"{version}.tar.gz"
+        archive = HERE / what / f"{version}.tar.gz"
         archive.parent.mkdir(exist_ok=True)
-        print(f"skops/{archive.name}: {pack(Path(out), archive) // 1024} KiB", flush=True)
+        print(f"{what}/{archive.name}: {pack(Path(out), archive) // 1024} KiB", flush=True)
 
 
 def main():
@@ -139,19 +160,25 @@ def main():
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
     parser.add_argument("--family", nargs="+", choices=known, metavar="FAMILY", help="families to write")
     parser.add_argument("--skops", action="store_true", help="write the models of the archives as skops files")
+    parser.add_argument("--explained", action="store_true", help="write the contributions of the models of the archives")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--models", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.inside and args.skops:
-        skops_inside(args.inside, args.models, args.out)
+    if args.inside and (args.skops or args.explained):
+        (skops_inside if args.skops else explained_inside)(args.inside, args.models, args.out)
         return
     if args.inside:
         inside(args.inside, args.out, args.family)
         return
     if args.skops:
         for version in args.only or SKOPS:
-            write_skops(args.envs.resolve(), version)
+            write_beside(args.envs.resolve(), version, "skops", [SKOPS[version][0]])
+        return
+    if args.explained:
+        for version in args.only or ENVIRONMENTS:
+            packages = [SHAP[version], *SHAP_NEEDS] if version in SHAP else []
+            write_beside(args.envs.resolve(), version, "explained", packages)
         return
     for version in args.only or ENVIRONMENTS:
         python = environment(args.envs.resolve(), version)

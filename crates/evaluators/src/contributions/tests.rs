@@ -119,6 +119,24 @@ impl ExplainedTrees for Nodes<'_> {
     }
 }
 
+/// The same trees with two values for a leaf.
+struct Pairs<'a>(Nodes<'a>);
+
+impl ExplainedTrees for Pairs<'_> {
+    fn cover(&self, tree: usize, node: u32) -> f64 {
+        self.0.cover(tree, node)
+    }
+
+    fn split(&self, tree: usize, node: u32) -> Option<(u32, [u32; 2])> {
+        self.0.split(tree, node)
+    }
+
+    fn extend_with_leaf(&self, tree: usize, node: u32, values: &mut Vec<f64>) {
+        self.0.extend_with_leaf(tree, node, values);
+        values.push(3.0 - 2.0 * values[values.len() - 1]);
+    }
+}
+
 fn table(tree: &Node, limit: usize) -> Result<(ContributionTable, Nodes<'_>), TableError> {
     let mut nodes = Nodes(Vec::new());
     tree.flatten(&mut nodes);
@@ -167,6 +185,37 @@ proptest! {
                 for (found, wanted) in values.iter().zip(&wanted) {
                     assert!((found - wanted).abs() <= 1e-12 * scale, "{what}: {values:?} instead of {wanted:?}");
                 }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// With several values for a leaf, each sum has the contributions that it has alone.
+    #[test]
+    fn leaves_of_several_values_contribute_to_each_sum(tree in tree(), row in row()) {
+        let mut nodes = Nodes(Vec::new());
+        tree.flatten(&mut nodes);
+        let pairs = Pairs(nodes);
+        // Two trees, of which the second is the first one again.
+        let table = ContributionTable::new([FEATURES, 2, 2], &pairs, [(0, 0), (0, 0)], usize::MAX).unwrap();
+        let test = |_: usize, node: u32| {
+            let Node::Split(feature, threshold, ..) = pairs.0.0[node as usize].0 else { unreachable!("a split") };
+            [if Node::goes_first(&row, *feature, *threshold) { u64::MAX } else { 0 }]
+        };
+        let mut totals = vec![[0.0; 1]; table.totals()];
+        table.add(test, &mut totals, &mut table.scratch(), || true);
+        let alone = tree.shapley(&row);
+        let scale = alone.iter().fold(15.0_f64, |most, value| most.max(value.abs()));
+        let found = |sum: usize, feature: usize| match feature {
+            FEATURES => table.expected[sum],
+            _ => totals[sum * FEATURES + feature][0],
+        };
+        for (feature, wanted) in alone.iter().enumerate() {
+            let of_constant = if feature == FEATURES { 3.0 } else { 0.0 };
+            for (sum, wanted) in [(0, 2.0 * wanted), (1, 2.0 * (of_constant - 2.0 * wanted))] {
+                let found = found(sum, feature);
+                assert!((found - wanted).abs() <= 4e-12 * scale, "{sum} {feature}: {found} instead of {wanted}");
             }
         }
     }

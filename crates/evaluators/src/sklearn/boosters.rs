@@ -4,9 +4,11 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
+use super::explain::{ContributionSpace, Explain, Unexplained};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::argmax;
@@ -14,7 +16,8 @@ use super::spec::{ClassTable, EstimatorSpec};
 use crate::pickle::PickleValue;
 use crate::table::{DenseTable, Elements, FloatValues, IntType, TableData};
 use crate::trees::{
-    EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction, TreeEnsemble, WrapperKind,
+    self, EnsembleOutput, FeatureMatrix, FeatureValues, NoContributions, PredictedValues, Prediction, TreeEnsemble,
+    WrapperKind,
 };
 
 pub(super) const CLASSES: ClassTable = &[
@@ -140,11 +143,17 @@ fn lightgbm_of(
 }
 
 impl Booster {
+    /// Estimates the time of an output of a row in nanoseconds.
+    fn cost_of(&self, output: EnsembleOutput) -> u64 {
+        u64::try_from(self.model.estimate(1, output).as_nanos()).unwrap_or(u64::MAX)
+    }
+
     fn predict_booster(
         &self,
         output: EnsembleOutput,
         data: &TableData<'_>,
         info: &EstimatorInfo,
+        stop: Option<&AtomicBool>,
     ) -> Result<Prediction, PredictError> {
         let (rows, columns) = (data.rows(), data.columns());
         // Both libraries read arrays of integers in single precision.
@@ -164,7 +173,13 @@ impl Booster {
             found: columns,
         };
         let matrix = FeatureMatrix::new(values, rows, columns).map_err(|_| inconsistent())?;
-        self.model.predict(matrix, output).map_err(|_| inconsistent())
+        let matrix = stop.map_or(matrix, |stop| matrix.until(stop));
+        self.model.predict(matrix, output).map_err(|error| match error {
+            trees::PredictError::NoContributions(error) => info.no_contributions(error),
+            trees::PredictError::NoLeaves => PredictError::NoLeaves { class: Arc::clone(&info.class) },
+            trees::PredictError::Cancelled => PredictError::Cancelled,
+            _ => inconsistent(),
+        })
     }
 }
 
@@ -180,7 +195,7 @@ impl Evaluate for Booster {
             (_, EstimatorMethod::DecisionFunction) => EnsembleOutput::Margin,
             _ => EnsembleOutput::Predict,
         };
-        let prediction = self.predict_booster(output, data, info)?;
+        let prediction = self.predict_booster(output, data, info, None)?;
         let (rows, columns) = (data.rows(), prediction.columns);
         let whole = |elements| Ok(TableData::Table(DenseTable { elements, rows, columns }));
         match (&self.output_kind, method, prediction.values) {
@@ -230,7 +245,60 @@ impl Evaluate for Booster {
     }
 
     fn cost(&self) -> u64 {
-        u64::try_from(self.model.estimate(1, EnsembleOutput::Predict).as_nanos()).unwrap_or(u64::MAX)
+        self.cost_of(EnsembleOutput::Predict)
+    }
+
+    fn explained<'a>(&'a self, info: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        Ok((self, info))
+    }
+
+    fn limit_contributions(&mut self, bytes: usize) {
+        self.model.set_contribution_limit(bytes);
+    }
+}
+
+impl Explain for Booster {
+    fn space(&self) -> ContributionSpace {
+        ContributionSpace::Margin
+    }
+
+    fn features(&self) -> usize {
+        self.model.n_features()
+    }
+
+    fn sums(&self) -> usize {
+        self.model.n_outputs()
+    }
+
+    fn leaves(&self) -> Option<[usize; 2]> {
+        let bytes = self.model.row_bytes(EnsembleOutput::Leaf)?;
+        Some([bytes / size_of::<i32>(), 1])
+    }
+
+    fn is_single(&self) -> bool {
+        !self.is_lightgbm
+    }
+
+    fn feature_names(&self) -> Option<&[String]> {
+        self.model.feature_names()
+    }
+
+    fn check(&self) -> Result<(), NoContributions> {
+        self.model.check_contributions()
+    }
+
+    fn cost(&self) -> u64 {
+        self.cost_of(EnsembleOutput::Contributions)
+    }
+
+    fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError> {
+        self.predict_booster(output, data, info, Some(stop))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
+use super::explain::{Explain, Unexplained};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::EstimatorSpec;
@@ -35,6 +36,14 @@ impl Evaluate for Delegate {
 
     fn features_by_position(&self) -> Option<&[String]> {
         self.estimator.evaluate.features_by_position()
+    }
+
+    fn explained<'a>(&'a self, _: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        self.estimator.evaluate.explained(&self.estimator.info)
+    }
+
+    fn limit_contributions(&mut self, bytes: usize) {
+        self.estimator.evaluate.limit_contributions(bytes);
     }
 
     fn cost(&self) -> u64 {

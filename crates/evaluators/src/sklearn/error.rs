@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::explain::Unexplained;
 use super::method::EstimatorMethod;
 use crate::pickle::PickleError;
 use crate::skops::SkopsError;
-use crate::trees;
+use crate::trees::{self, NoContributions};
 
 /// An artifact that is damaged, or that contains something that is not evaluated natively.
 #[derive(Debug, Error)]
@@ -106,6 +107,15 @@ pub enum PredictError {
     /// The result is a list of tables.
     #[error("`{method}` of `{class}` returns a list of tables, which a response cannot hold")]
     Several { class: Arc<str>, method: EstimatorMethod },
+    /// The model does not explain its predictions.
+    #[error("`{class}` has no output `{output}`: {reason}")]
+    Unexplained { class: Arc<str>, output: &'static str, reason: Unexplained },
+    /// The model lacks what contributions need.
+    #[error("`{class}` has no contributions: {error}")]
+    NoContributions { class: Arc<str>, error: NoContributions },
+    /// Leaves have no numbers.
+    #[error("`{class}` has no numbers of leaves")]
+    NoLeaves { class: Arc<str> },
     /// The caller does not wait for the result anymore.
     #[error("the prediction was cancelled")]
     Cancelled,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::concatenate;
 use super::error::PredictError;
+use super::explain::{Explain, Unexplained};
 use super::method::{EstimatorMethod, MethodSet};
 use crate::table::{FloatMatrix, SparseRows, TableData};
+use crate::trees::NoContributions;
 
 /// How many numbers of sparse rows are made dense at once (8 MiB).
 const DENSE_CELLS: usize = 1 << 20;
@@ -38,6 +40,18 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
     fn features_by_position(&self) -> Option<&[String]> {
         None
     }
+
+    /// Returns what explains the predictions, and the estimator that it belongs to. `info` is that of this one.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is nothing.
+    fn explained<'a>(&'a self, _info: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        Err(Unexplained::Class)
+    }
+
+    /// Sets how many bytes the contributions may be prepared with.
+    fn limit_contributions(&mut self, _bytes: usize) {}
 
     /// Returns the inverse of the transformation, if it is supported.
     fn inverse(&self) -> Option<&dyn InverseTransform> {
@@ -78,22 +92,10 @@ impl Estimator {
         method: EstimatorMethod,
         data: &TableData<'_>,
     ) -> Result<TableData<'static>, PredictError> {
-        let class = || Arc::clone(&self.info.class);
         if !self.info.methods.contains(method) {
-            return Err(PredictError::Method { class: class(), method });
+            return Err(PredictError::Method { class: Arc::clone(&self.info.class), method });
         }
-        if let Some(wanted) = self.info.features
-            && wanted != data.columns()
-        {
-            return Err(PredictError::Features { class: class(), wanted, found: data.columns() });
-        }
-        if let (Some(names), TableData::Frame(frame)) = (&self.info.names, data) {
-            let mut pairs = names.iter().zip(&frame.names).enumerate();
-            if let Some((index, (wanted, found))) = pairs.find(|(_, (wanted, found))| *wanted != found.as_ref()) {
-                let (found, wanted) = (found.clone().into_owned(), wanted.clone());
-                return Err(PredictError::FeatureName { class: class(), index, found, wanted });
-            }
-        }
+        self.info.check_columns(data)?;
         match data {
             TableData::Sparse(sparse) if !self.evaluate.takes_sparse() => self.call_dense(method, sparse),
             _ => self.evaluate.call(method, data, &self.info),
@@ -114,6 +116,29 @@ impl Estimator {
 }
 
 impl EstimatorInfo {
+    /// Checks the number of columns, and their names.
+    pub(super) fn check_columns(&self, data: &TableData<'_>) -> Result<(), PredictError> {
+        let class = || Arc::clone(&self.class);
+        if let Some(wanted) = self.features
+            && wanted != data.columns()
+        {
+            return Err(PredictError::Features { class: class(), wanted, found: data.columns() });
+        }
+        if let (Some(names), TableData::Frame(frame)) = (&self.names, data) {
+            let mut pairs = names.iter().zip(&frame.names).enumerate();
+            if let Some((index, (wanted, found))) = pairs.find(|(_, (wanted, found))| *wanted != found.as_ref()) {
+                let (found, wanted) = (found.clone().into_owned(), wanted.clone());
+                return Err(PredictError::FeatureName { class: class(), index, found, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the error for a model without contributions.
+    pub(super) fn no_contributions(&self, error: NoContributions) -> PredictError {
+        PredictError::NoContributions { class: Arc::clone(&self.class), error }
+    }
+
     /// Checks that all numbers of sparse rows are finite.
     pub(super) fn finite_sparse(&self, sparse: &SparseRows) -> Result<(), PredictError> {
         if sparse.is_finite() { Ok(()) } else { Err(PredictError::NotFinite { class: Arc::clone(&self.class) }) }

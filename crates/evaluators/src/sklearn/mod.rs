@@ -27,6 +27,7 @@ mod discriminant_analysis;
 mod ensemble;
 mod error;
 mod estimator;
+mod explain;
 mod feature_extraction;
 mod feature_selection;
 mod fitted;
@@ -53,23 +54,42 @@ mod sub_estimators;
 mod svm;
 mod tree;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 pub use self::error::{LoadError, PredictError};
-use self::estimator::Estimator;
+use self::estimator::{Estimator, EstimatorInfo};
+use self::explain::Explain;
+pub use self::explain::{ContributionSpace, Unexplained};
 use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::{ArtifactReport, ExampleValue};
 pub use self::method::{EstimatorMethod, MethodSet};
 use crate::pickle::{self, Pickle, PickleValue};
 use crate::skops;
 use crate::table::TableData;
+use crate::trees::{EnsembleOutput, Prediction};
 
 /// The estimated time between two checks whether a call is to stop. Shorter calls are not divided: joining the blocks copies
 /// the results.
 const BLOCK: Duration = Duration::from_millis(50);
+
+/// How an estimator explains its predictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EstimatorExplanation {
+    /// What contributions add up to.
+    pub space: ContributionSpace,
+    /// How many features contribute.
+    pub features: usize,
+    /// To how many sums of a row the features contribute.
+    pub sums: usize,
+    /// How many rounds of trees there are, and how many trees a round has. `None` if leaves have no numbers.
+    pub leaves: Option<[usize; 2]>,
+    /// Whether contributions and margins have single precision.
+    pub is_single: bool,
+}
 
 /// A loaded estimator.
 #[derive(Debug)]
@@ -147,9 +167,13 @@ impl FittedEstimator {
         data: &TableData<'_>,
         stop: &AtomicBool,
     ) -> Result<TableData<'static>, PredictError> {
+        self.call_in_blocks(method, data, self.block(), stop)
+    }
+
+    /// Returns how many rows are evaluated between two checks whether a call is to stop.
+    fn block(&self) -> usize {
         let nanoseconds = usize::try_from(BLOCK.as_nanos()).unwrap_or(usize::MAX);
-        let block = nanoseconds / usize::try_from(self.root.evaluate.cost()).unwrap_or(usize::MAX).max(1);
-        self.call_in_blocks(method, data, block, stop)
+        (nanoseconds / usize::try_from(self.root.evaluate.cost()).unwrap_or(usize::MAX).max(1)).max(1)
     }
 
     /// Calls `method` for at most `block` rows at a time, and stops before the next ones when `stop` is set.
@@ -180,6 +204,96 @@ impl FittedEstimator {
             // The blocks had different types.
             _ => self.call(method, data),
         }
+    }
+
+    /// Returns how predictions are explained, which takes contributions, margins and leaves.
+    ///
+    /// # Errors
+    ///
+    /// Says why they are not. What an output needs beside that is checked by [`Self::explain`].
+    pub fn explanation(&self) -> Result<EstimatorExplanation, Unexplained> {
+        let (explained, _) = self.root.evaluate.explained(&self.root.info)?;
+        Ok(EstimatorExplanation {
+            space: explained.space(),
+            features: explained.features(),
+            sums: explained.sums(),
+            leaves: explained.leaves(),
+            is_single: explained.is_single(),
+        })
+    }
+
+    /// Checks quickly whether the model may have contributions.
+    ///
+    /// # Errors
+    ///
+    /// Names what it lacks. The covers of nodes and the limit are only checked by the first contributions.
+    pub fn check_contributions(&self) -> Result<(), PredictError> {
+        let (explained, info) = self.explained(EnsembleOutput::Contributions)?;
+        explained.check().map_err(|error| info.no_contributions(error))
+    }
+
+    /// Returns the names of the features that contribute, if the file has them.
+    pub fn explained_names(&self) -> Option<&[String]> {
+        let (explained, info) = self.root.evaluate.explained(&self.root.info).ok()?;
+        explained.feature_names().or(info.names.as_deref())
+    }
+
+    /// Sets how many bytes may be prepared for contributions: see
+    /// [`TreeEnsemble::set_contribution_limit`](crate::trees::TreeEnsemble::set_contribution_limit).
+    pub fn set_contribution_limit(&mut self, bytes: usize) {
+        self.root.evaluate.limit_contributions(bytes);
+    }
+
+    /// Estimates how long an output of explanations with this many rows takes on one thread, within a factor of a few.
+    pub fn estimate_explained(&self, rows: usize, output: EnsembleOutput) -> Duration {
+        match self.root.evaluate.explained(&self.root.info) {
+            Ok((explained, _)) if output == EnsembleOutput::Contributions => {
+                Duration::from_nanos(explained.cost().saturating_mul(u64::try_from(rows).unwrap_or(u64::MAX)))
+            }
+            _ => self.estimate(rows),
+        }
+    }
+
+    /// Evaluates contributions, margins or leaves of every row, and stops soon after `stop` is set. The first contributions prepare the
+    /// model for them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model does not have the output, or cannot take the data, and with [`PredictError::Cancelled`] if it stops.
+    pub fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError> {
+        let (explained, info) = self.explained(output)?;
+        self.root.info.check_columns(data)?;
+        info.check_columns(data)?;
+        // Contributions look at `stop` themselves.
+        let block = if output == EnsembleOutput::Contributions { usize::MAX } else { self.block() };
+        let check = || if stop.load(Ordering::Relaxed) { Err(PredictError::Cancelled) } else { Ok(()) };
+        check()?;
+        let mut found = explained.explain(output, &data.range(0..data.rows().min(block)), info, stop)?;
+        let mut start = block;
+        while start < data.rows() {
+            check()?;
+            let end = data.rows().min(start.saturating_add(block));
+            found.append(explained.explain(output, &data.range(start..end), info, stop)?);
+            start = end;
+        }
+        check()?;
+        Ok(found)
+    }
+
+    fn explained(&self, output: EnsembleOutput) -> Result<(&dyn Explain, &EstimatorInfo), PredictError> {
+        let output = match output {
+            EnsembleOutput::Margin => "margin",
+            EnsembleOutput::Leaf => "leaf",
+            _ => "contributions",
+        };
+        let root = &self.root.info;
+        let refused = |reason| PredictError::Unexplained { class: Arc::clone(&root.class), output, reason };
+        self.root.evaluate.explained(root).map_err(refused)
     }
 
     /// Returns the size in bytes of a row in the response to `method`, if all its values are sent: a sparse result counts with its

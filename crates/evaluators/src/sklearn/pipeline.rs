@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::concatenate;
 use super::error::{LoadError, PredictError};
 use super::estimator::{Estimator, EstimatorInfo, Evaluate};
+use super::explain::{Explain, Unexplained};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::{ClassTable, EstimatorSpec};
@@ -102,6 +103,18 @@ impl Evaluate for Pipeline {
         match (self.transformers.first(), &self.last) {
             (Some(first), _) | (None, FinalStep::Estimator(first)) => first.evaluate.features_by_position(),
             (None, FinalStep::Nothing) => None,
+        }
+    }
+
+    fn explained<'a>(&'a self, _: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        let FinalStep::Estimator(last) = &self.last else { return Err(Unexplained::Class) };
+        let explained = last.evaluate.explained(&last.info)?;
+        if self.transformers.is_empty() { Ok(explained) } else { Err(Unexplained::Pipeline) }
+    }
+
+    fn limit_contributions(&mut self, bytes: usize) {
+        if let FinalStep::Estimator(last) = &mut self.last {
+            last.evaluate.limit_contributions(bytes);
         }
     }
 

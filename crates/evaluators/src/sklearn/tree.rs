@@ -3,15 +3,20 @@
 use std::borrow::Cow;
 use std::hint::select_unpredictable;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
+use super::explain::{
+    ContributionSpace, Contributions, Explain, ExplainedTree, SummedTrees, Unexplained, contribution_cost,
+};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, normalize};
 use super::spec::{ClassTable, EstimatorSpec};
 use crate::pickle::{NumpyArray, PickleValue};
 use crate::table::{DenseTable, Elements, FloatValues, TableData, to_f32};
+use crate::trees::{EnsembleOutput, NoContributions, PredictedValues, Prediction};
 
 pub(super) const CLASSES: ClassTable = &[
     ("tree.DecisionTreeClassifier", classifier),
@@ -50,6 +55,8 @@ pub(super) struct Tree {
     width: usize,
     /// The depth of the tree.
     depth: usize,
+    /// For each node, the weight of the training rows that reach it. Empty if the file does not have it.
+    covers: Vec<f64>,
 }
 
 /// Trees with the same features and the same width.
@@ -119,7 +126,8 @@ impl Tree {
         let count = fields.left.len();
         let mut depths = vec![0_u32; count];
         let (nodes, starts) = (Vec::with_capacity(count), vec![0; count]);
-        let mut tree = Self { nodes, starts, values: Vec::new(), width, depth: 0 };
+        let covers = if leaves == LeafKind::Paths { Vec::new() } else { fields.covers.clone() };
+        let mut tree = Self { nodes, starts, values: Vec::new(), width, depth: 0, covers };
         for index in 0..count {
             let (left, right) = (fields.left[index], fields.right[index]);
             if left == -1 {
@@ -141,6 +149,10 @@ impl Tree {
             }
             let behind = |child: i64| usize::try_from(child).ok().filter(|&child| index < child && child < count);
             for child in [behind(left)?, behind(right)?] {
+                // It would have two parents.
+                if depths[child] > 0 {
+                    return None;
+                }
                 depths[child] = depths[index] + 1;
             }
             let feature = u32::try_from(fields.feature[index]).ok()?;
@@ -166,11 +178,36 @@ impl Tree {
 
 impl Node {
     /// Returns the child that a row goes to.
-    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be mispredicted at every other node")]
     fn next(&self, row: &[f32]) -> u32 {
-        let value = row[(self.feature & !MISSING_LEFT) as usize];
-        let left = (value <= self.threshold) | (value.is_nan() & (self.feature & MISSING_LEFT != 0));
+        let left = self.goes_left(row[(self.feature & !MISSING_LEFT) as usize]);
         select_unpredictable(left, self.children[0], self.children[1])
+    }
+
+    /// Returns whether rows with this value of the feature go to the left child.
+    #[expect(clippy::needless_bitwise_bool, reason = "a branch would be mispredicted at every other node")]
+    fn goes_left(&self, value: f32) -> bool {
+        (value <= self.threshold) | (value.is_nan() & (self.feature & MISSING_LEFT != 0))
+    }
+}
+
+impl ExplainedTree for Tree {
+    type Value = f32;
+
+    fn cover(&self, node: u32) -> f64 {
+        self.covers.get(node as usize).copied().unwrap_or(f64::NAN)
+    }
+
+    fn split(&self, node: u32) -> Option<(u32, [u32; 2])> {
+        let Node { feature, children, .. } = self.nodes[node as usize];
+        (children[0] != node).then_some((feature & !MISSING_LEFT, children))
+    }
+
+    fn goes_first(&self, node: u32, value: f32) -> bool {
+        self.nodes[node as usize].goes_left(value)
+    }
+
+    fn leaf(&self, node: u32) -> &[f64] {
+        self.values(node)
     }
 }
 
@@ -197,6 +234,8 @@ struct NodeFields {
     feature: Vec<i64>,
     threshold: Vec<f64>,
     missing_left: Option<Vec<i64>>,
+    /// Empty if there are none.
+    covers: Vec<f64>,
 }
 
 impl NodeFields {
@@ -208,6 +247,7 @@ impl NodeFields {
             feature: integers("feature")?,
             threshold: nodes.field("threshold")?.to_f64(),
             missing_left: integers("missing_go_to_left"),
+            covers: nodes.field("weighted_n_node_samples").map(|covers| covers.to_f64()).unwrap_or_default(),
         })
     }
 }
@@ -318,6 +358,46 @@ impl Trees {
     pub(super) fn cost(&self) -> u64 {
         self.all.iter().map(|tree| 4 * tree.depth as u64 + 5).sum()
     }
+
+    /// Returns all trees.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Tree> {
+        self.all.iter()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Checks that contributions have what they need.
+    pub(super) fn check_covers(&self) -> Result<(), NoContributions> {
+        let has_covers = |tree: &Tree| tree.covers.len() == tree.nodes.len();
+        if self.all.iter().all(has_covers) { Ok(()) } else { Err(NoContributions::NoCovers) }
+    }
+
+    /// Returns how many nodes each tree has, and how deep it is.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = [usize; 2]> {
+        self.all.iter().map(|tree| [tree.nodes.len(), tree.depth])
+    }
+
+    /// Writes the number of the leaf in each tree. Those of a row begin every `row` numbers, and are `step` numbers apart.
+    pub(super) fn write_leaves(&self, x: &[f32], found: &mut [i32], [row, step]: [usize; 2]) {
+        for (number, tree) in self.all.iter().enumerate() {
+            let mut own = found.iter_mut().skip(number * step).step_by(row);
+            let groups = x.chunks_exact(LANES * self.features);
+            let rest = groups.remainder();
+            // Nodes were counted in 32 bits, and the numbers of sums as well as of nodes fit the library's integers.
+            let number = |leaf: u32| i32::try_from(leaf).unwrap_or(i32::MAX);
+            for rows in groups {
+                let row = |lane: usize| &rows[lane * self.features..(lane + 1) * self.features];
+                let leaves = leaves([tree; LANES], std::array::from_fn(row));
+                leaves.into_iter().zip(own.by_ref()).for_each(|(leaf, own)| *own = number(leaf));
+            }
+            for (row, own) in rest.chunks_exact(self.features).zip(own) {
+                let [leaf] = leaves([tree], [row]);
+                *own = number(leaf);
+            }
+        }
+    }
 }
 
 /// Adds numbers times a scale.
@@ -362,6 +442,7 @@ struct MeanOfTrees {
     /// Classifiers only.
     labels: Option<Elements<'static>>,
     missing: bool,
+    contributions: Contributions,
 }
 
 /// Loads `DecisionTreeClassifier` and `ExtraTreeClassifier`.
@@ -397,7 +478,11 @@ pub(super) fn mean<'a>(
     } else {
         (None, MethodSet::PREDICT)
     };
-    Ok(EstimatorSpec::new(methods, features, MeanOfTrees { trees, labels, missing }))
+    Ok(EstimatorSpec::new(
+        methods,
+        features,
+        MeanOfTrees { trees, labels, missing, contributions: Contributions::default() },
+    ))
 }
 
 impl Evaluate for MeanOfTrees {
@@ -419,5 +504,69 @@ impl Evaluate for MeanOfTrees {
 
     fn cost(&self) -> u64 {
         self.trees.cost()
+    }
+
+    fn explained<'a>(&'a self, info: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        Ok((self, info))
+    }
+
+    fn limit_contributions(&mut self, bytes: usize) {
+        self.contributions.limit = bytes;
+    }
+}
+
+impl Explain for MeanOfTrees {
+    fn space(&self) -> ContributionSpace {
+        if self.labels.is_some() { ContributionSpace::Probability } else { ContributionSpace::Prediction }
+    }
+
+    fn features(&self) -> usize {
+        self.trees.features
+    }
+
+    fn sums(&self) -> usize {
+        self.trees.width
+    }
+
+    fn leaves(&self) -> Option<[usize; 2]> {
+        Some([self.trees.count(), 1])
+    }
+
+    fn check(&self) -> Result<(), NoContributions> {
+        self.trees.check_covers()
+    }
+
+    fn cost(&self) -> u64 {
+        contribution_cost(self.trees.sizes(), self.trees.features, self.trees.width)
+    }
+
+    fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError> {
+        let Trees { features, width, .. } = self.trees;
+        let x = rows(data, info, self.missing)?;
+        Ok(match output {
+            EnsembleOutput::Leaf => {
+                let columns = self.trees.count();
+                let mut found = vec![0; data.rows() * columns];
+                self.trees.write_leaves(&x, &mut found, [columns, 1]);
+                Prediction { values: PredictedValues::I32(found), columns }
+            }
+            EnsembleOutput::Contributions => {
+                self.check().map_err(|error| info.no_contributions(error))?;
+                let trees = self.trees.all().map(|tree| (tree, 0)).collect();
+                #[expect(clippy::cast_precision_loss, reason = "as NumPy divides")]
+                let scale = 1.0 / self.trees.count() as f64;
+                let model = SummedTrees { trees, scale, features, sums: width, width };
+                let found = self.contributions.of(&model, &x, &vec![0.0; width], stop);
+                let found = found.map_err(|error| info.no_contributions(error))?;
+                Prediction { values: PredictedValues::F64(found), columns: width * (features + 1) }
+            }
+            _ => Prediction { values: PredictedValues::F64(self.trees.mean(&x, data.rows())), columns: width },
+        })
     }
 }

@@ -123,6 +123,18 @@ impl<'a> FeatureMatrix<'a> {
 }
 
 impl Prediction {
+    /// Adds the rows of another prediction of the same model and output.
+    pub(crate) fn append(&mut self, other: Self) {
+        match (&mut self.values, other.values) {
+            (PredictedValues::I32(own), PredictedValues::I32(values)) => own.extend(values),
+            (PredictedValues::I64(own), PredictedValues::I64(values)) => own.extend(values),
+            (PredictedValues::F32(own), PredictedValues::F32(values)) => own.extend(values),
+            (PredictedValues::F64(own), PredictedValues::F64(values)) => own.extend(values),
+            // An output has one type.
+            _ => {}
+        }
+    }
+
     /// Returns the size of a row in a response, in bytes.
     pub(super) const fn row_width(&self) -> usize {
         let width = match &self.values {

@@ -224,6 +224,9 @@ pub enum NoContributions {
     /// Leaves have a value for each output.
     #[error("its leaves have one value for each output")]
     VectorLeaves,
+    /// The trees have the features in another order than rows.
+    #[error("its file does not say which of its features are categories")]
+    NoPlaces,
     /// The trees cannot be prepared.
     #[error(transparent)]
     Table(#[from] TableError),

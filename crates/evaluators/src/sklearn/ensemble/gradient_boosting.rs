@@ -1,15 +1,18 @@
 //! Gradient boosting.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::sklearn::error::{LoadError, PredictError};
 use crate::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
+use crate::sklearn::explain::{ContributionSpace, Contributions, Explain, SummedTrees, Unexplained, contribution_cost};
 use crate::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::sklearn::numerics::{argmax, expit, softmax};
 use crate::sklearn::spec::EstimatorSpec;
 use crate::sklearn::tree::{self, LeafKind, Trees};
 use crate::table::{DenseTable, Elements, TableData};
+use crate::trees::{EnsembleOutput, NoContributions, PredictedValues, Prediction};
 
 /// How gradient boosting turns sums into predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,7 @@ struct GradientBoosting {
     labels: Option<Elements<'static>>,
     version: SklearnVersion,
     features: usize,
+    contributions: Contributions,
 }
 
 /// The initial value of the sums.
@@ -86,10 +90,11 @@ fn boosting(
         _ => MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction),
     };
     let version = fitted.version();
+    let contributions = Contributions::default();
     Ok(EstimatorSpec::new(
         methods,
         features,
-        GradientBoosting { trees, learning_rate, start, loss, labels, version, features },
+        GradientBoosting { trees, learning_rate, start, loss, labels, version, features, contributions },
     ))
 }
 
@@ -223,5 +228,80 @@ impl Evaluate for GradientBoosting {
             InitialPrediction::Zero | InitialPrediction::Constant(_) => 0,
         };
         start + self.trees.iter().map(Trees::cost).sum::<u64>()
+    }
+
+    fn explained<'a>(&'a self, info: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        match &self.start {
+            InitialPrediction::Estimator(estimator) => {
+                Err(Unexplained::Start { class: estimator.info.class.to_string() })
+            }
+            InitialPrediction::Zero | InitialPrediction::Constant(_) => Ok((self, info)),
+        }
+    }
+
+    fn limit_contributions(&mut self, bytes: usize) {
+        self.contributions.limit = bytes;
+    }
+}
+
+impl Explain for GradientBoosting {
+    fn space(&self) -> ContributionSpace {
+        ContributionSpace::Margin
+    }
+
+    fn features(&self) -> usize {
+        self.features
+    }
+
+    fn sums(&self) -> usize {
+        self.trees.len()
+    }
+
+    fn leaves(&self) -> Option<[usize; 2]> {
+        Some([self.trees[0].count(), self.trees.len()])
+    }
+
+    fn check(&self) -> Result<(), NoContributions> {
+        self.trees.iter().try_for_each(Trees::check_covers)
+    }
+
+    fn cost(&self) -> u64 {
+        contribution_cost(self.trees.iter().flat_map(Trees::sizes), self.features, 1)
+    }
+
+    fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError> {
+        let (sums, features) = (self.trees.len(), self.features);
+        let x = tree::rows(data, info, false)?;
+        Ok(match output {
+            EnsembleOutput::Leaf => {
+                let columns = sums * self.trees[0].count();
+                let mut found = vec![0; data.rows() * columns];
+                for (sum, trees) in self.trees.iter().enumerate() {
+                    let own = found.get_mut(sum..).unwrap_or_default();
+                    trees.write_leaves(&x, own, [columns, sums]);
+                }
+                Prediction { values: PredictedValues::I32(found), columns }
+            }
+            EnsembleOutput::Contributions => {
+                self.check().map_err(|error| info.no_contributions(error))?;
+                let start = match &self.start {
+                    InitialPrediction::Constant(start) => start.clone(),
+                    InitialPrediction::Zero | InitialPrediction::Estimator(_) => vec![0.0; sums],
+                };
+                let of_sum = self.trees.iter().enumerate();
+                let trees = of_sum.flat_map(|(sum, trees)| trees.all().map(move |tree| (tree, sum))).collect();
+                let model = SummedTrees { trees, scale: self.learning_rate, features, sums, width: 1 };
+                let found = self.contributions.of(&model, &x, &start, stop);
+                let found = found.map_err(|error| info.no_contributions(error))?;
+                Prediction { values: PredictedValues::F64(found), columns: sums * (features + 1) }
+            }
+            _ => Prediction { values: PredictedValues::F64(self.sums(&x, data.rows())?), columns: sums },
+        })
     }
 }

@@ -1,15 +1,20 @@
 //! Histogram-based gradient boosting.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::pickle::PickleValue;
 use crate::sklearn::error::{LoadError, PredictError};
 use crate::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
+use crate::sklearn::explain::{
+    ContributionSpace, Contributions, Explain, ExplainedTree, SummedTrees, Unexplained, contribution_cost,
+};
 use crate::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::sklearn::numerics::{argmax, expit, softmax};
 use crate::sklearn::spec::EstimatorSpec;
 use crate::table::{DenseTable, Elements, TableData};
+use crate::trees::{EnsembleOutput, NoContributions, PredictedValues, Prediction};
 
 /// How many rows go through a tree before the next tree is evaluated.
 const BLOCK: usize = 64;
@@ -25,6 +30,8 @@ struct Node {
     /// The left and the right child. Both children of a leaf are the leaf itself.
     children: [u32; 2],
     missing_left: bool,
+    /// The number of training rows.
+    cover: u32,
     /// The index of the set that goes left, for a categorical split; otherwise `NUMERIC`.
     set: u32,
 }
@@ -58,6 +65,9 @@ struct Tree {
     nodes: Vec<Node>,
     /// The sets that go left at categorical splits.
     sets: Vec<CategorySet>,
+    /// Whether negative categories are missing values, as they have been since 1.3.
+    negative_missing: bool,
+    depth: usize,
 }
 
 /// How sums become predictions.
@@ -77,10 +87,12 @@ struct HistGradientBoosting {
     features: usize,
     /// Encodes the categorical features as numbers and moves them to the front, since 1.4.
     encoder: Option<Estimator>,
-    /// Whether negative categories are missing values, as they have been since 1.3.
-    negative_missing: bool,
+    /// For each feature of the trees, its place in a row before it is encoded. `None` if the file does not say.
+    places: Option<Vec<usize>>,
+    names: Option<Vec<String>>,
     link: Link,
     labels: Option<Elements<'static>>,
+    contributions: Contributions,
 }
 
 pub(super) fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
@@ -135,12 +147,22 @@ fn boosted(
         Link::Classes => MethodSet::PREDICT.with(EstimatorMethod::PredictProba).with(EstimatorMethod::DecisionFunction),
         Link::Identity | Link::Exp => MethodSet::PREDICT,
     };
-    let negative_missing = fitted.version() >= SklearnVersion(1, 3);
     let with_encoder = encoder.is_some();
-    let boosted = HistGradientBoosting { trees, baseline, features, encoder, negative_missing, link, labels };
+    let places = if with_encoder { places(fitted, features) } else { Some((0..features).collect()) };
+    let names = fitted.texts("feature_names_in_").ok().filter(|names| names.len() == features);
+    let contributions = Contributions::default();
+    let boosted =
+        HistGradientBoosting { trees, baseline, features, encoder, places, names, link, labels, contributions };
     // The encoder selects its columns by itself.
     let family = EstimatorSpec::composed(methods, if with_encoder { None } else { Some(features) }, None, boosted);
     Ok(if with_encoder { family.without_names() } else { family })
+}
+
+/// Returns the place of each feature of the trees in a row that is not encoded: categories come first.
+fn places(fitted: &FittedObject<'_>, features: usize) -> Option<Vec<usize>> {
+    let categorical = fitted.sizes("is_categorical_", features).ok()?;
+    let (first, last): (Vec<usize>, Vec<usize>) = (0..features).partition(|&feature| categorical[feature] != 0);
+    Some(first.into_iter().chain(last).collect())
 }
 
 /// Reads the categories that each feature had in the fit, or `None` for a numeric feature.
@@ -196,17 +218,28 @@ fn tree_of<'a>(
     fitted.spend(words.len())?;
     let mut sets = Vec::new();
     let (left, right, feature) = (integers("left")?, integers("right")?, integers("feature_idx")?);
-    let (leaf, missing) = (integers("is_leaf")?, integers("missing_go_to_left")?);
+    let (leaf, missing, covers) = (integers("is_leaf")?, integers("missing_go_to_left")?, integers("count")?);
     let (values, thresholds) = (floats("value")?, floats("num_threshold")?);
     let count = nodes.len();
+    let mut depths = vec![0_usize; count];
     let node = |index: usize| {
+        let cover = u32::try_from(covers[index]).ok()?;
         if leaf[index] != 0 {
             let children = [u32::try_from(index).ok()?; 2];
-            return Some(Node { threshold: values[index], feature: 0, children, missing_left: false, set: NUMERIC });
+            return Some(Node {
+                threshold: values[index],
+                feature: 0,
+                children,
+                missing_left: false,
+                cover,
+                set: NUMERIC,
+            });
         }
         // Each child comes after its parent, so every walk ends.
-        let child = |child: i64| {
+        let mut child = |child: i64| {
             let place = usize::try_from(child).ok().filter(|&place| index < place && place < count)?;
+            // A second parent would make it no tree.
+            (depths[place] == 0).then(|| depths[place] = depths[index] + 1)?;
             u32::try_from(place).ok()
         };
         let feature = usize::try_from(feature[index]).ok().filter(|&feature| feature < known.len())?;
@@ -223,34 +256,38 @@ fn tree_of<'a>(
             feature: u32::try_from(feature).ok()?,
             children: [child(left[index])?, child(right[index])?],
             missing_left,
+            cover,
             set,
         })
     };
     let nodes: Vec<Node> = (0..count).map(node).collect::<Option<_>>().ok_or_else(wanted)?;
-    if nodes.is_empty() { Err(wanted()) } else { Ok(Tree { nodes, sets }) }
+    let depth = depths.into_iter().max().ok_or_else(wanted)?;
+    Ok(Tree { nodes, sets, negative_missing: fitted.version() >= SklearnVersion(1, 3), depth })
 }
 
 impl Tree {
     /// Returns the values of the leaves that rows end in.
-    fn leaves<const N: usize>(&self, rows: [&[f64]; N], negative_missing: bool) -> [f64; N] {
+    fn leaves<const N: usize>(&self, rows: [&[f64]; N]) -> [f64; N] {
         if self.sets.is_empty() {
             return self.walk(rows, |node, value| {
                 let left = (value <= node.threshold) | value.is_nan() & node.missing_left;
                 node.children[usize::from(!left)]
             });
         }
-        self.walk(rows, |node, value| {
-            let left = if value.is_nan() {
-                node.missing_left
-            } else if node.set == NUMERIC {
-                value <= node.threshold
-            } else if value < 0.0 && negative_missing {
-                node.missing_left
-            } else {
-                self.sets[node.set as usize].has(category(value))
-            };
-            node.children[usize::from(!left)]
-        })
+        self.walk(rows, |node, value| node.children[usize::from(!self.goes_left(node, value))])
+    }
+
+    /// Returns whether rows with this value of the feature go to the left child of a split.
+    fn goes_left(&self, node: &Node, value: f64) -> bool {
+        if value.is_nan() {
+            node.missing_left
+        } else if node.set == NUMERIC {
+            value <= node.threshold
+        } else if value < 0.0 && self.negative_missing {
+            node.missing_left
+        } else {
+            self.sets[node.set as usize].has(category(value))
+        }
     }
 
     /// Walks from node to node until no row moves.
@@ -271,7 +308,65 @@ impl Tree {
     }
 }
 
+impl ExplainedTree for Tree {
+    type Value = f64;
+
+    fn cover(&self, node: u32) -> f64 {
+        f64::from(self.nodes[node as usize].cover)
+    }
+
+    fn split(&self, node: u32) -> Option<(u32, [u32; 2])> {
+        let Node { feature, children, .. } = self.nodes[node as usize];
+        (children[0] != node).then_some((feature, children))
+    }
+
+    fn goes_first(&self, node: u32, value: f64) -> bool {
+        self.goes_left(&self.nodes[node as usize], value)
+    }
+
+    fn leaf(&self, node: u32) -> &[f64] {
+        std::slice::from_ref(&self.nodes[node as usize].threshold)
+    }
+}
+
 impl HistGradientBoosting {
+    /// Returns rows as the trees take them. Missing and infinite values are allowed.
+    fn rows(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<Vec<f64>, PredictError> {
+        let numbered;
+        let data = match &self.encoder {
+            Some(encoder) => {
+                numbered = encoder.call(EstimatorMethod::Transform, data)?;
+                &numbered
+            }
+            None => data,
+        };
+        let x = info.unchecked(data)?;
+        if x.columns != self.features {
+            let (class, wanted) = (Arc::clone(&info.class), self.features);
+            return Err(PredictError::Features { class, wanted, found: x.columns });
+        }
+        Ok(x.to_f64().into_owned())
+    }
+
+    /// Returns the contributions of the features in the order of the request.
+    fn contributions(&self, x: &[f64], stop: &AtomicBool) -> Result<Vec<f64>, NoContributions> {
+        let (sums, features) = (self.baseline.len(), self.features);
+        let places = self.places.as_ref().ok_or(NoContributions::NoPlaces)?;
+        let trees = self.trees.iter().enumerate().map(|(index, tree)| (tree, index % sums)).collect();
+        let model = SummedTrees { trees, scale: 1.0, features, sums, width: 1 };
+        let mut found = self.contributions.of(&model, x, &self.baseline, stop)?;
+        if self.encoder.is_some() {
+            let mut own = vec![0.0; features];
+            for found in found.chunks_exact_mut(features + 1) {
+                own.copy_from_slice(&found[..features]);
+                for (&place, &value) in places.iter().zip(&own) {
+                    found[place] = value;
+                }
+            }
+        }
+        Ok(found)
+    }
+
     fn sums(&self, x: &[f64]) -> Vec<f64> {
         let width = self.baseline.len();
         let mut sums = self.baseline.repeat(x.len() / self.features);
@@ -282,11 +377,11 @@ impl HistGradientBoosting {
                 let rest = groups.remainder();
                 for rows in groups {
                     let row = |lane: usize| &rows[lane * self.features..(lane + 1) * self.features];
-                    let values = tree.leaves::<LANES>(std::array::from_fn(row), self.negative_missing);
+                    let values = tree.leaves::<LANES>(std::array::from_fn(row));
                     values.into_iter().zip(own.by_ref()).for_each(|(value, sum)| *sum += value);
                 }
                 for (row, sum) in rest.chunks_exact(self.features).zip(own) {
-                    let [value] = tree.leaves([row], self.negative_missing);
+                    let [value] = tree.leaves([row]);
                     *sum += value;
                 }
             }
@@ -302,21 +397,7 @@ impl Evaluate for HistGradientBoosting {
         data: &TableData<'_>,
         info: &EstimatorInfo,
     ) -> Result<TableData<'static>, PredictError> {
-        let numbered;
-        let data = match &self.encoder {
-            Some(encoder) => {
-                numbered = encoder.call(EstimatorMethod::Transform, data)?;
-                &numbered
-            }
-            None => data,
-        };
-        // Missing and infinite values are allowed.
-        let x = info.unchecked(data)?;
-        if x.columns != self.features {
-            let (class, wanted) = (Arc::clone(&info.class), self.features);
-            return Err(PredictError::Features { class, wanted, found: x.columns });
-        }
-        let mut sums = self.sums(&x.to_f64());
+        let mut sums = self.sums(&self.rows(data, info)?);
         let width = self.baseline.len();
         if self.link == Link::Exp {
             for sum in &mut sums {
@@ -343,5 +424,65 @@ impl Evaluate for HistGradientBoosting {
     fn cost(&self) -> u64 {
         let encoder = self.encoder.as_ref().map_or(0, |encoder| encoder.evaluate.cost());
         encoder + self.trees.iter().map(|tree| 8 * u64::from(tree.nodes.len().ilog2()) + 5).sum::<u64>()
+    }
+
+    fn explained<'a>(&'a self, info: &'a EstimatorInfo) -> Result<(&'a dyn Explain, &'a EstimatorInfo), Unexplained> {
+        Ok((self, info))
+    }
+
+    fn limit_contributions(&mut self, bytes: usize) {
+        self.contributions.limit = bytes;
+    }
+}
+
+impl Explain for HistGradientBoosting {
+    fn space(&self) -> ContributionSpace {
+        ContributionSpace::Margin
+    }
+
+    fn features(&self) -> usize {
+        self.features
+    }
+
+    fn sums(&self) -> usize {
+        self.baseline.len()
+    }
+
+    fn leaves(&self) -> Option<[usize; 2]> {
+        None
+    }
+
+    fn feature_names(&self) -> Option<&[String]> {
+        self.names.as_deref()
+    }
+
+    fn check(&self) -> Result<(), NoContributions> {
+        if self.places.is_some() { Ok(()) } else { Err(NoContributions::NoPlaces) }
+    }
+
+    fn cost(&self) -> u64 {
+        let trees = self.trees.iter().map(|tree| [tree.nodes.len(), tree.depth]);
+        let encoder = self.encoder.as_ref().map_or(0, |encoder| encoder.evaluate.cost());
+        contribution_cost(trees, self.features, 1).saturating_add(encoder)
+    }
+
+    fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError> {
+        let x = self.rows(data, info)?;
+        let sums = self.baseline.len();
+        let (values, columns) = match output {
+            EnsembleOutput::Contributions => {
+                let found = self.contributions(&x, stop).map_err(|error| info.no_contributions(error))?;
+                (found, sums * (self.features + 1))
+            }
+            EnsembleOutput::Leaf => return Err(PredictError::NoLeaves { class: Arc::clone(&info.class) }),
+            _ => (self.sums(&x), sums),
+        };
+        Ok(Prediction { values: PredictedValues::F64(values), columns })
     }
 }

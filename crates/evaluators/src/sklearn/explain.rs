@@ -1,0 +1,209 @@
+//! Contributions of features to the predictions of tree models, the sums that they add up to, and the leaves of rows.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thiserror::Error;
+
+use super::error::PredictError;
+use super::estimator::EstimatorInfo;
+use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees};
+use crate::table::TableData;
+use crate::trees::{DEFAULT_CONTRIBUTION_LIMIT, EnsembleOutput, NoContributions, Prediction};
+
+/// Why an estimator does not explain its predictions.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unexplained {
+    /// It has no trees, or combines them in another way.
+    #[error(
+        "scikit-learn's decision trees, extra trees, random forests, gradient boosting and histogram boosting have it, and the \
+         models of XGBoost and LightGBM"
+    )]
+    Class,
+    /// The model sees other features than those of the request.
+    #[error(
+        "its last step sees transformed features, not those of the request; serve the last step as a model of its own, and send it \
+         transformed features"
+    )]
+    Pipeline,
+    /// The sums start with predictions of a model that is not constant.
+    #[error("its sums start with predictions of `{class}`, to which features contribute, too")]
+    Start {
+        /// The class of the initial estimator.
+        class: String,
+    },
+}
+
+/// What the contributions of an estimator add up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContributionSpace {
+    /// The sum of the trees, before a link makes probabilities or a prediction of it.
+    Margin,
+    /// The probabilities of the classes.
+    Probability,
+    /// The prediction.
+    Prediction,
+}
+
+/// An estimator that explains its predictions. Its outputs are those of tree ensembles.
+pub(super) trait Explain {
+    fn space(&self) -> ContributionSpace;
+
+    /// Returns how many features contribute.
+    fn features(&self) -> usize;
+
+    /// Returns how many sums a row has, to each of which the features contribute.
+    fn sums(&self) -> usize;
+
+    /// Returns how many rounds of trees there are, and how many trees a round has. `None` if leaves have no numbers.
+    fn leaves(&self) -> Option<[usize; 2]>;
+
+    /// Returns whether sums have single precision.
+    fn is_single(&self) -> bool {
+        false
+    }
+
+    /// Returns the names of the features, if it knows them better than its [`EstimatorInfo`] does.
+    fn feature_names(&self) -> Option<&[String]> {
+        None
+    }
+
+    /// Checks quickly whether there may be contributions.
+    fn check(&self) -> Result<(), NoContributions>;
+
+    /// Estimates the time for the contributions of a row in nanoseconds, within a factor of a few.
+    fn cost(&self) -> u64;
+
+    /// Evaluates contributions, margins or leaves. Contributions stop soon after `stop` is set, and are of no use then.
+    fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError>;
+}
+
+/// A tree whose splits test one feature each.
+pub(super) trait ExplainedTree {
+    /// The type of the features.
+    type Value: Copy + Default;
+
+    /// Returns the number of training rows that reach a node, or the sum of their weights.
+    fn cover(&self, node: u32) -> f64;
+
+    /// Returns the feature of a split and its children, or `None` if the node is a leaf.
+    fn split(&self, node: u32) -> Option<(u32, [u32; 2])>;
+
+    /// Returns whether rows with this value of the feature go to the first child of a split.
+    fn goes_first(&self, node: u32, value: Self::Value) -> bool;
+
+    /// Returns the values of a leaf.
+    fn leaf(&self, node: u32) -> &[f64];
+}
+
+/// The trees whose leaves are added up.
+#[derive(Debug)]
+pub(super) struct SummedTrees<'m, T> {
+    /// Each with the sum that it is added to, or the first of them.
+    pub(super) trees: Vec<(&'m T, usize)>,
+    /// What the values of leaves are multiplied by.
+    pub(super) scale: f64,
+    pub(super) features: usize,
+    pub(super) sums: usize,
+    /// How many values a leaf has: one, or one for each sum.
+    pub(super) width: usize,
+}
+
+impl<T: ExplainedTree> ExplainedTrees for SummedTrees<'_, T> {
+    fn cover(&self, tree: usize, node: u32) -> f64 {
+        self.trees[tree].0.cover(node)
+    }
+
+    fn split(&self, tree: usize, node: u32) -> Option<(u32, [u32; 2])> {
+        self.trees[tree].0.split(node)
+    }
+
+    fn extend_with_leaf(&self, tree: usize, node: u32, values: &mut Vec<f64>) {
+        values.extend(self.trees[tree].0.leaf(node).iter().map(|value| self.scale * value));
+    }
+}
+
+/// The table of contributions of a model, which the first request for them prepares.
+#[derive(Debug)]
+pub(super) struct Contributions {
+    table: OnceLock<Result<ContributionTable, NoContributions>>,
+    /// The most bytes that the table may have.
+    pub(super) limit: usize,
+}
+
+impl Default for Contributions {
+    fn default() -> Self {
+        Self { table: OnceLock::new(), limit: DEFAULT_CONTRIBUTION_LIMIT }
+    }
+}
+
+impl Contributions {
+    /// Returns for each row and sum the contributions of the features, and then the sum of `start` and the expected values of the
+    /// trees.
+    pub(super) fn of<T: ExplainedTree>(
+        &self,
+        model: &SummedTrees<'_, T>,
+        rows: &[T::Value],
+        start: &[f64],
+        stop: &AtomicBool,
+    ) -> Result<Vec<f64>, NoContributions> {
+        let prepare = || {
+            let shape = [model.features, model.sums, model.width];
+            let roots = model.trees.iter().map(|(_, sum)| (0, *sum));
+            ContributionTable::new(shape, model, roots, self.limit).map_err(NoContributions::from)
+        };
+        let table = self.table.get_or_init(prepare).as_ref().map_err(Clone::clone)?;
+        Ok(table.explain(&Rows { model, values: rows, stop }, rows.len() / model.features.max(1), start))
+    }
+}
+
+/// Estimates the time for the contributions of a row in nanoseconds, from the number of nodes and the depth of each tree.
+pub(super) fn contribution_cost(trees: impl Iterator<Item = [usize; 2]>, features: usize, width: usize) -> u64 {
+    // Most nodes are edges of the search, and each takes about a nanosecond a point of the quadrature and a value of a leaf.
+    let costs = trees.map(|[nodes, depth]| nodes.saturating_mul(depth.min(features).div_ceil(2).max(1)));
+    let cost = costs.fold(0, usize::saturating_add).saturating_mul(width);
+    u64::try_from(cost).unwrap_or(u64::MAX)
+}
+
+/// The rows of a request.
+struct Rows<'a, 'm, T: ExplainedTree> {
+    model: &'a SummedTrees<'m, T>,
+    values: &'a [T::Value],
+    stop: &'a AtomicBool,
+}
+
+impl<T: ExplainedTree> ExplainedRows for Rows<'_, '_, T> {
+    /// For each feature, its values in the rows.
+    type Block<const L: usize> = Vec<[T::Value; L]>;
+
+    fn block<const L: usize>(&self) -> Self::Block<L> {
+        vec![[T::Value::default(); L]; self.model.features]
+    }
+
+    fn fill<const L: usize>(&self, rows: Range<usize>, block: &mut Self::Block<L>) {
+        let features = self.model.features;
+        let rows = &self.values[rows.start * features..rows.end * features];
+        for (lane, row) in rows.chunks_exact(features).enumerate() {
+            for (column, value) in block.iter_mut().zip(row) {
+                column[lane] = *value;
+            }
+        }
+    }
+
+    fn test<const L: usize>(&self, block: &Self::Block<L>, tree: usize, node: u32) -> [u64; L] {
+        let tree = self.model.trees[tree].0;
+        let Some((feature, _)) = tree.split(node) else { return [0; L] };
+        block[feature as usize].map(|value| if tree.goes_first(node, value) { u64::MAX } else { 0 })
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
