@@ -10,6 +10,7 @@ pub(crate) mod graphs_remote;
 mod mlflow;
 mod shapes;
 mod sklearn;
+mod sklearn_explanations;
 mod sklearn_serving;
 mod steps;
 mod trees;

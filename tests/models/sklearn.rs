@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use mlserver::evaluators::sklearn::{EstimatorMethod, FittedEstimator, PredictError};
 use mlserver::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData};
+use mlserver::evaluators::trees::EnsembleOutput;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -25,24 +26,24 @@ const DOUBLE: f64 = 1e-9;
 const ROUNDING: f64 = 4.0;
 
 #[derive(Deserialize)]
-struct Case {
-    name: String,
+pub(super) struct Case {
+    pub(super) name: String,
     model: String,
     /// Whether single precision is involved, although answers may be doubles.
     #[serde(default)]
     single: bool,
-    asked: Vec<Asked>,
+    pub(super) asked: Vec<Asked>,
 }
 
 #[derive(Deserialize)]
-struct Asked {
-    input: Input,
+pub(super) struct Asked {
+    pub(super) input: Input,
     expect: BTreeMap<String, Option<Answer>>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Input {
+pub(super) enum Input {
     Frame { frame: Vec<Column> },
     Array(Tensor),
 }
@@ -55,14 +56,14 @@ enum Answer {
 }
 
 #[derive(Deserialize)]
-struct Column {
+pub(super) struct Column {
     name: String,
     #[serde(flatten)]
     tensor: Tensor,
 }
 
 #[derive(Deserialize)]
-struct Tensor {
+pub(super) struct Tensor {
     datatype: String,
     shape: Vec<usize>,
     data: Vec<Value>,
@@ -104,7 +105,7 @@ fn number(value: &Value) -> f64 {
 
 impl Input {
     /// Returns `count` rows, beginning with `start`.
-    fn data(&self, start: usize, count: usize) -> TableData<'static> {
+    pub(super) fn data(&self, start: usize, count: usize) -> TableData<'static> {
         match self {
             Self::Array(tensor) => {
                 let columns = tensor.shape[1];
@@ -123,7 +124,7 @@ impl Input {
         }
     }
 
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         match self {
             Self::Array(tensor) => tensor.shape[0],
             Self::Frame { frame } => frame[0].tensor.data.len(),
@@ -132,15 +133,15 @@ impl Input {
 }
 
 /// A case and its model file.
-struct CaseWithModel {
-    version: String,
-    family: String,
-    case: Case,
-    model: Vec<u8>,
+pub(super) struct CaseWithModel {
+    pub(super) version: String,
+    pub(super) family: String,
+    pub(super) case: Case,
+    pub(super) model: Vec<u8>,
 }
 
 /// Returns the cases of every version and family.
-fn golden_cases() -> Vec<CaseWithModel> {
+pub(super) fn golden_cases() -> Vec<CaseWithModel> {
     let mut found = Vec::new();
     for archive in golden_archives("sklearn") {
         for name in archive.names() {
@@ -267,6 +268,10 @@ fn load_and_predict(bytes: Vec<u8>) {
     }
     let rows = 3;
     let numbers: Vec<f64> = (0..rows * columns).map(|at| at as f64 / 7.0 - 2.0).collect();
+    let table = DenseTable::new(Elements::F64(numbers.clone().into()), rows, columns).unwrap();
+    for output in [EnsembleOutput::Contributions, EnsembleOutput::Margin, EnsembleOutput::Leaf] {
+        drop(model.explain(output, &TableData::Table(table.clone()), &AtomicBool::new(false)));
+    }
     for method in EstimatorMethod::ALL {
         for elements in [Elements::F64(numbers.clone().into()), Elements::Text(vec![Arc::from("a"); rows * columns])] {
             drop(model.call(method, &TableData::Table(DenseTable::new(elements, rows, columns).unwrap())));

@@ -56,6 +56,10 @@ def array(tensor):
 
 def explained(model, rows):
     """Returns the expected contributions and leaves, `None` for models without them."""
+    if hasattr(model, "best_estimator_"):
+        return explained(model.best_estimator_, rows)
+    if hasattr(model, "steps") and all(step in (None, "passthrough") for _, step in model.steps[:-1]):
+        return explained(model.steps[-1][1], rows)
     name = type(model).__name__
     if name.startswith(BOOSTED):
         return line(*boosted(model, rows))
@@ -215,11 +219,10 @@ def side_of(predictor, node, columns, known):
 
 def check_sum(model, rows, contributions):
     """Contributions add up to what the library predicts."""
-    wanted = model._raw_predict(rows) if hasattr(model, "_predictors") else None
-    if wanted is None and hasattr(model, "classes_"):
-        wanted = model.decision_function(rows) if hasattr(model, "init_") else model.predict_proba(rows)
-    if wanted is None:
-        wanted = model.predict(rows)
+    if hasattr(model, "classes_"):
+        wanted = model.decision_function(rows) if hasattr(model, "decision_function") else model.predict_proba(rows)
+    else:
+        wanted = model._raw_predict(rows) if hasattr(model, "_predictors") else model.predict(rows)
     found = contributions.sum(axis=2)
     wanted = np.asarray(wanted).reshape(found.shape)
     assert np.allclose(found, wanted, rtol=1e-9, atol=1e-9 * np.abs(contributions).max()), (type(model), found, wanted)
