@@ -108,10 +108,12 @@ pub fn load_native(
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Sklearn => {
+            let explanations = ExplanationSettings::of(settings)?;
             let bytes = read(artifact, &expected)?;
-            let model = SklearnModel::load(bytes.into(), settings);
+            let model = SklearnModel::load(bytes.into(), settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
-            let description = Description::native_with(TensorRule::MissingText);
+            let description =
+                Description { explanation: model.explanation(), ..Description::native_with(TensorRule::MissingText) };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::CatBoost => {

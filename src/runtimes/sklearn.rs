@@ -2,17 +2,23 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::columns::ColumnArranger;
 use super::native::{NativeModel, Plan};
 use super::row_sizes::{RowSizes, rows};
-use super::{OutputError, RuntimeError};
+use super::tree_explanations::{self, ExplanationSettings, TreeOutput};
+use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
-use crate::evaluators::sklearn::{EstimatorMethod, FittedEstimator, LoadError, PredictError};
+use crate::evaluators::sklearn::{
+    ContributionSpace, EstimatorExplanation, EstimatorMethod, FittedEstimator, LoadError, PredictError,
+};
 use crate::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData, TableError};
+use crate::evaluators::trees::{EnsembleOutput, Prediction};
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
@@ -36,34 +42,104 @@ pub(super) struct SklearnModel {
     output_types: HashMap<String, String>,
     row_sizes: RowSizes,
     columns: ColumnArranger,
+    explanations: ExplanationSettings,
+    /// How the model explains its predictions, if it does.
+    explained: Option<EstimatorExplanation>,
+}
+
+/// An output of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SklearnOutput {
+    /// What a method returns.
+    Method(EstimatorMethod),
+    /// What explains it.
+    Tree(TreeOutput),
+}
+
+impl From<TreeOutput> for SklearnOutput {
+    fn from(output: TreeOutput) -> Self {
+        Self::Tree(output)
+    }
+}
+
+impl SklearnOutput {
+    const fn method(self) -> Option<EstimatorMethod> {
+        match self {
+            Self::Method(method) => Some(method),
+            Self::Tree(_) => None,
+        }
+    }
+
+    /// Returns the name by which requests ask for it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Method(method) => method.name(),
+            Self::Tree(output) => tree_explanations::name(output.evaluated()).unwrap_or_default(),
+        }
+    }
 }
 
 impl SklearnModel {
     /// Loads a file that `pickle`, `joblib` or `skops` wrote.
-    pub(super) fn load(file: Bytes, settings: &ModelSettings) -> Result<Self, LoadError> {
-        let model = FittedEstimator::load(file)?;
+    pub(super) fn load(
+        file: Bytes,
+        settings: &ModelSettings,
+        explanations: ExplanationSettings,
+    ) -> Result<Self, LoadError> {
+        let mut model = FittedEstimator::load(file)?;
+        model.set_contribution_limit(explanations.max_bytes);
         let predict_fn = settings.parameters.extra.get("predict_fn").and_then(|name| name.as_str());
         let output_types = settings.outputs.iter().filter_map(|output| {
             let content_type = output.parameters.content_type()?;
             Some((output.name.clone(), content_type.to_owned()))
         });
         Ok(Self {
+            explained: model.explanation().ok(),
             model,
             content_type: settings.parameters.content_type.clone(),
             default_output: predict_fn.unwrap_or(EstimatorMethod::Predict.name()).to_owned(),
             output_types: output_types.collect(),
             row_sizes: RowSizes::default(),
             columns: ColumnArranger::new(&settings.name),
+            explanations,
         })
     }
 
-    /// Returns the methods whose results are requested, in that order.
-    fn methods(&self, outputs: &[RequestedOutput]) -> Result<Vec<EstimatorMethod>, RuntimeError> {
-        if outputs.is_empty() {
-            return Ok(vec![self.method(&self.default_output)?]);
+    /// Returns how the model explains its predictions, if it does.
+    pub(super) fn explanation(&self) -> Option<Explanation> {
+        let space = match self.explained?.space {
+            ContributionSpace::Margin => "margin",
+            ContributionSpace::Probability => "probability",
+            ContributionSpace::Prediction => "prediction",
+        };
+        let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
+        Some(Explanation {
+            space: is_on.then_some(space),
+            feature_names: self.model.explained_names().map(<[String]>::to_vec).map(Into::into),
+        })
+    }
+
+    /// Returns the outputs to compute, in the requested order.
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<SklearnOutput>, RuntimeError> {
+        let outputs = if request.outputs.is_empty() {
+            vec![self.output(&self.default_output)?]
+        } else {
+            let most = self.model.methods().iter().count() + tree_explanations::count(&request.outputs);
+            OutputError::check_count(&request.outputs, most)?;
+            request.outputs.iter().map(|output| self.output(&output.name)).collect::<Result<_, _>>()?
+        };
+        match self.explained {
+            Some(explained) => self.explanations.outputs_of(request, outputs, explained.features),
+            None => Ok(outputs),
         }
-        OutputError::check_count(outputs, self.model.methods().iter().count())?;
-        outputs.iter().map(|output| self.method(&output.name)).collect()
+    }
+
+    fn output(&self, name: &str) -> Result<SklearnOutput, RuntimeError> {
+        let Some(output) = tree_explanations::output(name) else {
+            return Ok(SklearnOutput::Method(self.method(name)?));
+        };
+        self.model.check_explained(output)?;
+        Ok(TreeOutput::Whole(output).into())
     }
 
     fn method(&self, name: &str) -> Result<EstimatorMethod, RuntimeError> {
@@ -78,9 +154,8 @@ impl SklearnModel {
         Err(OutputError::Missing { model: model.into(), output: method.name() }.into())
     }
 
-    /// Returns the size of a row of the response to a request, in bytes, or `None` if the model rejects the request.
-    fn row_bytes(&self, request: &InferenceRequest) -> Option<usize> {
-        let methods = self.methods(&request.outputs).ok()?;
+    /// Returns the size of a row of what these methods return, in bytes, or `None` if the model rejects the request.
+    fn row_bytes(&self, request: &InferenceRequest, methods: &[EstimatorMethod]) -> Option<usize> {
         let inputs = request.inputs.iter().map(|input| input.slice_rows(0..0)).collect::<Option<_>>()?;
         let none = InferenceRequest { parameters: request.parameters.clone(), inputs, ..InferenceRequest::default() };
         let decoded = codecs::decode_with_text(&none, self.content_type.as_deref()).ok()?;
@@ -88,89 +163,166 @@ impl SklearnModel {
         methods.iter().map(|&method| self.model.row_bytes(method, &data)).sum()
     }
 
+    /// Returns the size of a row of an output that explains predictions, in bytes.
+    fn explained_bytes(&self, output: TreeOutput) -> usize {
+        let Some(EstimatorExplanation { features, sums, leaves, is_single, .. }) = self.explained else { return 0 };
+        let width = if is_single { size_of::<f32>() } else { size_of::<f64>() };
+        match output {
+            TreeOutput::Whole(EnsembleOutput::Leaf) => {
+                leaves.iter().flatten().fold(size_of::<i32>(), |bytes, count| bytes.saturating_mul(*count))
+            }
+            TreeOutput::Whole(EnsembleOutput::Contributions) => {
+                tree_explanations::largest_bytes(features, sums, width, 0)
+            }
+            TreeOutput::Whole(_) => sums.saturating_mul(width),
+            TreeOutput::LargestContributions(count) => tree_explanations::largest_bytes(features, sums, width, count),
+        }
+    }
+
+    /// Evaluates an output that explains predictions.
+    fn explain(
+        &self,
+        output: TreeOutput,
+        data: &TableData<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Tensor>, RuntimeError> {
+        let found = self.model.explain(output.evaluated(), data, stop)?;
+        let Some(EstimatorExplanation { features, sums, leaves, .. }) = self.explained else {
+            return Err(RuntimeError::inconsistent("the model does not explain its predictions"));
+        };
+        let rows = data.rows();
+        let whole = match output {
+            TreeOutput::LargestContributions(count) => {
+                return Ok(tree_explanations::largest(&found, [rows, sums, features], count)?.into());
+            }
+            TreeOutput::Whole(whole) => whole,
+        };
+        let Prediction { values, columns } = found;
+        let shape = match (whole, leaves) {
+            (EnsembleOutput::Contributions, _) => tree_explanations::shape(rows, sums, features + 1),
+            // The library's order: rounds, then the trees of a round.
+            (EnsembleOutput::Leaf, Some([rounds, trees])) if trees > 1 => vec![rows, rounds, trees],
+            _ => vec![rows, columns],
+        };
+        let name = tree_explanations::name(whole).unwrap_or_default();
+        Ok(vec![tree_explanations::tensor(name, shape, values)?])
+    }
+
     /// Returns the content type of an output: the one that the request or else the metadata specify, if it is valid for the
     /// values. The default for all others is `np`.
     fn content_type_of(
         &self,
-        method: EstimatorMethod,
+        output: SklearnOutput,
         requested: Option<&RequestedOutput>,
         is_text_column: bool,
     ) -> Result<&'static str, RuntimeError> {
-        let from_metadata = || self.output_types.get(method.name()).map(String::as_str);
+        let from_metadata = || self.output_types.get(output.name()).map(String::as_str);
         let wanted = requested.and_then(|output| output.parameters.content_type()).or_else(from_metadata);
         let Some(codec) = TEXT_CODECS.into_iter().find(|&codec| wanted == Some(codec)) else { return Ok("np") };
         if codec == "str" && is_text_column {
             return Ok(codec);
         }
-        Err(AnswerError::ContentType { output: method.name(), content_type: codec }.into())
+        Err(AnswerError::ContentType { output: output.name(), content_type: codec }.into())
     }
 }
 
 impl NativeModel for SklearnModel {
-    type Prepared<'r> = Vec<EstimatorMethod>;
+    type Prepared<'r> = Vec<SklearnOutput>;
 
     /// The result of the last step of a pipeline and that of the one before, or a sparse result and the table that it becomes.
     const COPIES: usize = 2;
 
-    fn plan(&self, request: &InferenceRequest) -> Result<Plan<Vec<EstimatorMethod>>, RuntimeError> {
-        let methods = self.methods(&request.outputs)?;
-        let calls = u32::try_from(methods.len()).unwrap_or(u32::MAX);
-        Ok(Plan {
-            cost: self.model.estimate(rows(request)).saturating_mul(calls),
-            bytes: self.row_sizes.response_bytes(request, || self.row_bytes(request)),
-            prepared: methods,
-        })
+    fn plan(&self, request: &InferenceRequest) -> Result<Plan<Vec<SklearnOutput>>, RuntimeError> {
+        let outputs = self.outputs(request)?;
+        let rows = rows(request);
+        let cost = outputs.iter().map(|output| match output {
+            SklearnOutput::Method(_) => self.model.estimate(rows),
+            SklearnOutput::Tree(output) => self.model.estimate_explained(rows, output.evaluated()),
+        });
+        let methods: Vec<_> = outputs.iter().filter_map(|output| output.method()).collect();
+        let of_methods = match &methods[..] {
+            [] => 0,
+            methods => self.row_sizes.response_bytes(request, || self.row_bytes(request, methods)),
+        };
+        let explained = outputs.iter().map(|output| match output {
+            SklearnOutput::Method(_) => 0,
+            SklearnOutput::Tree(output) => self.explained_bytes(*output).saturating_mul(rows),
+        });
+        let bytes = explained.fold(of_methods, usize::saturating_add);
+        Ok(Plan { cost: cost.fold(Duration::ZERO, Duration::saturating_add), bytes, prepared: outputs })
     }
 
     fn answer(
         &self,
         request: &InferenceRequest,
-        methods: Vec<EstimatorMethod>,
+        outputs: Vec<SklearnOutput>,
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let decoded = self.columns.arrange(decoded, self.model.features_by_position(), request)?;
         let data = data(&decoded, self.model.n_features())?;
-        let mut outputs: Vec<Tensor> = Vec::with_capacity(methods.len());
-        for (index, &method) in methods.iter().enumerate() {
-            if let Some(same) = methods[..index].iter().position(|earlier| *earlier == method) {
+        let mut tensors: Vec<Tensor> = Vec::with_capacity(outputs.len());
+        // Which tensors belong to each output.
+        let mut places: Vec<Range<usize>> = Vec::with_capacity(outputs.len());
+        for (index, &output) in outputs.iter().enumerate() {
+            let start = tensors.len();
+            if let Some(same) = outputs[..index].iter().position(|earlier| *earlier == output) {
                 // Shares the elements.
-                let mut tensor = outputs[same].clone();
-                let content_type = self.content_type_of(method, request.outputs.get(index), is_text_column(&tensor))?;
-                tensor.parameters = Parameters::with_content_type(content_type);
-                outputs.push(tensor);
-                continue;
+                tensors.extend_from_within(places[same].clone());
+            } else {
+                match output {
+                    SklearnOutput::Tree(output) => tensors.extend(self.explain(output, &data, stop)?),
+                    SklearnOutput::Method(method) => match self.call(method, &data, stop)? {
+                        Answer::Tensor(tensor) => tensors.push(tensor),
+                        // The columns of a data frame replace all outputs.
+                        Answer::Columns(_) if outputs.len() > 1 => {
+                            let names = outputs.iter().map(|output| output.name()).collect();
+                            return Err(AnswerError::Columns { method: method.name(), requested: names }.into());
+                        }
+                        Answer::Columns(columns) => {
+                            return Ok(InferenceResponse { outputs: columns, ..InferenceResponse::default() });
+                        }
+                    },
+                }
             }
-            let table = match self.model.call_until(method, &data, stop)? {
-                TableData::Table(table) => table,
-                TableData::Sparse(sparse) => {
-                    let (rows, columns) = (sparse.rows(), sparse.columns());
-                    let error = PredictError::Sparse { method, rows, columns, most: MAX_CELLS };
-                    sparse.to_table(MAX_CELLS).ok_or(error)?
-                }
-                TableData::Frame(frame) if frame.names().is_empty() => {
-                    return Err(PredictError::Objects { method }.into());
-                }
-                // The columns of a data frame replace all outputs.
-                TableData::Frame(_) if methods.len() > 1 => {
-                    let names = methods.iter().map(|method| method.name()).collect();
-                    return Err(AnswerError::Columns { method: method.name(), requested: names }.into());
-                }
-                TableData::Frame(frame) => {
-                    let rows = frame.rows();
-                    for (name, column) in frame.into_columns() {
-                        outputs.push(tensor(&name, vec![rows, 1], column)?);
-                    }
-                    continue;
-                }
-            };
-            let shape = vec![table.rows(), table.columns()];
-            let mut tensor = tensor(method.name(), shape, table.into_elements())?;
-            let content_type = self.content_type_of(method, request.outputs.get(index), is_text_column(&tensor))?;
-            tensor.parameters = Parameters::with_content_type(content_type);
-            outputs.push(tensor);
+            for tensor in &mut tensors[start..] {
+                let content_type = self.content_type_of(output, request.outputs.get(index), is_text_column(tensor))?;
+                tensor.parameters = Parameters::with_content_type(content_type);
+            }
+            places.push(start..tensors.len());
         }
-        Ok(InferenceResponse { outputs, ..InferenceResponse::default() })
+        Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
+    }
+}
+
+/// What a method returns.
+enum Answer {
+    Tensor(Tensor),
+    /// The columns of a data frame.
+    Columns(Vec<Tensor>),
+}
+
+impl SklearnModel {
+    /// Calls a method for all rows.
+    fn call(&self, method: EstimatorMethod, data: &TableData<'_>, stop: &AtomicBool) -> Result<Answer, RuntimeError> {
+        let table = match self.model.call_until(method, data, stop)? {
+            TableData::Table(table) => table,
+            TableData::Sparse(sparse) => {
+                let (rows, columns) = (sparse.rows(), sparse.columns());
+                let error = PredictError::Sparse { method, rows, columns, most: MAX_CELLS };
+                sparse.to_table(MAX_CELLS).ok_or(error)?
+            }
+            TableData::Frame(frame) if frame.names().is_empty() => {
+                return Err(PredictError::Objects { method }.into());
+            }
+            TableData::Frame(frame) => {
+                let rows = frame.rows();
+                let column = |(name, column): (_, _)| tensor(AsRef::<str>::as_ref(&name), vec![rows, 1], column);
+                return Ok(Answer::Columns(frame.into_columns().map(column).collect::<Result<_, _>>()?));
+            }
+        };
+        let shape = vec![table.rows(), table.columns()];
+        Ok(Answer::Tensor(tensor(method.name(), shape, table.into_elements())?))
     }
 }
 

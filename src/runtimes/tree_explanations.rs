@@ -18,6 +18,27 @@ const OUTPUTS: [(&str, EnsembleOutput); 3] = [
 /// The parameter of a request that asks for the largest contributions only.
 const TOP: &str = "contributions_top";
 
+/// An output of a model of trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TreeOutput {
+    /// A tensor.
+    Whole(EnsembleOutput),
+    /// Two tensors: the indexes and values of so many contributions.
+    LargestContributions(usize),
+}
+
+impl TreeOutput {
+    pub(super) const CONTRIBUTIONS: Self = Self::Whole(EnsembleOutput::Contributions);
+
+    /// Returns the output that is evaluated for it.
+    pub(super) const fn evaluated(self) -> EnsembleOutput {
+        match self {
+            Self::Whole(output) => output,
+            Self::LargestContributions(_) => EnsembleOutput::Contributions,
+        }
+    }
+}
+
 /// What the settings of a model say of explanations.
 #[derive(Debug, Clone)]
 pub(super) struct ExplanationSettings {
@@ -52,6 +73,35 @@ impl ExplanationSettings {
     }
 }
 
+impl ExplanationSettings {
+    /// Returns the outputs to compute for a request: those that it names, or only the largest contributions.
+    pub(super) fn outputs_of<O: From<TreeOutput> + PartialEq>(
+        &self,
+        request: &InferenceRequest,
+        mut outputs: Vec<O>,
+        features: usize,
+    ) -> Result<Vec<O>, RuntimeError> {
+        let contributions = O::from(TreeOutput::CONTRIBUTIONS);
+        if outputs.contains(&contributions) && !self.is_on {
+            return Err(switched_off());
+        }
+        let Some(count) = top(request, features)? else { return Ok(outputs) };
+        if request.outputs.is_empty() {
+            if !self.is_on {
+                return Err(switched_off());
+            }
+            return Ok(vec![TreeOutput::LargestContributions(count).into()]);
+        }
+        if !outputs.contains(&contributions) {
+            return Err(top_of_nothing());
+        }
+        for output in outputs.iter_mut().filter(|output| **output == contributions) {
+            *output = TreeOutput::LargestContributions(count).into();
+        }
+        Ok(outputs)
+    }
+}
+
 /// Returns the output of a name that every tree model has beside those of the original.
 pub(super) fn output(name: &str) -> Option<EnsembleOutput> {
     OUTPUTS.iter().find(|(known, _)| *known == name).map(|(_, output)| *output)
@@ -68,7 +118,7 @@ pub(super) fn name(output: EnsembleOutput) -> Option<&'static str> {
 }
 
 /// Returns how many of the largest contributions a request asks for, at most the number of features. `None` if it asks for all.
-pub(super) fn top(request: &InferenceRequest, features: usize) -> Result<Option<usize>, RuntimeError> {
+fn top(request: &InferenceRequest, features: usize) -> Result<Option<usize>, RuntimeError> {
     let Some(value) = request.parameters.others.get(TOP) else { return Ok(None) };
     let count = value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
     let count = count.ok_or_else(|| {
@@ -80,13 +130,13 @@ pub(super) fn top(request: &InferenceRequest, features: usize) -> Result<Option<
 }
 
 /// Explains that a request for the largest contributions does not ask for contributions.
-pub(super) fn top_of_nothing() -> RuntimeError {
+fn top_of_nothing() -> RuntimeError {
     let message = format!("parameter `{TOP}` is set, but `{CONTRIBUTIONS}` is not among the requested outputs: add it");
     RuntimeError::invalid_request(message)
 }
 
 /// Refuses contributions of a model whose settings switch them off.
-pub(super) fn switched_off() -> RuntimeError {
+fn switched_off() -> RuntimeError {
     let message = "explanations are switched off for this model, by its setting `parameters.extra.explain`";
     RuntimeError::invalid_request(message)
 }
@@ -94,6 +144,25 @@ pub(super) fn switched_off() -> RuntimeError {
 /// The shape of contributions: rows, then groups if there are several, then values.
 pub(super) fn shape(rows: usize, groups: usize, values: usize) -> Vec<usize> {
     if groups == 1 { vec![rows, values] } else { vec![rows, groups, values] }
+}
+
+/// Returns the size of a row of the largest contributions to some sums, of which all are computed first.
+pub(super) fn largest_bytes(features: usize, sums: usize, width: usize, count: usize) -> usize {
+    let all = features.saturating_add(1).saturating_mul(sums).saturating_mul(width);
+    all.max((size_of::<i32>() + width).saturating_mul(count).saturating_mul(sums))
+}
+
+/// Makes a tensor of an output.
+pub(super) fn tensor(name: &str, shape: Vec<usize>, values: PredictedValues) -> Result<Tensor, RuntimeError> {
+    let tensor = match values {
+        PredictedValues::I32(values) => Tensor::from_values(name, shape, values.into()),
+        PredictedValues::I64(values) => Tensor::from_values(name, shape, values.into()),
+        PredictedValues::F32(values) => Tensor::from_values(name, shape, values.into()),
+        PredictedValues::F64(values) => Tensor::from_values(name, shape, values.into()),
+    };
+    let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
+    tensor.parameters = Parameters::with_content_type("np");
+    Ok(tensor)
 }
 
 /// Returns the indexes and the values of the contributions of largest magnitude, the largest first, without the bias. Of equal ones,

@@ -4,12 +4,11 @@ use std::sync::atomic::AtomicBool;
 
 use super::columns::ColumnArranger;
 use super::native::{NativeModel, Plan};
-use super::tree_explanations::{self, ExplanationSettings};
+use super::tree_explanations::{self, ExplanationSettings, TreeOutput};
 use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs, NumericMatrix};
 use crate::evaluators::trees::{
-    EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, PredictedValues, Prediction, TreeEnsemble,
-    WrapperKind,
+    EnsembleOutput, FeatureMatrix, FeatureValues, LoadError, PredictError, Prediction, TreeEnsemble, WrapperKind,
 };
 use crate::families::TreeLibrary;
 use crate::settings::ModelSettings;
@@ -28,15 +27,6 @@ pub(super) struct TreeModel {
     row_bytes: [(EnsembleOutput, usize); 5],
     columns: ColumnArranger,
     explanations: ExplanationSettings,
-}
-
-/// An output of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TreeOutput {
-    /// A tensor.
-    Whole(EnsembleOutput),
-    /// Two tensors: the indexes and values of so many contributions.
-    LargestContributions(usize),
 }
 
 /// The outputs to compute, in the requested order, and the inputs.
@@ -87,22 +77,8 @@ impl TreeModel {
 
     /// Returns the outputs to compute, in the requested order.
     fn outputs(&self, request: &InferenceRequest) -> Result<Vec<TreeOutput>, RuntimeError> {
-        let mut outputs = self.requested(request)?;
-        if outputs.contains(&EnsembleOutput::Contributions) && !self.explanations.is_on {
-            return Err(tree_explanations::switched_off());
-        }
-        let top = tree_explanations::top(request, self.model.n_features())?;
-        if top.is_some() && request.outputs.is_empty() {
-            outputs = vec![EnsembleOutput::Contributions];
-        }
-        if top.is_some() && !outputs.contains(&EnsembleOutput::Contributions) {
-            return Err(tree_explanations::top_of_nothing());
-        }
-        let outputs = outputs.into_iter().map(|output| match (output, top) {
-            (EnsembleOutput::Contributions, Some(count)) => TreeOutput::LargestContributions(count),
-            (output, _) => TreeOutput::Whole(output),
-        });
-        Ok(outputs.collect())
+        let outputs = self.requested(request)?.into_iter().map(TreeOutput::Whole).collect();
+        self.explanations.outputs_of(request, outputs, self.model.n_features())
     }
 
     /// Returns the outputs that a request names, or the default one.
@@ -144,11 +120,10 @@ impl TreeModel {
         let whole = |wanted| self.row_bytes.iter().find(|(output, _)| *output == wanted).map_or(0, |(_, bytes)| *bytes);
         let row = outputs.iter().map(|output| match output {
             TreeOutput::Whole(output) => whole(*output),
-            // All contributions are computed first.
             TreeOutput::LargestContributions(count) => {
-                let all = whole(EnsembleOutput::Contributions);
-                let width = all / (self.model.n_features() + 1).saturating_mul(self.model.n_outputs()).max(1);
-                all.max((size_of::<i32>() + width) * count * self.model.n_outputs())
+                let (features, sums) = (self.model.n_features(), self.model.n_outputs());
+                let width = whole(EnsembleOutput::Contributions) / (features + 1).saturating_mul(sums).max(1);
+                tree_explanations::largest_bytes(features, sums, width, *count)
             }
         });
         row.fold(0, usize::saturating_add).saturating_mul(rows)
@@ -188,10 +163,7 @@ impl NativeModel for TreeModel {
         let outputs = self.outputs(request)?;
         let decoded = self.decode(request)?;
         let rows = decoded.rows();
-        let cost = outputs.iter().map(|output| match output {
-            TreeOutput::Whole(output) => self.model.estimate(rows, *output),
-            TreeOutput::LargestContributions(_) => self.model.estimate(rows, EnsembleOutput::Contributions),
-        });
+        let cost = outputs.iter().map(|output| self.model.estimate(rows, output.evaluated()));
         Ok(Plan { cost: cost.sum(), bytes: self.size_of(&outputs, rows), prepared: Prepared { outputs, decoded } })
     }
 
@@ -253,15 +225,7 @@ impl TreeModel {
             }
             _ => vec![rows.rows(), columns],
         };
-        let tensor = match values {
-            PredictedValues::I32(values) => Tensor::from_values(name, shape, values.into()),
-            PredictedValues::I64(values) => Tensor::from_values(name, shape, values.into()),
-            PredictedValues::F32(values) => Tensor::from_values(name, shape, values.into()),
-            PredictedValues::F64(values) => Tensor::from_values(name, shape, values.into()),
-        };
-        let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
-        tensor.parameters = Parameters::with_content_type("np");
-        Ok(tensor)
+        tree_explanations::tensor(name, shape, values)
     }
 }
 

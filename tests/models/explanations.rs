@@ -6,7 +6,8 @@
 use mlserver::types::protobuf::messages::model_infer_request::InferRequestedOutputTensor;
 use serde_json::{Value, json};
 
-use crate::support::grpc::{floats, infer_request, inference_client};
+use super::sklearn_serving;
+use crate::support::grpc::{floats, infer_request, inference_client, raw_request};
 use crate::support::{BREAST_CANCER, Folder, IRIS, TestServer, repository_path};
 
 const ROWS: [[f64; 4]; 3] = [[6.2, 2.8, 4.8, 1.8], [5.1, 3.5, 1.4, 0.2], [5.9, 3.0, 4.2, 1.5]];
@@ -246,4 +247,207 @@ fn explanations_that_a_file_does_not_allow_say_why() {
         assert_eq!(ask("leaf").status, 200);
         assert_eq!(server.post("/v1/models/m:explain", json!({"instances": [vec![1.5; 30]]}).to_string()).status, 400);
     }
+}
+
+/// A server of a golden model of scikit-learn with these further settings, and the answer to two rows.
+fn sklearn(case: &str, extra: &Value) -> TestServer {
+    TestServer::start(sklearn_serving::folder(case, "model.joblib", &json!({"extra": extra})))
+}
+
+fn two_rows(outputs: &[&str]) -> Value {
+    let outputs: Vec<_> = outputs.iter().map(|name| json!({"name": name})).collect();
+    let data = [0.3, -1.2, 0.5, 2.0, -0.4, 0.1, 1.7, -2.5];
+    json!({"inputs": [{"name": "x", "shape": [2, 4], "datatype": "FP64", "data": data}], "outputs": outputs})
+}
+
+#[test]
+fn explanations_of_scikit_learn_add_up_to_its_predictions() {
+    for (case, space, equal, shape, leaf) in [
+        ("1.9.1/trees/forest_3.joblib", "probability", Some("predict_proba"), json!([2, 3, 5]), Some(json!([2, 7]))),
+        ("1.9.1/trees/tree_regressor.joblib", "prediction", Some("predict"), json!([2, 5]), Some(json!([2, 1]))),
+        (
+            "1.9.1/trees/boosting_3.joblib",
+            "margin",
+            Some("decision_function"),
+            json!([2, 3, 5]),
+            Some(json!([2, 6, 3])),
+        ),
+        ("1.9.1/trees/boosting_regressor.joblib", "margin", Some("predict"), json!([2, 5]), Some(json!([2, 6]))),
+        ("1.9.1/trees/histogram_2.joblib", "margin", Some("decision_function"), json!([2, 5]), None),
+        ("1.9.1/wrappers/lgbm_3.joblib", "margin", Some("decision_function"), json!([2, 3, 5]), Some(json!([2, 12]))),
+        ("1.9.1/wrappers/xgb_3.joblib", "margin", None, json!([2, 3, 5]), Some(json!([2, 12]))),
+    ] {
+        let server = sklearn(case, &json!({}));
+        assert_eq!(server.get("/v2/models/m").ok()["parameters"]["contributions"], space, "{case}");
+        let mut names = vec!["contributions", "margin"];
+        names.extend(equal);
+        let answer = infer(&server, "m", &two_rows(&names));
+        let outputs = answer["outputs"].as_array().unwrap();
+        let found: Vec<_> = outputs.iter().map(|output| output["name"].as_str().unwrap()).collect();
+        assert_eq!(found, names);
+        let datatype = if case.contains("xgb") { "FP32" } else { "FP64" };
+        assert_eq!((&outputs[0]["shape"], &outputs[0]["datatype"]), (&shape, &json!(datatype)), "{case}");
+        let twice = infer(&server, "m", &two_rows(&["contributions", "contributions"]));
+        assert_eq!(twice["outputs"], json!([outputs[0], outputs[0]]));
+        assert_eq!(outputs[0]["parameters"]["content_type"], "np");
+        check_sums(&numbers(&outputs[0]), &numbers(&outputs[1]), 4);
+        if equal.is_some() {
+            for (margin, equal) in numbers(&outputs[1]).iter().zip(numbers(&outputs[2])) {
+                assert!((margin - equal).abs() < 1e-12, "{case}: {margin} instead of {equal}");
+            }
+        }
+        let leaves = server.post("/v2/models/m/infer", two_rows(&["leaf"]).to_string());
+        match leaf {
+            Some(shape) => {
+                let answer = leaves.ok();
+                assert_eq!(
+                    (&answer["outputs"][0]["shape"], &answer["outputs"][0]["datatype"]),
+                    (&shape, &json!("INT32"))
+                );
+            }
+            None => assert!(leaves.error(400).contains("has no numbers of leaves"), "{case}"),
+        }
+        let rows = json!({"instances": [[0.3, -1.2, 0.5, 2.0], [-0.4, 0.1, 1.7, -2.5]]});
+        let explained = server.post("/v1/models/m:explain", rows.to_string()).ok();
+        let biases = explained["explanations"]["bias"].as_array().unwrap().len();
+        assert_eq!(biases, if shape.as_array().unwrap().len() == 3 { 3 } else { 1 }, "{case}");
+        let mut request = two_rows(&["contributions", "predict"]);
+        request["parameters"] = json!({"contributions_top": 2});
+        let answer = infer(&server, "m", &request);
+        let found: Vec<_> = answer["outputs"].as_array().unwrap().iter().map(|output| output["name"].clone()).collect();
+        assert_eq!(found, ["contributions_index", "contributions_value", "predict"]);
+        assert_eq!(infer(&server, "m", &two_rows(&[]))["outputs"][0]["name"], "predict");
+    }
+}
+
+#[test]
+fn explanations_of_scikit_learn_have_the_names_and_settings_of_the_model() {
+    let case = "1.9.1/trees/categories_frame.joblib";
+    let server = sklearn(case, &json!({"predict_fn": "contributions"}));
+    let column = |name: &str, datatype: &str, data: Value| json!({"name": name, "shape": [2], "datatype": datatype, "data": data});
+    let inputs = json!([
+        column("size", "FP64", json!([0.5, -1.0])),
+        column("colour", "BYTES", json!(["red", "blue"])),
+        column("shape", "INT64", json!([2, 4])),
+        column("weight", "FP64", json!([1.0, 0.0])),
+    ]);
+    let request = json!({"parameters": {"content_type": "pd"}, "inputs": inputs});
+    let answer = infer(&server, "m", &request);
+    assert_eq!(
+        (&answer["outputs"][0]["name"], &answer["outputs"][0]["shape"]),
+        (&json!("contributions"), &json!([2, 3, 5]))
+    );
+    // The model splits on sizes and shapes, whose places in a row are not those in the trees.
+    let found = numbers(&answer["outputs"][0]);
+    for (feature, is_split) in [(0, true), (1, false), (2, true)] {
+        assert_eq!(found[feature].abs().max(found[15 + feature].abs()) > 0.01, is_split, "{found:?}");
+    }
+    drop(server);
+
+    let off = sklearn(case, &json!({"explain": false}));
+    let mut asked = request.clone();
+    asked["outputs"] = json!([{"name": "contributions"}]);
+    let error = off.post("/v2/models/m/infer", asked.to_string()).error(400);
+    assert!(error.contains("explanations are switched off for this model"), "{error}");
+    assert_eq!(off.get("/v2/models/m").ok()["parameters"].get("contributions"), None);
+    asked["outputs"] = json!([{"name": "margin"}]);
+    assert_eq!(infer(&off, "m", &asked)["outputs"][0]["shape"], json!([2, 3]));
+    drop(off);
+
+    let small = sklearn("1.9.1/trees/forest_3.joblib", &json!({"explain_max_bytes": 1000}));
+    let error = small.post("/v2/models/m/infer", two_rows(&["contributions"]).to_string()).error(400);
+    assert!(error.contains("RandomForestClassifier") && error.contains("more than 1000 bytes"), "{error}");
+}
+
+#[test]
+fn explanations_of_other_estimators_are_refused_by_name() {
+    for (case, said) in [
+        (
+            "1.9.1/linear/labels_text.joblib",
+            "`LogisticRegression` has no output `contributions`: scikit-learn's decision trees",
+        ),
+        ("1.9.1/ensembles/isolation.joblib", "`IsolationForest` has no output"),
+        ("1.9.1/compose/pipeline_forest.joblib", "its last step sees transformed features"),
+        ("1.9.1/trees/boosting_logistic_2.joblib", "its sums start with predictions of `LogisticRegression`"),
+    ] {
+        let server = sklearn(case, &json!({}));
+        let error = server.post("/v2/models/m/infer", two_rows(&["contributions"]).to_string()).error(400);
+        assert!(error.contains(said), "{case}: {error}");
+        assert_eq!(server.get("/v2/models/m").ok()["parameters"].get("contributions"), None, "{case}");
+        let rows = json!({"instances": [[0.0, 0.0, 0.0, 0.0]]});
+        let answer = server.post("/v1/models/m:explain", rows.to_string());
+        assert_eq!(answer.status, 501, "{case}: {}", answer.text());
+    }
+}
+
+#[test]
+fn explanations_pass_through_a_graph() {
+    let manifest = |from: &str| {
+        let steps = json!([{"name": "iris"}, {"name": "last", "inputs": [from]}]);
+        let spec = json!({"steps": steps, "output": {"steps": ["last"]}});
+        let metadata = json!({"name": "graph"});
+        json!({"apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": metadata, "spec": spec})
+            .to_string()
+    };
+    let settings = |name: &str, manifest: &str| {
+        json!({"name": name, "implementation": "mlserver.Graph", "parameters": {"uri": manifest}}).to_string()
+    };
+    let alone = json!({"steps": [{"name": "iris"}], "output": {"steps": ["iris"]}});
+    let alone =
+        json!({"apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "g"}, "spec": alone});
+    let server = TestServer::start(
+        with_extra("iris", &json!({"predict_fn": "contributions"}), &json!({}))
+            .with_identity("last")
+            .file("ends/graph.yaml", alone.to_string())
+            .file("ends/model-settings.json", settings("ends", "./graph.yaml"))
+            .file("passes/graph.yaml", manifest("iris.outputs.contributions"))
+            .file("passes/model-settings.json", settings("passes", "./graph.yaml")),
+    );
+    let wanted = infer(&server, "iris", &irises(&ROWS, &["contributions", "margin"]));
+    // The last step gets the outputs that the request names, and a step in between returns its default output.
+    let ends = infer(&server, "ends", &irises(&ROWS, &["contributions", "margin"]));
+    assert_eq!(ends["outputs"], wanted["outputs"]);
+    let passes = infer(&server, "passes", &irises(&ROWS, &[]));
+    assert_eq!(passes["outputs"][0]["shape"], json!([3, 3, 5]));
+    assert_eq!(passes["outputs"][0]["data"], wanted["outputs"][0]["data"]);
+}
+
+/// Returns the processor time of a process so far, in hundredths of a second.
+fn processor_time(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = status.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[tokio::test]
+async fn explanations_stop_when_the_client_disconnects() {
+    let server = TestServer::quickstart();
+    let process = server.process_id();
+    let request = |rows: usize| {
+        let values: Vec<u8> =
+            ROWS.concat().iter().cycle().take(rows * 4).flat_map(|value| (*value as f32).to_le_bytes()).collect();
+        let mut request = raw_request(IRIS, "FP32", &[rows as i64, 4], values);
+        request.outputs = vec![InferRequestedOutputTensor { name: "contributions".to_owned(), ..Default::default() }];
+        request
+    };
+    let mut client = inference_client(server.grpc).await;
+    client.model_infer(request(10)).await.unwrap();
+    let before = processor_time(process);
+    client.model_infer(request(20_000)).await.unwrap();
+    let whole = processor_time(process) - before;
+    // Far more work than what is left after the disconnect.
+    let rows = 20_000 * (600 / whole.max(1)).clamp(5, 30) as usize;
+    let expected = whole * rows as u64 / 20_000;
+    let before = processor_time(process);
+    let call = tokio::spawn(async move { client.model_infer(request(rows)).await });
+    while processor_time(process) - before < expected / 5 {
+        assert!(!call.is_finished(), "it was answered");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    call.abort();
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let used = processor_time(process) - before;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let later = processor_time(process) - before;
+    assert!(used < expected * 4 / 5 && later <= used + 5, "{used}, then {later} of {expected}");
 }

@@ -11,7 +11,7 @@ use crate::support::{Folder, ServerBuilder, TestServer, repository_path, run_mls
 const ROW: &str = r#""inputs":[{"name":"x","shape":[1,4],"datatype":"FP64","data":[0,0,0,0]}]"#;
 
 /// A folder with one model from the golden cases, with additional settings.
-fn folder(case: &str, file: &str, settings: &Value) -> Folder {
+pub(super) fn folder(case: &str, file: &str, settings: &Value) -> Folder {
     let artifact = sklearn_golden(case);
     let mut all = json!({"name": "m", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "."}});
     let parameters = all["parameters"].as_object_mut().unwrap();

@@ -3,9 +3,6 @@
 use super::table::{ContributionTable, Factor, NONE, Step, TreeTable};
 use crate::wide::wide;
 
-/// How many rows are evaluated side by side, if there are enough.
-pub(crate) const LANES: usize = 8;
-
 /// Memory that evaluations of several blocks share.
 #[derive(Debug)]
 pub(crate) struct Scratch<const L: usize> {

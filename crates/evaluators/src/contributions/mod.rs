@@ -27,5 +27,8 @@ pub(crate) use self::rows::ExplainedRows;
 pub use self::table::TableError;
 pub(crate) use self::table::{ContributionTable, ExplainedTrees};
 
+/// How many rows are evaluated side by side, if there are enough.
+const LANES: usize = 8;
+
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::kernel::{LANES, Scratch};
+use super::LANES;
+use super::kernel::Scratch;
 use super::table::ContributionTable;
 
 /// Fewer remaining rows than this are evaluated one by one, more of them side by side.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::kernel::LANES;
+use super::LANES;
 use super::quadrature::{Point, rule};
 
 /// Marks an edge without an earlier split on its feature.

@@ -6,9 +6,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, Evaluate};
-use super::explain::{ContributionSpace, Explain, Unexplained};
+use super::error::{LoadError, PredictError, Unexplained};
+use super::estimator::{ContributionSpace, EstimatorInfo, Evaluate, Explain};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::argmax;

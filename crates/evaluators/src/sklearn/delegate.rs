@@ -1,8 +1,7 @@
 //! Estimators that delegate every call to another estimator.
 
-use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, Evaluate};
-use super::explain::{Explain, Unexplained};
+use super::error::{LoadError, PredictError, Unexplained};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate, Explain};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::EstimatorSpec;

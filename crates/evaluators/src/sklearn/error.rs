@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::explain::Unexplained;
 use super::method::EstimatorMethod;
 use crate::pickle::PickleError;
 use crate::skops::SkopsError;
@@ -58,6 +57,29 @@ impl LoadError {
             _ => true,
         }
     }
+}
+
+/// Why an estimator does not explain its predictions.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unexplained {
+    /// It has no trees, or combines them in another way.
+    #[error(
+        "scikit-learn's decision trees, extra trees, random forests, gradient boosting and histogram boosting have it, and the \
+         models of XGBoost and LightGBM"
+    )]
+    Class,
+    /// The model sees other features than those of the request.
+    #[error(
+        "its last step sees transformed features, not those of the request; serve the last step as a model of its own, and send it \
+         transformed features"
+    )]
+    Pipeline,
+    /// The sums start with predictions of a model that is not constant.
+    #[error("its sums start with predictions of `{class}`, to which features contribute, too")]
+    Start {
+        /// The class of the initial estimator.
+        class: String,
+    },
 }
 
 /// A request that a model cannot answer.

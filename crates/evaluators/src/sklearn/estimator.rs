@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::concatenate;
-use super::error::PredictError;
-use super::explain::{Explain, Unexplained};
+use super::error::{PredictError, Unexplained};
 use super::method::{EstimatorMethod, MethodSet};
 use crate::table::{FloatMatrix, SparseRows, TableData};
-use crate::trees::NoContributions;
+use crate::trees::{EnsembleOutput, NoContributions, Prediction};
 
 /// How many numbers of sparse rows are made dense at once (8 MiB).
 const DENSE_CELLS: usize = 1 << 20;
@@ -57,6 +57,56 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
     fn inverse(&self) -> Option<&dyn InverseTransform> {
         None
     }
+}
+
+/// What the contributions of an estimator add up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContributionSpace {
+    /// The sum of the trees, before a link makes probabilities or a prediction of it.
+    Margin,
+    /// The probabilities of the classes.
+    Probability,
+    /// The prediction.
+    Prediction,
+}
+
+/// An estimator that explains its predictions. Its outputs are those of tree ensembles.
+pub(super) trait Explain {
+    fn space(&self) -> ContributionSpace;
+
+    /// Returns how many features contribute.
+    fn features(&self) -> usize;
+
+    /// Returns how many sums a row has, to each of which the features contribute.
+    fn sums(&self) -> usize;
+
+    /// Returns how many rounds of trees there are, and how many trees a round has. `None` if leaves have no numbers.
+    fn leaves(&self) -> Option<[usize; 2]>;
+
+    /// Returns whether sums have single precision.
+    fn is_single(&self) -> bool {
+        false
+    }
+
+    /// Returns the names of the features, if it knows them better than its [`EstimatorInfo`] does.
+    fn feature_names(&self) -> Option<&[String]> {
+        None
+    }
+
+    /// Checks quickly whether there may be contributions.
+    fn check(&self) -> Result<(), NoContributions>;
+
+    /// Estimates the time for the contributions of a row in nanoseconds, within a factor of a few.
+    fn cost(&self) -> u64;
+
+    /// Evaluates contributions, margins or leaves. Contributions stop soon after `stop` is set, and are of no use then.
+    fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        info: &EstimatorInfo,
+        stop: &AtomicBool,
+    ) -> Result<Prediction, PredictError>;
 }
 
 /// The inverse of a transformation.

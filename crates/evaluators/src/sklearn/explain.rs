@@ -1,89 +1,11 @@
-//! Contributions of features to the predictions of tree models, the sums that they add up to, and the leaves of rows.
+//! Contributions of features to the sums of trees.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thiserror::Error;
-
-use super::error::PredictError;
-use super::estimator::EstimatorInfo;
 use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees};
-use crate::table::TableData;
-use crate::trees::{DEFAULT_CONTRIBUTION_LIMIT, EnsembleOutput, NoContributions, Prediction};
-
-/// Why an estimator does not explain its predictions.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unexplained {
-    /// It has no trees, or combines them in another way.
-    #[error(
-        "scikit-learn's decision trees, extra trees, random forests, gradient boosting and histogram boosting have it, and the \
-         models of XGBoost and LightGBM"
-    )]
-    Class,
-    /// The model sees other features than those of the request.
-    #[error(
-        "its last step sees transformed features, not those of the request; serve the last step as a model of its own, and send it \
-         transformed features"
-    )]
-    Pipeline,
-    /// The sums start with predictions of a model that is not constant.
-    #[error("its sums start with predictions of `{class}`, to which features contribute, too")]
-    Start {
-        /// The class of the initial estimator.
-        class: String,
-    },
-}
-
-/// What the contributions of an estimator add up to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContributionSpace {
-    /// The sum of the trees, before a link makes probabilities or a prediction of it.
-    Margin,
-    /// The probabilities of the classes.
-    Probability,
-    /// The prediction.
-    Prediction,
-}
-
-/// An estimator that explains its predictions. Its outputs are those of tree ensembles.
-pub(super) trait Explain {
-    fn space(&self) -> ContributionSpace;
-
-    /// Returns how many features contribute.
-    fn features(&self) -> usize;
-
-    /// Returns how many sums a row has, to each of which the features contribute.
-    fn sums(&self) -> usize;
-
-    /// Returns how many rounds of trees there are, and how many trees a round has. `None` if leaves have no numbers.
-    fn leaves(&self) -> Option<[usize; 2]>;
-
-    /// Returns whether sums have single precision.
-    fn is_single(&self) -> bool {
-        false
-    }
-
-    /// Returns the names of the features, if it knows them better than its [`EstimatorInfo`] does.
-    fn feature_names(&self) -> Option<&[String]> {
-        None
-    }
-
-    /// Checks quickly whether there may be contributions.
-    fn check(&self) -> Result<(), NoContributions>;
-
-    /// Estimates the time for the contributions of a row in nanoseconds, within a factor of a few.
-    fn cost(&self) -> u64;
-
-    /// Evaluates contributions, margins or leaves. Contributions stop soon after `stop` is set, and are of no use then.
-    fn explain(
-        &self,
-        output: EnsembleOutput,
-        data: &TableData<'_>,
-        info: &EstimatorInfo,
-        stop: &AtomicBool,
-    ) -> Result<Prediction, PredictError>;
-}
+use crate::trees::{DEFAULT_CONTRIBUTION_LIMIT, NoContributions};
 
 /// A tree whose splits test one feature each.
 pub(super) trait ExplainedTree {

@@ -60,10 +60,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use self::error::{LoadError, PredictError};
-use self::estimator::{Estimator, EstimatorInfo};
-use self::explain::Explain;
-pub use self::explain::{ContributionSpace, Unexplained};
+pub use self::error::{LoadError, PredictError, Unexplained};
+pub use self::estimator::ContributionSpace;
+use self::estimator::{Estimator, EstimatorInfo, Explain};
 use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::{ArtifactReport, ExampleValue};
 pub use self::method::{EstimatorMethod, MethodSet};
@@ -230,6 +229,21 @@ impl FittedEstimator {
     pub fn check_contributions(&self) -> Result<(), PredictError> {
         let (explained, info) = self.explained(EnsembleOutput::Contributions)?;
         explained.check().map_err(|error| info.no_contributions(error))
+    }
+
+    /// Checks whether the model has an output of explanations.
+    ///
+    /// # Errors
+    ///
+    /// Says why it has not.
+    pub fn check_explained(&self, output: EnsembleOutput) -> Result<(), PredictError> {
+        let (explained, info) = self.explained(output)?;
+        match output {
+            EnsembleOutput::Leaf if explained.leaves().is_none() => {
+                Err(PredictError::NoLeaves { class: Arc::clone(&info.class) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the names of the features that contribute, if the file has them.

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 
 use super::concatenate;
-use super::error::{LoadError, PredictError};
-use super::estimator::{Estimator, EstimatorInfo, Evaluate};
-use super::explain::{Explain, Unexplained};
+use super::error::{LoadError, PredictError, Unexplained};
+use super::estimator::{Estimator, EstimatorInfo, Evaluate, Explain};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
 use super::spec::{ClassTable, EstimatorSpec};

@@ -5,11 +5,9 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::error::{LoadError, PredictError};
-use super::estimator::{EstimatorInfo, Evaluate};
-use super::explain::{
-    ContributionSpace, Contributions, Explain, ExplainedTree, SummedTrees, Unexplained, contribution_cost,
-};
+use super::error::{LoadError, PredictError, Unexplained};
+use super::estimator::{ContributionSpace, EstimatorInfo, Evaluate, Explain};
+use super::explain::{Contributions, ExplainedTree, SummedTrees, contribution_cost};
 use super::fitted::{FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{argmax, normalize};

@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::pickle::PickleValue;
-use crate::sklearn::error::{LoadError, PredictError};
-use crate::sklearn::estimator::{Estimator, EstimatorInfo, Evaluate};
-use crate::sklearn::explain::{
-    ContributionSpace, Contributions, Explain, ExplainedTree, SummedTrees, Unexplained, contribution_cost,
-};
+use crate::sklearn::error::{LoadError, PredictError, Unexplained};
+use crate::sklearn::estimator::{ContributionSpace, Estimator, EstimatorInfo, Evaluate, Explain};
+use crate::sklearn::explain::{Contributions, ExplainedTree, SummedTrees, contribution_cost};
 use crate::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::sklearn::numerics::{argmax, expit, softmax};
