@@ -14,11 +14,8 @@ use super::row_sizes::{RowSizes, rows};
 use super::tree_explanations::{self, ExplanationSettings, TreeOutput};
 use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
-use crate::evaluators::sklearn::{
-    ContributionSpace, EstimatorExplanation, EstimatorMethod, FittedEstimator, LoadError, PredictError,
-};
+use crate::evaluators::sklearn::{EstimatorExplanation, EstimatorMethod, FittedEstimator, LoadError, PredictError};
 use crate::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData, TableError};
-use crate::evaluators::trees::{EnsembleOutput, Prediction};
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
@@ -107,11 +104,7 @@ impl SklearnModel {
 
     /// Returns how the model explains its predictions, if it does.
     pub(super) fn explanation(&self) -> Option<Explanation> {
-        let space = match self.explained?.space {
-            ContributionSpace::Margin => "margin",
-            ContributionSpace::Probability => "probability",
-            ContributionSpace::Prediction => "prediction",
-        };
+        let space = tree_explanations::space(self.explained?.space);
         let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
         Some(Explanation {
             space: is_on.then_some(space),
@@ -163,22 +156,6 @@ impl SklearnModel {
         methods.iter().map(|&method| self.model.row_bytes(method, &data)).sum()
     }
 
-    /// Returns the size of a row of an output that explains predictions, in bytes.
-    fn explained_bytes(&self, output: TreeOutput) -> usize {
-        let Some(EstimatorExplanation { features, sums, leaves, is_single, .. }) = self.explained else { return 0 };
-        let width = if is_single { size_of::<f32>() } else { size_of::<f64>() };
-        match output {
-            TreeOutput::Whole(EnsembleOutput::Leaf) => {
-                leaves.iter().flatten().fold(size_of::<i32>(), |bytes, count| bytes.saturating_mul(*count))
-            }
-            TreeOutput::Whole(EnsembleOutput::Contributions) => {
-                tree_explanations::largest_bytes(features, sums, width, 0)
-            }
-            TreeOutput::Whole(_) => sums.saturating_mul(width),
-            TreeOutput::LargestContributions(count) => tree_explanations::largest_bytes(features, sums, width, count),
-        }
-    }
-
     /// Evaluates an output that explains predictions.
     fn explain(
         &self,
@@ -187,25 +164,7 @@ impl SklearnModel {
         stop: &AtomicBool,
     ) -> Result<Vec<Tensor>, RuntimeError> {
         let found = self.model.explain(output.evaluated(), data, stop)?;
-        let Some(EstimatorExplanation { features, sums, leaves, .. }) = self.explained else {
-            return Err(RuntimeError::inconsistent("the model does not explain its predictions"));
-        };
-        let rows = data.rows();
-        let whole = match output {
-            TreeOutput::LargestContributions(count) => {
-                return Ok(tree_explanations::largest(&found, [rows, sums, features], count)?.into());
-            }
-            TreeOutput::Whole(whole) => whole,
-        };
-        let Prediction { values, columns } = found;
-        let shape = match (whole, leaves) {
-            (EnsembleOutput::Contributions, _) => tree_explanations::shape(rows, sums, features + 1),
-            // The library's order: rounds, then the trees of a round.
-            (EnsembleOutput::Leaf, Some([rounds, trees])) if trees > 1 => vec![rows, rounds, trees],
-            _ => vec![rows, columns],
-        };
-        let name = tree_explanations::name(whole).unwrap_or_default();
-        Ok(vec![tree_explanations::tensor(name, shape, values)?])
+        tree_explanations::tensors(self.explained, output, data.rows(), found)
     }
 
     /// Returns the content type of an output: the one that the request or else the metadata specify, if it is valid for the
@@ -246,7 +205,7 @@ impl NativeModel for SklearnModel {
         };
         let explained = outputs.iter().map(|output| match output {
             SklearnOutput::Method(_) => 0,
-            SklearnOutput::Tree(output) => self.explained_bytes(*output).saturating_mul(rows),
+            SklearnOutput::Tree(output) => tree_explanations::row_bytes(self.explained, *output).saturating_mul(rows),
         });
         let bytes = explained.fold(of_methods, usize::saturating_add);
         Ok(Plan { cost: cost.fold(Duration::ZERO, Duration::saturating_add), bytes, prepared: outputs })

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{LoadError, RuntimeError};
+use crate::evaluators::sklearn::{ContributionSpace, EstimatorExplanation};
 use crate::evaluators::trees::{DEFAULT_CONTRIBUTION_LIMIT, EnsembleOutput, PredictedValues, Prediction};
 use crate::settings::ModelSettings;
 use crate::types::{InferenceRequest, Parameters, RequestedOutput, Tensor};
@@ -150,6 +151,52 @@ pub(super) fn shape(rows: usize, groups: usize, values: usize) -> Vec<usize> {
 pub(super) fn largest_bytes(features: usize, sums: usize, width: usize, count: usize) -> usize {
     let all = features.saturating_add(1).saturating_mul(sums).saturating_mul(width);
     all.max((size_of::<i32>() + width).saturating_mul(count).saturating_mul(sums))
+}
+
+/// Returns the name of what contributions add up to, for metadata.
+pub(super) const fn space(space: ContributionSpace) -> &'static str {
+    match space {
+        ContributionSpace::Margin => "margin",
+        ContributionSpace::Probability => "probability",
+        ContributionSpace::Prediction => "prediction",
+    }
+}
+
+/// Returns the size of a row of an output in bytes, 0 if the model has no such outputs.
+pub(super) fn row_bytes(explained: Option<EstimatorExplanation>, output: TreeOutput) -> usize {
+    let Some(EstimatorExplanation { features, sums, leaves, is_single, .. }) = explained else { return 0 };
+    let width = if is_single { size_of::<f32>() } else { size_of::<f64>() };
+    match output {
+        TreeOutput::Whole(EnsembleOutput::Leaf) => {
+            leaves.iter().flatten().fold(size_of::<i32>(), |bytes, count| bytes.saturating_mul(*count))
+        }
+        TreeOutput::Whole(EnsembleOutput::Contributions) => largest_bytes(features, sums, width, 0),
+        TreeOutput::Whole(_) => sums.saturating_mul(width),
+        TreeOutput::LargestContributions(count) => largest_bytes(features, sums, width, count),
+    }
+}
+
+/// Makes tensors of what a model found for an output.
+pub(super) fn tensors(
+    explained: Option<EstimatorExplanation>,
+    output: TreeOutput,
+    rows: usize,
+    found: Prediction,
+) -> Result<Vec<Tensor>, RuntimeError> {
+    let Some(EstimatorExplanation { features, sums, leaves, .. }) = explained else {
+        return Err(RuntimeError::inconsistent("the model does not explain its predictions"));
+    };
+    let whole = match output {
+        TreeOutput::LargestContributions(count) => return Ok(largest(&found, [rows, sums, features], count)?.into()),
+        TreeOutput::Whole(whole) => whole,
+    };
+    let shape = match (whole, leaves) {
+        (EnsembleOutput::Contributions, _) => shape(rows, sums, features + 1),
+        // The library's order: rounds, then the trees of a round.
+        (EnsembleOutput::Leaf, Some([rounds, trees])) if trees > 1 => vec![rows, rounds, trees],
+        _ => vec![rows, found.columns],
+    };
+    Ok(vec![tensor(name(whole).unwrap_or_default(), shape, found.values)?])
 }
 
 /// Makes a tensor of an output.

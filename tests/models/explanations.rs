@@ -426,7 +426,7 @@ async fn explanations_stop_when_the_client_disconnects() {
     let request = |rows: usize| {
         let values: Vec<u8> =
             ROWS.concat().iter().cycle().take(rows * 4).flat_map(|value| (*value as f32).to_le_bytes()).collect();
-        let mut request = raw_request(IRIS, "FP32", &[rows as i64, 4], values);
+        let mut request = raw_request(IRIS, "FP32", &[i64::try_from(rows).unwrap(), 4], values);
         request.outputs = vec![InferRequestedOutputTensor { name: "contributions".to_owned(), ..Default::default() }];
         request
     };

@@ -416,3 +416,51 @@ fn graph_predictions_have_the_shape_of_their_outputs() {
     let answer = invocations(&server, "application/json", &json!({"inputs": rows}).to_string()).ok();
     assert_eq!(answer["predictions"].as_array().unwrap().len(), 20_000);
 }
+
+/// The outputs of trees are those of the same model without its folder.
+#[test]
+fn mlflow_models_of_trees_explain_their_predictions() {
+    for (name, file, implementation, shape) in [
+        ("xgboost_three", "model.json", "mlserver_xgboost.XGBoostModel", json!([2, 3, 4])),
+        ("lightgbm_three", "model.lgb", "mlserver_lightgbm.LightGBMModel", json!([2, 3, 4])),
+        ("lightgbm_classifier", "model.pkl", "mlserver_sklearn.SKLearnModel", json!([2, 4])),
+    ] {
+        let model = fs::read(goldens().join(name).join("model").join(file)).unwrap();
+        let alone =
+            json!({"name": "alone", "implementation": implementation, "parameters": {"uri": format!("./{file}")}});
+        let folder = native(name).file(&format!("alone/{file}"), model);
+        let server = TestServer::start(folder.file("alone/model-settings.json", alone.to_string()));
+        let ask = |model: &str, outputs: &[&str], top: Option<usize>| {
+            let outputs: Vec<_> = outputs.iter().map(|name| json!({"name": name})).collect();
+            let columns = [("a", [0.5, -0.5]), ("b", [-1.0, 1.5]), ("c", [2.0, 0.0])];
+            let data = [0.5, -1.0, 2.0, -0.5, 1.5, 0.0];
+            let (inputs, content_type) = if name == "lightgbm_classifier" {
+                let column = |(name, data): (&str, [f64; 2])| json!({"name": name, "shape": [2], "datatype": "FP64", "data": data});
+                (columns.map(column).to_vec(), "pd")
+            } else {
+                (vec![json!({"name": "x", "shape": [2, 3], "datatype": "FP64", "data": data})], "np")
+            };
+            let parameters = json!({"content_type": content_type});
+            let mut request = json!({"inputs": inputs, "outputs": outputs, "parameters": parameters});
+            if let Some(top) = top {
+                request["parameters"]["contributions_top"] = json!(top);
+            }
+            server.post(&format!("/v2/models/{model}/infer"), request.to_string())
+        };
+        let names = ["contributions", "margin", "leaf"];
+        let (found, wanted) = (ask(name, &names, None).ok(), ask("alone", &names, None).ok());
+        assert_eq!(found["outputs"], wanted["outputs"], "{name}");
+        assert_eq!(found["outputs"][0]["shape"], shape, "{name}");
+        assert_eq!(ask(name, &[], Some(1)).ok()["outputs"], ask("alone", &[], Some(1)).ok()["outputs"], "{name}");
+        let both = ask(name, &["predict", "margin"], None).ok();
+        assert_eq!(both["outputs"][0], ask(name, &[], None).ok()["outputs"][0], "{name}");
+        assert_eq!(both["outputs"][1], found["outputs"][1], "{name}");
+        assert!(ask(name, &["margin", "other"], None).error(400).contains("'contributions'"));
+        // Other names alone are ignored, as before.
+        assert_eq!(ask(name, &["other"], None).ok()["outputs"][0], both["outputs"][0], "{name}");
+        assert_eq!(server.get(&format!("/v2/models/{name}")).ok()["parameters"]["contributions"], "margin");
+    }
+    let server = TestServer::start(native("linear"));
+    let metadata = server.get("/v2/models/linear").ok();
+    assert_eq!(metadata["parameters"].get("contributions"), None);
+}

@@ -10,7 +10,7 @@ use super::description::{Flavor, ModelDescription, TreeModelClass};
 use super::enforce::InputError;
 use super::signature::InputSchema;
 use crate::evaluators::catboost::{self, CatBoostModel, CatBoostOutput};
-use crate::evaluators::sklearn::{self, EstimatorMethod};
+use crate::evaluators::sklearn::{self, ContributionSpace, EstimatorExplanation, EstimatorMethod};
 use crate::evaluators::table::{Elements, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
 
@@ -141,6 +141,76 @@ impl Evaluator {
         }
     }
 
+    /// Sets how many bytes the contributions may be prepared with.
+    pub(super) fn set_contribution_limit(&mut self, bytes: usize) {
+        match self {
+            Self::Sklearn { model, .. } => model.set_contribution_limit(bytes),
+            Self::Trees { model, .. } => model.set_contribution_limit(bytes),
+            Self::CatBoost { .. } => {}
+        }
+    }
+
+    /// Returns how predictions are explained, if they are.
+    pub(super) fn explanation(&self) -> Option<EstimatorExplanation> {
+        match self {
+            Self::Sklearn { model, .. } => model.explanation().ok(),
+            Self::Trees { model, flavor } => Some(EstimatorExplanation {
+                space: ContributionSpace::Margin,
+                features: model.n_features(),
+                sums: model.n_outputs(),
+                leaves: model.row_bytes(EnsembleOutput::Leaf).map(|bytes| [bytes / size_of::<i32>(), 1]),
+                is_single: matches!(flavor, Flavor::Xgboost(_)),
+            }),
+            Self::CatBoost { .. } => None,
+        }
+    }
+
+    /// Returns whether the model may have contributions, as far as that is known before they are prepared.
+    pub(super) fn has_contributions(&self) -> bool {
+        match self {
+            Self::Sklearn { model, .. } => model.check_contributions().is_ok(),
+            Self::Trees { model, .. } => model.check_contributions().is_ok(),
+            Self::CatBoost { .. } => false,
+        }
+    }
+
+    /// Returns the names of the features that contribute, if the file has them.
+    pub(super) fn explained_names(&self) -> Option<&[String]> {
+        match self {
+            Self::Sklearn { model, .. } => model.explained_names(),
+            Self::Trees { model, .. } => model.feature_names(),
+            Self::CatBoost { .. } => None,
+        }
+    }
+
+    /// Estimates how long an output of explanations takes for `rows` rows on one thread.
+    pub(super) fn estimate_explained(&self, rows: usize, output: EnsembleOutput) -> Duration {
+        match self {
+            Self::Sklearn { model, .. } => model.estimate_explained(rows, output),
+            Self::Trees { model, .. } => model.estimate(rows, output),
+            Self::CatBoost { .. } => Duration::ZERO,
+        }
+    }
+
+    /// Evaluates contributions, margins or leaves, and stops soon after `stop` is set.
+    pub(super) fn explain(
+        &self,
+        output: EnsembleOutput,
+        data: &TableData<'_>,
+        stop: &AtomicBool,
+    ) -> Result<trees::Prediction, InputError> {
+        match self {
+            Self::Sklearn { model, .. } => {
+                model.explain(output, data, stop).map_err(|error| InputError::Model(error.to_string()))
+            }
+            Self::Trees { model, flavor } => predict_trees(model, *flavor, data, output, stop),
+            Self::CatBoost { .. } => {
+                let message = "CatBoost models of MLflow have no outputs `contributions`, `margin` and `leaf`";
+                Err(InputError::Model(message.to_owned()))
+            }
+        }
+    }
+
     /// Predicts all rows, and stops soon after `stop` is set.
     pub(super) fn predict(&self, data: &TableData<'_>, stop: &AtomicBool) -> Result<Prediction, InputError> {
         match self {
@@ -163,7 +233,19 @@ impl Evaluator {
                     }
                 }
             }
-            Self::Trees { model, flavor } => predict_trees(model, *flavor, data, stop),
+            Self::Trees { model, flavor } => {
+                let prediction = predict_trees(model, *flavor, data, EnsembleOutput::Predict, stop)?;
+                let elements = match prediction.values {
+                    PredictedValues::F32(values) => Elements::F32(values.into()),
+                    PredictedValues::F64(values) => Elements::F64(values.into()),
+                    PredictedValues::I64(values) => Elements::Int(values.into(), IntType::I64),
+                    PredictedValues::I32(values) => {
+                        Elements::Int(values.into_iter().map(i64::from).collect(), IntType::I32)
+                    }
+                };
+                let columns = prediction.columns;
+                Ok(Prediction { elements, rows: data.rows(), columns, flat: columns == 1 })
+            }
             Self::CatBoost { model, output } => {
                 let failed = |error: catboost::PredictError| InputError::Model(error.to_string());
                 let prediction = model.predict(data, *output, stop).map_err(failed)?;
@@ -201,8 +283,9 @@ fn predict_trees(
     model: &trees::TreeEnsemble,
     flavor: Flavor,
     data: &TableData<'_>,
+    output: EnsembleOutput,
     stop: &AtomicBool,
-) -> Result<Prediction, InputError> {
+) -> Result<trees::Prediction, InputError> {
     let (rows, columns) = (data.rows(), data.columns());
     let failed = |reason: String| Err(InputError::Model(reason));
     let xgboost = matches!(flavor, Flavor::Xgboost(_));
@@ -248,14 +331,7 @@ fn predict_trees(
         Numbers::F64(values) => FeatureValues::F64(values),
     };
     let matrix = FeatureMatrix::new(values, rows, columns).map_err(inconsistent)?;
-    let prediction = model.predict(matrix.until(stop), EnsembleOutput::Predict).map_err(inconsistent)?;
-    let elements = match prediction.values {
-        PredictedValues::F32(values) => Elements::F32(values.into()),
-        PredictedValues::F64(values) => Elements::F64(values.into()),
-        PredictedValues::I64(values) => Elements::Int(values.into(), IntType::I64),
-        PredictedValues::I32(values) => Elements::Int(values.into_iter().map(i64::from).collect(), IntType::I32),
-    };
-    Ok(Prediction { elements, rows, columns: prediction.columns, flat: prediction.columns == 1 })
+    model.predict(matrix.until(stop), output).map_err(inconsistent)
 }
 
 enum Numbers {

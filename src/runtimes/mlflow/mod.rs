@@ -39,9 +39,11 @@ use super::describe;
 use super::native::{Native, NativeModel, Plan};
 use super::row_sizes::{RowSizes, rows};
 use super::sklearn::{elements, tensor};
-use super::{Description as RuntimeDescription, FileDescription, RuntimeError};
+use super::tree_explanations::{self, ExplanationSettings, TreeOutput};
+use super::{Description as RuntimeDescription, Explanation, FileDescription, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
+use crate::evaluators::sklearn::EstimatorExplanation;
 use crate::evaluators::table::Elements;
 use crate::settings::ModelSettings;
 use crate::types::{
@@ -104,6 +106,9 @@ pub(super) struct MlflowModel {
     model: EnforcedModel,
     content_type: Option<String>,
     row_sizes: RowSizes,
+    explanations: ExplanationSettings,
+    /// How the model explains its predictions, if it does.
+    explained: Option<EstimatorExplanation>,
 }
 
 /// A model with its signature, without the settings of requests.
@@ -136,6 +141,20 @@ impl EnforcedModel {
         let input = self.arranged(input, are_named)?;
         let data = enforce::enforce(&input, &self.signature.input)?;
         self.evaluator.predict(&data, stop)
+    }
+
+    /// Evaluates an output that explains predictions.
+    fn explain(
+        &self,
+        output: TreeOutput,
+        explained: Option<EstimatorExplanation>,
+        (input, are_named): (&ModelInput, bool),
+        stop: &AtomicBool,
+    ) -> Result<Result<Vec<Tensor>, RuntimeError>, InputError> {
+        let input = self.arranged(input, are_named)?;
+        let data = enforce::enforce(&input, &self.signature.input)?;
+        let found = self.evaluator.explain(output.evaluated(), &data, stop)?;
+        Ok(tree_explanations::tensors(explained, output, data.rows(), found))
     }
 
     /// Puts the columns of a frame into the order of the features, if neither a signature nor the library does that.
@@ -251,7 +270,10 @@ impl MlflowModel {
     }
 
     fn load(folder: &Path, settings: &ModelSettings) -> Result<(Self, RuntimeDescription), super::LoadError> {
-        let (ModelDescription { version, signature, .. }, evaluator) = read_model(folder)?;
+        let explanations = ExplanationSettings::of(settings)?;
+        let (ModelDescription { version, signature, .. }, mut evaluator) = read_model(folder)?;
+        evaluator.set_contribution_limit(explanations.max_bytes);
+        let explained = evaluator.explanation();
         let failed = |source: LoadError| source.at(&mlmodel_path(folder));
         let metadata = metadata(settings, &signature);
         let content_type = metadata.parameters.content_type().map(str::to_owned);
@@ -260,6 +282,11 @@ impl MlflowModel {
             metadata: Some(metadata),
             routes: routes.map_err(|error| failed(LoadError::Refused(error)))?,
             v1: None,
+            explanation: explained.map(|explained| Explanation {
+                space: (explanations.is_on && evaluator.has_contributions())
+                    .then_some(tree_explanations::space(explained.space)),
+                feature_names: evaluator.explained_names().map(<[String]>::to_vec).map(Into::into),
+            }),
             ..RuntimeDescription::native()
         };
         let model = EnforcedModel {
@@ -269,7 +296,7 @@ impl MlflowModel {
             signature,
             evaluator,
         };
-        Ok((Self { model, content_type, row_sizes: RowSizes::default() }, description))
+        Ok((Self { model, content_type, row_sizes: RowSizes::default(), explanations, explained }, description))
     }
 
     fn content_type(&self) -> Option<&str> {
@@ -321,6 +348,30 @@ impl MlflowModel {
         self.model.evaluator.row_bytes(&enforce::enforce(&input, &self.model.signature.input).ok()?)
     }
 
+    /// Returns the outputs to compute, in the requested order; `None` is the prediction. Requested outputs are ignored, as the original
+    /// does, unless one explains the prediction, which the original never had.
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<Option<TreeOutput>>, RuntimeError> {
+        let explains = tree_explanations::count(&request.outputs);
+        let outputs = if explains > 0 {
+            OutputError::check_count(&request.outputs, 1 + explains)?;
+            let of_name = |name: &str| match (tree_explanations::output(name), name) {
+                (Some(output), _) => Ok(Some(TreeOutput::Whole(output))),
+                (None, OUTPUT | "predict") => Ok(None),
+                (None, other) => {
+                    let supported = "'predict', 'contributions', 'margin' and 'leaf'";
+                    Err(OutputError::unsupported("MLflowRuntime", supported, other))
+                }
+            };
+            request.outputs.iter().map(|output| of_name(&output.name)).collect::<Result<_, _>>()?
+        } else {
+            vec![self.explanations.default_output.filter(|_| request.outputs.is_empty()).map(TreeOutput::Whole)]
+        };
+        match self.explained {
+            Some(explained) => self.explanations.outputs_of(request, outputs, explained.features),
+            None => Ok(outputs),
+        }
+    }
+
     fn invocations(&self, call: &CustomCall, stop: &AtomicBool) -> CustomReply {
         let content_type = call.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
         scoring::answer(&self.model, content_type.as_deref().unwrap_or_default(), &call.body, stop)
@@ -359,22 +410,37 @@ fn metadata(settings: &ModelSettings, signature: &Signature) -> ModelMetadata {
 }
 
 impl NativeModel for MlflowModel {
-    type Prepared<'r> = ();
+    type Prepared<'r> = Vec<Option<TreeOutput>>;
 
     const COPIES: usize = 2;
 
-    fn plan(&self, request: &InferenceRequest) -> Result<Plan<()>, RuntimeError> {
-        Ok(Plan {
-            cost: self.model.evaluator.estimate(rows(request)),
-            bytes: self.row_sizes.response_bytes(request, || self.row_bytes(request)),
-            prepared: (),
-        })
+    fn plan(&self, request: &InferenceRequest) -> Result<Plan<Vec<Option<TreeOutput>>>, RuntimeError> {
+        let outputs = self.outputs(request)?;
+        let (rows, evaluator) = (rows(request), &self.model.evaluator);
+        let (mut cost, mut bytes) = (Duration::ZERO, 0_usize);
+        for output in &outputs {
+            let (more_cost, more_bytes) = match output {
+                None => (evaluator.estimate(rows), self.row_sizes.response_bytes(request, || self.row_bytes(request))),
+                Some(output) => (
+                    evaluator.estimate_explained(rows, output.evaluated()),
+                    tree_explanations::row_bytes(self.explained, *output).saturating_mul(rows),
+                ),
+            };
+            cost = cost.saturating_add(more_cost);
+            bytes = bytes.saturating_add(more_bytes);
+        }
+        Ok(Plan { cost, bytes, prepared: outputs })
     }
 
-    fn answer(&self, request: &InferenceRequest, (): (), stop: &AtomicBool) -> Result<InferenceResponse, RuntimeError> {
+    fn answer(
+        &self,
+        request: &InferenceRequest,
+        wanted: Vec<Option<TreeOutput>>,
+        stop: &AtomicBool,
+    ) -> Result<InferenceResponse, RuntimeError> {
         let input = self.model_input(request)?;
         let are_named = request.parameters.has_named_columns();
-        let prediction = self.model.predict(&input, are_named, stop).map_err(|error| {
+        let refused = |error| {
             let message = match error {
                 InputError::Schema(reason) => {
                     let schema = &self.model.signature.input;
@@ -384,11 +450,21 @@ impl NativeModel for MlflowModel {
                 InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
             };
             RuntimeError::rejected(400, message)
-        })?;
-        let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
-        output.parameters = Parameters::with_content_type("np");
+        };
+        let mut outputs = Vec::with_capacity(wanted.len());
+        for output in wanted {
+            if let Some(output) = output {
+                let found = self.model.explain(output, self.explained, (&input, are_named), stop);
+                outputs.extend(found.map_err(refused)??);
+                continue;
+            }
+            let prediction = self.model.predict(&input, are_named, stop).map_err(refused)?;
+            let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
+            output.parameters = Parameters::with_content_type("np");
+            outputs.push(output);
+        }
         let parameters = Parameters::with_content_type("np");
-        Ok(InferenceResponse { parameters, outputs: vec![output], ..InferenceResponse::default() })
+        Ok(InferenceResponse { parameters, outputs, ..InferenceResponse::default() })
     }
 
     fn call_cost(&self, route: usize, call: &CustomCall) -> Duration {
