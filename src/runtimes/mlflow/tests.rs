@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::runtimes::native::NEVER;
-use crate::types::{BytesElements, Datatype, TensorData};
+use crate::types::{BytesElements, Datatype, RequestedOutput, TensorData};
 
 /// Models with a tensor, with columns, with columns of texts, and without a signature.
 const MODELS: [&str; 6] = ["linear", "column", "pipeline", "plain", "lightgbm_booster", "xgboost_classifier"];
@@ -192,20 +192,27 @@ fn plan_knows_the_size_of_the_response() {
         let inputs = vec![column("a", Datatype::Fp64), column("b", Datatype::Fp32), column("c", Datatype::Int32)];
         InferenceRequest { parameters: Parameters::with_content_type("pd"), inputs, ..InferenceRequest::default() }
     };
-    let mut checked = 0;
+    let explained = |request: InferenceRequest| {
+        let output = |name: &str| RequestedOutput { name: name.to_owned(), parameters: Parameters::new() };
+        let outputs = ["contributions", "predict", "margin", "leaf"].map(output).into();
+        InferenceRequest { outputs, ..request }
+    };
+    let (mut checked, mut of_explained) = (0, 0);
     let all = ["linear", "probabilities", "plain", "column", "lightgbm_booster", "lightgbm_three"];
     for name in all.into_iter().chain(["xgboost_booster", "xgboost_classifier", "xgboost_regressor", "xgboost_three"]) {
         let model = load(name);
         for rows in [1, 2, 5] {
-            for request in [array(rows), frame(rows)] {
-                let Ok(response) = model.answer(&request, (), &NEVER) else { continue };
+            for request in [array(rows), frame(rows), explained(array(rows)), explained(frame(rows))] {
+                let Ok(plan) = model.plan(&request) else { continue };
+                let Ok(response) = model.answer(&request, plan.prepared, &NEVER) else { continue };
                 let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
-                assert_eq!(model.plan(&request).unwrap().bytes, size, "{name}");
+                assert_eq!(plan.bytes, size, "{name}");
                 checked += 1;
+                of_explained += usize::from(!request.outputs.is_empty());
             }
         }
     }
-    assert!(checked >= 30, "{checked}");
+    assert!(checked >= 30 && of_explained >= 15, "{checked}, {of_explained}");
     let data = TensorData::Variable(["Oslo"].iter().collect::<BytesElements>());
     let (name, datatype) = ("city".to_owned(), Datatype::Bytes);
     let wrong =

@@ -35,7 +35,9 @@ def write(models, out):
             case = json.loads(text)
             line = explained(joblib.load(cases.parent / case["model"]), rows_of(case["asked"][0]["input"]))
             if line is not None:
-                lines.append(json.dumps({"family": cases.parent.name, "name": case["name"], **line}, separators=(",", ":")))
+                lines.append(
+                    json.dumps({"family": cases.parent.name, "name": case["name"], **line}, separators=(",", ":"))
+                )
     (out / "explained.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return len(lines)
 
@@ -50,7 +52,9 @@ def rows_of(value):
 def array(tensor):
     if tensor["datatype"] == "BYTES":
         return np.array(tensor["data"], dtype=object).reshape(tensor["shape"])
-    values = [float(value) if isinstance(value, str) else np.nan if value is None else value for value in tensor["data"]]
+    values = [
+        float(value) if isinstance(value, str) else np.nan if value is None else value for value in tensor["data"]
+    ]
     return np.array(values, dtype=NAMES[tensor["datatype"]]).reshape(tensor["shape"])
 
 
@@ -199,7 +203,9 @@ def histogram_trees(model, rows):
                 goes_left[node] = side_of(predictor, node, columns, known)
             values = np.zeros((len(nodes), sums))
             values[:, index] = np.where(leaf, nodes["value"], 0)
-            trees.append(Tree(left, right, places[nodes["feature_idx"]], goes_left, nodes["count"].astype(float), values))
+            trees.append(
+                Tree(left, right, places[nodes["feature_idx"]], goes_left, nodes["count"].astype(float), values)
+            )
     return trees, np.ravel(model._baseline_prediction).astype(float)
 
 
