@@ -60,6 +60,11 @@ fn init_xgboost_project_passes_its_own_tests() {
 }
 
 #[test]
+fn init_catboost_project_passes_its_own_tests() {
+    passes_its_own_tests("catboost");
+}
+
+#[test]
 fn init_chat_project_passes_its_own_tests() {
     passes_its_own_tests("chat");
 }
@@ -209,6 +214,7 @@ fn init_lists_templates_and_rejects_unknown_ones() {
     custom      a custom Python model
     sklearn     a scikit-learn model, served without Python
     xgboost     an XGBoost model, served without Python
+    catboost    a CatBoost model, served without Python
     huggingface a Hugging Face transformers pipeline
     mlflow      an MLflow model
     streaming   a text model with streaming responses
