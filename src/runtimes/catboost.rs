@@ -1,17 +1,16 @@
 //! Requests for `CatBoost`'s models: from tensors to the evaluator and back.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tracing::warn;
 
 use super::native::{NativeModel, Plan};
-use super::sklearn::{elements, tensor};
+use super::sklearn::{data, elements, tensor};
 use super::{OutputError, RuntimeError};
-use crate::codecs::{self, CodecError, DecodedInputs};
-use crate::evaluators::catboost::{CatBoostModel, CatBoostOutput, LoadError, PredictError};
-use crate::evaluators::table::{DataFrame, DenseTable, Elements, TableData};
+use crate::codecs::{self, DecodedInputs};
+use crate::evaluators::catboost::{CatBoostModel, CatBoostOutput, LoadError};
+use crate::evaluators::table::{Elements, TableData};
 use crate::settings::ModelSettings;
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor};
 
@@ -77,31 +76,13 @@ impl CatBoostRuntime {
 
     /// Converts the tensors of a request.
     fn data<'r>(&self, decoded: &DecodedInputs<'r>) -> Result<TableData<'r>, RuntimeError> {
-        let expected = self.model.n_columns();
-        match decoded {
-            DecodedInputs::Array(tensor) => {
-                let (rows, columns) = match tensor.shape[..] {
-                    [rows, columns] => (rows, columns),
-                    // A list of texts is one column.
-                    [rows] if tensor.datatype == Datatype::Bytes => (rows, 1),
-                    _ => {
-                        let (input, found) = (tensor.name.clone(), tensor.shape.clone());
-                        return Err(CodecError::Shape { input, found, features: expected }.into());
-                    }
-                };
-                if columns < expected {
-                    return Err(RuntimeError::invalid_request(PredictError::Columns { expected, found: columns }));
-                }
-                self.warn_of_further(columns);
-                Ok(TableData::Table(DenseTable::new(values(tensor), rows, columns)?))
-            }
-            DecodedInputs::Frame(columns) => {
-                self.warn_of_further(columns.len());
-                let names = columns.iter().map(|column| Cow::Borrowed(column.name.as_str())).collect();
-                let elements = columns.iter().map(|column| values(column)).collect();
-                Ok(TableData::Frame(DataFrame::new(names, elements, decoded.rows())?))
-            }
-        }
+        let data = data(decoded, Some(self.model.n_columns()), values)?;
+        self.warn_of_further(match &data {
+            TableData::Table(table) => table.columns(),
+            TableData::Frame(frame) => frame.columns().len(),
+            TableData::Sparse(_) => 0,
+        });
+        Ok(data)
     }
 
     /// Logs once that a request has columns that are ignored.

@@ -152,7 +152,7 @@ impl SklearnModel {
         let inputs = request.inputs.iter().map(|input| input.slice_rows(0..0)).collect::<Option<_>>()?;
         let none = InferenceRequest { parameters: request.parameters.clone(), inputs, ..InferenceRequest::default() };
         let decoded = codecs::decode_with_text(&none, self.content_type.as_deref()).ok()?;
-        let data = data(&decoded, self.model.n_features()).ok()?;
+        let data = data(&decoded, self.model.n_features(), elements).ok()?;
         methods.iter().map(|&method| self.model.row_bytes(method, &data)).sum()
     }
 
@@ -219,7 +219,7 @@ impl NativeModel for SklearnModel {
     ) -> Result<InferenceResponse, RuntimeError> {
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let decoded = self.columns.arrange(decoded, self.model.features_by_position(), request)?;
-        let data = data(&decoded, self.model.n_features())?;
+        let data = data(&decoded, self.model.n_features(), elements)?;
         let mut tensors: Vec<Tensor> = Vec::with_capacity(outputs.len());
         // Which tensors belong to each output.
         let mut places: Vec<Range<usize>> = Vec::with_capacity(outputs.len());
@@ -322,8 +322,12 @@ impl From<PredictError> for RuntimeError {
     }
 }
 
-/// Converts the tensors of a request for estimators. Numbers of the types that most estimators compute in are borrowed.
-fn data<'a>(decoded: &DecodedInputs<'a>, features: Option<usize>) -> Result<TableData<'a>, RuntimeError> {
+/// Converts the tensors of a request to a table, with the elements as `elements` converts them.
+pub(super) fn data<'a>(
+    decoded: &DecodedInputs<'a>,
+    features: Option<usize>,
+    elements: impl for<'t> Fn(&'t Tensor) -> Elements<'t>,
+) -> Result<TableData<'a>, RuntimeError> {
     match decoded {
         DecodedInputs::Array(tensor) => {
             // A list of texts is one column.
@@ -345,6 +349,7 @@ fn data<'a>(decoded: &DecodedInputs<'a>, features: Option<usize>) -> Result<Tabl
     }
 }
 
+/// Returns the elements of a tensor. Numbers of the types that most estimators compute in are borrowed.
 pub(super) fn elements(tensor: &Tensor) -> Elements<'_> {
     let int = match tensor.datatype {
         Datatype::Fp32 => return Elements::F32(tensor.elements().unwrap_or_default()),
