@@ -8,6 +8,12 @@ use super::{PredictError, quote_value};
 use crate::table::Elements;
 use crate::trees::LoadError;
 
+/// The texts that the library reads as a missing value in a column of numbers.
+const MISSING: [&str; 24] = [
+    "", "-", "nan", "NaN", "NAN", "-nan", "-NaN", "NA", "Na", "na", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL",
+    "Null", "null", "None", "none", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN",
+];
+
 /// A column of a table, or of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column<'a> {
@@ -59,9 +65,11 @@ impl Column<'_> {
         }
     }
 
-    /// Reads a number, as the library reads texts: it takes NaN, but no infinity.
+    /// Reads a number, as the library reads texts. It has no names of infinity, but numbers may be too large.
     fn parse(&self, text: &Arc<str>) -> Result<f32, PredictError> {
-        let number = text.parse().ok().filter(|number: &f64| !number.is_infinite()).map(from_f64);
+        let is_number = text.ends_with(|last: char| last.is_ascii_digit() || last == '.');
+        let number = text.parse().ok().filter(|_: &f64| is_number).map(from_f64);
+        let number = number.or_else(|| MISSING.contains(&&**text).then_some(f32::NAN));
         number.ok_or_else(|| PredictError::NotNumber { column: self.name.to_owned(), value: quote_value(text) })
     }
 
@@ -148,6 +156,42 @@ pub(super) fn check_unique<T: Copy + Eq + std::hash::Hash + ToString>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // What CatBoost 1.2.10 answers for an array of objects.
+    #[test]
+    fn texts_are_read_as_the_library_reads_them() {
+        let read = |text: &str| {
+            let elements = Elements::Text(vec![Arc::from(text)]);
+            let column = Column { name: "x", elements: &elements, first: 0, stride: 1 };
+            let mut number = [0.0];
+            column.numbers(0, &mut number).map(|()| number[0])
+        };
+        for text in ["", "-", "NA", "Na", "na", "N/A", "n/a", "#N/A N/A", "-NaN", "1.#IND", "-1.#QNAN", "None", "null"]
+        {
+            assert!(read(text).unwrap().is_nan(), "{text:?}");
+        }
+        for text in
+            ["Nan", "nA", "N/a", "+nan", "-NA", "NONE", "nan ", " NA", "inf", "-Infinity", "1.5 ", "1e", ".", "x"]
+        {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        for (text, number) in [
+            ("-.5", -0.5),
+            ("+5.", 5.0),
+            ("5.e1", 50.0),
+            ("00012", 12.0),
+            ("1e+05", 1e5),
+            ("1e39", f32::INFINITY),
+            ("-1e400", f32::NEG_INFINITY),
+            ("1e-400", 0.0),
+            // Rounded to double precision first, and then to the even neighbor.
+            ("1.00000005960464477540", 1.0),
+        ] {
+            assert_eq!(read(text), Ok(number), "{text:?}");
+        }
+        let error = read("inf").unwrap_err().to_string();
+        assert_eq!(error, "column `x` has `inf`, but this model was trained with numbers in it");
+    }
 
     #[test]
     fn integers_are_hashed_as_their_text() {
