@@ -39,8 +39,32 @@ pub(super) struct Prediction {
     pub(super) elements: Elements<'static>,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Whether it is a list of numbers, not of lists.
-    pub(super) flat: bool,
+    pub(super) nesting: Nesting,
+}
+
+/// How the values of a prediction are nested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nesting {
+    /// One value, of one row.
+    Scalar,
+    List,
+    Lists,
+}
+
+impl Nesting {
+    const fn new(is_list: bool) -> Self {
+        if is_list { Self::List } else { Self::Lists }
+    }
+}
+
+impl Prediction {
+    /// Returns what the library returns if its input is a list in place of a list of one list.
+    pub(super) fn of_list(self) -> Self {
+        match self.nesting {
+            Nesting::Lists => Self { rows: self.columns, columns: 1, nesting: Nesting::List, ..self },
+            Nesting::List | Nesting::Scalar => Self { nesting: Nesting::Scalar, ..self },
+        }
+    }
 }
 
 impl Evaluator {
@@ -226,7 +250,8 @@ impl Evaluator {
                 match model.call_until(*method, data, stop).map_err(failed)? {
                     TableData::Table(table) => {
                         let (rows, columns) = (table.rows(), table.columns());
-                        Ok(Prediction { elements: table.into_elements(), rows, columns, flat: *flat && columns == 1 })
+                        let nesting = Nesting::new(*flat && columns == 1);
+                        Ok(Prediction { elements: table.into_elements(), rows, columns, nesting })
                     }
                     TableData::Sparse(_) | TableData::Frame(_) => {
                         Err(InputError::NotNative(format!("`{method}` returns no array")))
@@ -244,13 +269,13 @@ impl Evaluator {
                     }
                 };
                 let columns = prediction.columns;
-                Ok(Prediction { elements, rows: data.rows(), columns, flat: columns == 1 })
+                Ok(Prediction { elements, rows: data.rows(), columns, nesting: Nesting::new(columns == 1) })
             }
             Self::CatBoost { model, output } => {
                 let failed = |error: catboost::PredictError| InputError::Model(error.to_string());
                 let prediction = model.predict(data, *output, stop).map_err(failed)?;
-                let flat = model.predicts_list(*output);
-                Ok(Prediction { elements: prediction.elements, rows: data.rows(), columns: prediction.columns, flat })
+                let (rows, nesting) = (data.rows(), Nesting::new(model.predicts_list(*output)));
+                Ok(Prediction { elements: prediction.elements, rows, columns: prediction.columns, nesting })
             }
         }
     }

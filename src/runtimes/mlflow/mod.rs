@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use self::description::ModelDescription;
 use self::enforce::InputError;
-use self::evaluator::{Evaluator, Prediction};
+use self::evaluator::{Evaluator, Nesting, Prediction};
 pub(super) use self::protocol::MlflowProtocol;
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
@@ -132,11 +132,14 @@ impl EnforcedModel {
 
     /// Predicts all rows. `are_named` says that the names of columns were given on purpose.
     fn predict(&self, input: &ModelInput, are_named: bool, stop: &AtomicBool) -> Result<Prediction, InputError> {
-        if let (ModelInput::Array(array), InputSchema::Any, Evaluator::CatBoost { .. }) =
+        if let (ModelInput::Array(NdArray { shape, elements }), InputSchema::Any, Evaluator::CatBoost { .. }) =
             (input, &self.signature.input, &self.evaluator)
-            && array.shape.len() == 1
+            && let [columns] = shape[..]
         {
-            return Err(enforce::not_native("CatBoost takes an array of one dimension for one row"));
+            // CatBoost takes an array of one dimension for one row.
+            let row = ModelInput::Array(NdArray { shape: vec![1, columns], elements: elements.clone() });
+            let data = enforce::enforce(&row, &self.signature.input)?;
+            return self.evaluator.predict(&data, stop).map(Prediction::of_list);
         }
         let input = self.arranged(input, are_named)?;
         let data = enforce::enforce(&input, &self.signature.input)?;
@@ -451,6 +454,7 @@ impl NativeModel for MlflowModel {
             };
             RuntimeError::rejected(400, message)
         };
+        let mut parameters = Parameters::with_content_type("np");
         let mut outputs = Vec::with_capacity(wanted.len());
         for output in wanted {
             if let Some(output) = output {
@@ -459,11 +463,15 @@ impl NativeModel for MlflowModel {
                 continue;
             }
             let prediction = self.model.predict(&input, are_named, stop).map_err(refused)?;
-            let mut output = tensor(OUTPUT, vec![prediction.rows, prediction.columns], prediction.elements)?;
-            output.parameters = Parameters::with_content_type("np");
+            let is_scalar = prediction.nesting == Nesting::Scalar;
+            let is_text = is_scalar && matches!(prediction.elements, Elements::Text(_));
+            let shape = if is_scalar && !is_text { vec![1] } else { vec![prediction.rows, prediction.columns] };
+            let mut output = tensor(OUTPUT, shape, prediction.elements)?;
+            output.parameters = Parameters::with_content_type(if is_text { "str" } else { "np" });
+            // The response has the content type of the prediction.
+            parameters.clone_from(&output.parameters);
             outputs.push(output);
         }
-        let parameters = Parameters::with_content_type("np");
         Ok(InferenceResponse { parameters, outputs, ..InferenceResponse::default() })
     }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::EnforcedModel;
 use super::csv;
 use super::enforce::InputError;
-use super::evaluator::Prediction;
+use super::evaluator::{Nesting, Prediction};
 use super::python::{self, Json, JsonError, echo, echo_bytes, echo_name, write_float, write_text};
 use super::signature::{ColumnType, InputSchema};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer};
@@ -567,15 +567,21 @@ fn write_prediction(out: &mut String, prediction: &Prediction) {
             write_cell(out, &prediction.elements, index);
         }
     };
-    out.push('[');
-    if prediction.flat {
-        row(out, 0, prediction.elements.len());
-    } else {
-        for index in 0..prediction.rows {
-            out.push_str(if index > 0 { ", [" } else { "[" });
-            row(out, index * prediction.columns, prediction.columns);
+    match prediction.nesting {
+        Nesting::Scalar => row(out, 0, prediction.elements.len()),
+        Nesting::List => {
+            out.push('[');
+            row(out, 0, prediction.elements.len());
+            out.push(']');
+        }
+        Nesting::Lists => {
+            out.push('[');
+            for index in 0..prediction.rows {
+                out.push_str(if index > 0 { ", [" } else { "[" });
+                row(out, index * prediction.columns, prediction.columns);
+                out.push(']');
+            }
             out.push(']');
         }
     }
-    out.push(']');
 }

@@ -120,6 +120,10 @@ def models(wanted):
     save(mlflow.catboost, "catboost_raw", raw, doubles)
     scores = catboost.CatBoostRegressor(**quiet, loss_function="RMSEWithUncertainty").fit(frame, target)
     save(mlflow.catboost, "catboost_uncertain", scores, doubles, format="json")
+    number = catboost.CatBoostRegressor(**quiet).fit(rows, target)
+    save(mlflow.catboost, "catboost_number", number)
+    word = catboost.CatBoostClassifier(**quiet).fit(rows, numpy.where(classes == 1, "ja", "nej"))
+    save(mlflow.catboost, "catboost_word", word)
 
 
 PEOPLE = [["Oslo", 30, 170.5, True], ["Łódź", 61, 182, False]]
@@ -160,7 +164,7 @@ def every_form(model):
     ]
 
 
-PLAIN = ["plain", "lightgbm_three", "catboost_classes"]
+PLAIN = ["plain", "lightgbm_three", "catboost_classes", "catboost_number", "catboost_word"]
 ABC_MODELS = ["linear", "column", "probabilities", "xgboost_booster", "xgboost_three", "xgboost_classifier"]
 ABC_MODELS += ["xgboost_regressor", "xgboost_stopped", "lightgbm_booster", "lightgbm_classifier", *PLAIN]
 ABC_MODELS += ["catboost_raw", "catboost_uncertain"]
