@@ -108,10 +108,9 @@ impl NativeModel for CatBoostRuntime {
         let outputs = self.outputs(request)?;
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let rows = decoded.rows();
-        let calls = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
         let row: usize = outputs.iter().map(|(_, output)| self.row_bytes(*output)).sum();
         Ok(Plan {
-            cost: self.model.estimate(rows).saturating_mul(calls),
+            cost: outputs.iter().map(|(_, output)| self.model.estimate(rows, *output)).sum(),
             bytes: row.saturating_mul(rows),
             prepared: (outputs, decoded),
         })

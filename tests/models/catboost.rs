@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use mlserver::evaluators::catboost::{CatBoostModel, CatBoostOutput, PredictError};
 use mlserver::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData};
-use serde::Deserialize;
+use mlserver::evaluators::trees::NoContributions;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::support::damage::Damage;
@@ -39,6 +40,14 @@ struct Expected {
     predict: Tensor,
     predict_proba: Option<Tensor>,
     leaf: Tensor,
+    /// `null` if contributions must be refused. Archives of earlier versions do not have them.
+    #[serde(default, deserialize_with = "present")]
+    contributions: Option<Option<Tensor>>,
+}
+
+/// Distinguishes `null` from an absent field.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Tensor>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -124,7 +133,9 @@ fn catboost_golden_cases_agree() {
             for file in &case.models {
                 count += 1;
                 let difference = match CatBoostModel::load(&archive.file(file).to_vec().into()) {
-                    Ok(model) => check(&model, &case, is_json(file)).err(),
+                    Ok(model) => {
+                        check(&model, &case, is_json(file)).and_then(|()| check_contributions(&model, &case)).err()
+                    }
                     Err(error) => Some(error.to_string()).filter(|error| !is_refused_export(file, error)),
                 };
                 failures.extend(difference.map(|difference| format!("{file} of {}: {difference}", archive.name)));
@@ -177,6 +188,43 @@ fn check(model: &CatBoostModel, case: &Case, is_json: bool) -> Result<(), String
         }
     }
     Ok(())
+}
+
+/// Compares contributions, side by side and one by one, or checks that they are refused.
+fn check_contributions(model: &CatBoostModel, case: &Case) -> Result<(), String> {
+    let Some(expected) = &case.expect.contributions else { return Ok(()) };
+    let output = CatBoostOutput::Contributions;
+    let Some(expected) = expected else {
+        return match model.predict(&case.frame(&(0..case.rows())), output, &NEVER) {
+            Err(PredictError::NoContributions(_)) => Ok(()),
+            found => Err(format!("contributions are {found:?}")),
+        };
+    };
+    let refused = model.predict(&case.frame(&(0..1)), output, &NEVER).err();
+    if matches!(refused, Some(PredictError::NoContributions(NoContributions::UnevenTree { .. }))) {
+        // The library's contributions to some of these trees add up by chance.
+        return if case.models[0].starts_with("random_") { Ok(()) } else { Err(format!("{refused:?}")) };
+    }
+    let width: usize = expected.shape[1..].iter().product();
+    let wanted: Vec<f64> = expected.data.iter().map(number).collect();
+    let largest = wanted.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+    let single = (0..case.rows().min(5)).map(|row| row..row + 1);
+    for rows in std::iter::once(0..case.rows()).chain(single) {
+        let found =
+            model.predict(&case.frame(&rows), output, &NEVER).map_err(|error| format!("{output:?}: {error}"))?;
+        let Elements::F64(values) = &found.elements else { return Err(format!("{:?}", found.elements)) };
+        let wanted = &wanted[rows.start * width..rows.end * width];
+        if (found.columns, model.columns(output), values.len()) != (width, Some(width), wanted.len()) {
+            return Err(format!("{} contributions instead of {width}", found.columns));
+        }
+        for (index, (found, wanted)) in values.iter().zip(wanted).enumerate() {
+            if (found - wanted).abs() > 1e-10 * largest {
+                return Err(format!("contribution {index} of rows {rows:?} is {found:e} instead of {wanted:e}"));
+            }
+        }
+    }
+    let stopped = model.predict(&case.frame(&(0..case.rows())), output, &AtomicBool::new(true)).err();
+    if stopped == Some(PredictError::Cancelled) { Ok(()) } else { Err(format!("{output:?} do not stop: {stopped:?}")) }
 }
 
 fn compare(
@@ -235,7 +283,9 @@ fn load_and_predict(bytes: Vec<u8>) {
     let numbers = (0..rows * columns).map(|at| if at % 11 == 0 { f32::NAN } else { at as f32 / 7.0 - 9.0 });
     for elements in [Elements::Text(texts), Elements::F32(numbers.collect())] {
         let table = TableData::Table(DenseTable::new(elements, rows, columns).unwrap());
-        for output in [CatBoostOutput::Predict, CatBoostOutput::Probability, CatBoostOutput::Leaf] {
+        for output in
+            [CatBoostOutput::Predict, CatBoostOutput::Probability, CatBoostOutput::Leaf, CatBoostOutput::Contributions]
+        {
             drop(model.predict(&table, output, &NEVER));
         }
     }

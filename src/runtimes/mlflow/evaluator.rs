@@ -143,7 +143,7 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.estimate(rows),
             Self::Trees { model, .. } => model.estimate(rows, EnsembleOutput::Predict),
-            Self::CatBoost { model, .. } => model.estimate(rows),
+            Self::CatBoost { model, output } => model.estimate(rows, *output),
         }
     }
 

@@ -1,7 +1,7 @@
 """Writes the golden cases of CatBoost with the library itself.
 
     python3.9 tests/goldens/catboost/generate.py [--envs FOLDER] [--only 1.2.10 ...]
-    python3.9 tests/goldens/catboost/generate.py --random 1000 [--start 0]
+    python3.9 tests/goldens/catboost/generate.py --random 1000 [--start 0] [--numbers]
 
 Makes one virtual environment for each pinned version (outside the repository), then runs itself inside each. Every archive
 `<version>.tar.gz` is replaced. `--random` writes `random-<start>.tar.gz` instead: random models of the newest version,
@@ -52,7 +52,7 @@ def inside(args):
     if catboost.__version__ != args.inside:
         sys.exit(f"{args.inside}: the environment has CatBoost {catboost.__version__}")
     if args.random:
-        count = models.write_random(args.out, args.inside, args.start, args.random)
+        count = models.write_random(args.out, args.inside, args.start, args.random, not args.numbers)
     else:
         count = models.write_all(args.out, args.inside)
     print(f"{args.inside}: {count} cases", flush=True)
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
     parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="write so many random models instead")
     parser.add_argument("--start", type=int, default=0, help="the number of the first random model")
+    parser.add_argument("--numbers", action="store_true", help="random models have no categories")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
@@ -79,6 +80,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             command = [str(python), str(HERE / "generate.py"), "--inside", version, "--out", scratch]
             command += ["--random", str(args.random), "--start", str(args.start)]
+            command += ["--numbers"] * args.numbers
             clean = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
             subprocess.run(command, check=True, env=clean)
             print(f"{archive.name}: {pack(Path(scratch), archive) // 1024} KiB", flush=True)

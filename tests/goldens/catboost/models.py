@@ -1,6 +1,7 @@
 """Trains models of CatBoost, and writes what the library answers."""
 
 import json
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -198,12 +199,32 @@ def answers(file, form, data):
         served = catboost.CatBoostRegressor()
         served.load_model(str(file), format=form)
     leaves = plain.calc_leaf_indexes(catboost.Pool(data.asked, cat_features=data.categorical), thread_count=1)
-    return {
+    found = {
         "raw": tensor(plain.predict(data.asked, thread_count=1)),
         "predict": tensor(served.predict(data.asked, thread_count=1)),
         "predict_proba": tensor(served.predict_proba(data.asked, thread_count=1)) if is_classifier else None,
         "leaf": dict(tensor(leaves.astype(int)), datatype="INT32"),
     }
+    found["contributions"] = contributions(plain, data, np.array(found["raw"]["data"], dtype=float))
+    return found
+
+
+def contributions(model, data, raw):
+    """Returns the SHAP values, or `None` for models that the server refuses: those with categories, those that the library has no
+    values for, those whose values do not add up to all raw values, and those whose values depend on the other rows of a call."""
+    if data.categorical or not np.isfinite(raw).all():
+        return None
+    try:
+        found = model.get_feature_importance(data=catboost.Pool(data.asked), type="ShapValues", thread_count=1)
+    except catboost.CatBoostError:
+        return None
+    sums = found.sum(-1).ravel()
+    if sums.shape != raw.shape or np.abs(sums - raw).max() > 1e-9 * max(np.abs(found).max(), 1e-300):
+        return None
+    first = model.get_feature_importance(data=catboost.Pool(data.asked[:1]), type="ShapValues", thread_count=1)
+    if np.abs(first - found[:1]).max() > 1e-9 * np.abs(found).max():
+        return None
+    return tensor(found)
 
 
 def write(folder, name, model, data, pool, has_json):
@@ -254,8 +275,25 @@ def case(folder, name, loss="Logloss", labels=None, classes=3, tune=None, data=N
     y, extra = target(rng, loss, found.score(rng), labels, classes)
     model, pool = train(loss, found, y, extra, dict({"iterations": 3, "depth": 2}, **params))
     if tune:
-        tune(model)
+        model = tune(model) or model
     write(folder, name, model, found, pool, has_json)
+
+
+def with_values_of_empty_leaves(model):
+    """Returns the model with values in the leaves that no training row has reached."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.json")
+        model.save_model(str(file), format="json")
+        document = json.loads(file.read_text(encoding="utf-8"))
+        for tree in document["oblivious_trees"]:
+            count = len(tree["leaf_values"]) // len(tree["leaf_weights"])
+            for leaf, weight in enumerate(tree["leaf_weights"]):
+                if weight == 0:
+                    tree["leaf_values"][leaf * count : (leaf + 1) * count] = [leaf + 0.5] * count
+        file.write_text(json.dumps(document), encoding="utf-8")
+        edited = catboost.CatBoost()
+        edited.load_model(str(file), format="json")
+        return edited
 
 
 def shared_cases():
@@ -331,6 +369,26 @@ def newest_cases():
     cases["labels_counted"] = {"loss": "MultiClassOneVsAll", "classes_count": 5}
     cases["weights"] = {"class_weights": [1, 5]}
     cases["weights_balanced"] = {"loss": "MultiClass", "auto_class_weights": "Balanced"}
+    numbers = {"numbers": 5, "categories": 0}
+    for policy, depth in (("SymmetricTree", 6), ("Depthwise", 3), ("Lossguide", 2)):
+        cases[f"contributions_{policy.lower()}"] = {"loss": "RMSE", "grow_policy": policy, "depth": depth, "data": numbers}
+    # The library's contributions to such trees do not add up.
+    cases["contributions_uneven"] = {"loss": "RMSE", "grow_policy": "Depthwise", "depth": 6, "data": numbers}
+    cases["contributions_deep"] = {"loss": "MultiClass", "depth": 8, "has_json": True, "data": {**numbers, "missing": 0.3}}
+    cases["contributions_repeated"] = {"depth": 7, "data": {"numbers": 1, "categories": 0}, "iterations": 5}
+    cases["contributions_biased"] = {"loss": "MultiRMSE", "tune": lambda model: model.set_scale_and_bias(1.0, [0.5, 2.0, -7.0])}
+    cases["contributions_biased"]["data"] = numbers
+    cases["contributions_weighted"] = {"class_weights": [0, 0.3], "depth": 4, "data": numbers}
+    cases["contributions_scaled"] = {"tune": lambda model: model.set_scale_and_bias(2.0, 0.0), "data": numbers}
+    cases["contributions_uncertain"] = {"loss": "RMSEWithUncertainty", "data": numbers}
+    cases["contributions_absent_label"] = {"loss": "MultiClass", "class_names": [0, 1, 2, 3], "data": numbers}
+    for loss in ("RMSE", "MultiClass"):
+        cases[f"contributions_empty_leaves_{loss.lower()}"] = {
+            "loss": loss,
+            "depth": 6,
+            "tune": with_values_of_empty_leaves,
+            "data": numbers,
+        }
     cases["scaled"] = {"loss": "RMSE", "tune": lambda model: model.set_scale_and_bias(1.7, -0.3), "has_json": True}
     return cases
 
@@ -345,12 +403,12 @@ def write_all(folder, version):
     return len(cases)
 
 
-def random_case(folder, number, version):
+def random_case(folder, number, version, has_categories=True):
     """Trains and writes a random model."""
     rng = np.random.RandomState(number)
     pick = lambda *values: values[rng.randint(len(values))]  # noqa: E731
     loss = pick(*losses(version), "Logloss", "MultiClass", "RMSE")
-    categories = int(pick(0, 1, 2, 3, 5, 10, 20))
+    categories = int(pick(0, 1, 2, 3, 5, 10, 20)) if has_categories else 0
     data = Data(
         rng,
         rows=int(pick(100, 300, 1000)),
@@ -410,12 +468,12 @@ def random_case(folder, number, version):
     write(folder, f"random_{number}", model, data, pool, has_json=True)
 
 
-def write_random(folder, version, start, count):
+def write_random(folder, version, start, count, has_categories=True):
     """Writes random models, and returns their number. Combinations of parameters that the library rejects are skipped."""
     written = 0
     for number in range(start, start + count):
         try:
-            random_case(folder, number, version)
+            random_case(folder, number, version, has_categories)
             written += 1
         except catboost.CatBoostError as error:
             print(f"random_{number}: {str(error).splitlines()[0][:150]}", flush=True)

@@ -196,7 +196,8 @@ fn read_trees(table: &Table<'_>) -> Result<Trees, LoadError> {
         let field = "NonSymmetricNodeIdToLeafId";
         return Err(LoadError::Count { field, wanted: distances.len(), found: values.len() });
     };
-    Ok(Trees { splits, sizes, values: table.list(8, f64::from_le_bytes)?, nodes })
+    let values = table.list(8, f64::from_le_bytes)?;
+    Ok(Trees { splits, sizes, values, weights: table.list(9, f64::from_le_bytes)?, nodes })
 }
 
 fn read_info(root: &Table<'_>) -> Result<ModelInfo, LoadError> {

@@ -15,11 +15,11 @@ use crate::trees::LoadError;
 
 /// A feature of numbers that is used.
 #[derive(Debug)]
-struct Numbers {
+pub(super) struct Numbers {
     /// The place among the features of the model.
-    feature: usize,
+    pub(super) feature: usize,
     nan: NanTreatment,
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
 }
 
 /// Some categories of a feature.
@@ -34,24 +34,26 @@ struct CategorySlot {
 /// A compiled model.
 #[derive(Debug)]
 pub(super) struct Evaluator {
-    numbers: Vec<Numbers>,
+    pub(super) numbers: Vec<Numbers>,
     /// The places of the features of numbers that no split uses.
     unused: Vec<usize>,
     /// The places of the features of categories among the features of the model.
     categories: Vec<usize>,
     category_slots: Vec<CategorySlot>,
     ctrs: Ctrs,
-    slots: usize,
-    forest: Forest,
-    scale: f64,
+    pub(super) slots: usize,
+    pub(super) forest: Forest,
+    /// The weight of the training rows in each leaf. Empty if the file does not have it.
+    pub(super) weights: Vec<f64>,
+    pub(super) scale: f64,
     /// Empty if nothing is added.
-    bias: Vec<f64>,
+    pub(super) bias: Vec<f64>,
     pub(super) objective: Objective,
 }
 
 /// What is computed for a block of rows, reused for the next.
-struct Block<const N: usize> {
-    ranks: Vec<[u8; N]>,
+pub(super) struct Block<const N: usize> {
+    pub(super) ranks: Vec<[u8; N]>,
     hashes: Vec<[i32; N]>,
 }
 
@@ -169,6 +171,11 @@ impl Evaluator {
         let objective = Objective::read(&model.info, dimension, file_size)?;
         let bias = bias(&model)?;
         let tables = std::mem::take(&mut model.tables);
+        let mut weights = std::mem::take(&mut model.trees.weights);
+        // Contributions need them, which only models without categories have.
+        if weights.len() != model.trees.values.len() / dimension || !model.categories.is_empty() {
+            weights = Vec::new();
+        }
         let mut allocator = Allocator::new(&model);
         let forest = Forest::new(&model.trees, dimension, |split| allocator.test(split))?;
         let places_of: HashMap<i32, usize> = model.categories.iter().map(|feature| feature.index).zip(0..).collect();
@@ -205,6 +212,7 @@ impl Evaluator {
             ctrs: Ctrs::new(compiled.collect(), tables)?,
             slots: count,
             forest,
+            weights,
             scale: model.scale,
             bias,
             objective,
@@ -223,6 +231,8 @@ impl Evaluator {
     pub(super) fn columns(&self, output: CatBoostOutput) -> Option<usize> {
         let columns = self.objective.columns(self.forest.dimension);
         match output {
+            // The width depends on the columns of the model.
+            CatBoostOutput::Contributions => None,
             CatBoostOutput::Raw => Some(columns),
             CatBoostOutput::Leaf => Some(self.forest.trees()),
             CatBoostOutput::Probability => match self.objective {
@@ -244,9 +254,7 @@ impl Evaluator {
         output: CatBoostOutput,
         stop: &AtomicBool,
     ) -> Result<Elements<'static>, PredictError> {
-        for &feature in &self.unused {
-            input[feature].check_numbers(rows)?;
-        }
+        self.check_unused(input, rows)?;
         if output == CatBoostOutput::Leaf {
             return self.leaves(input, rows, stop);
         }
@@ -254,10 +262,15 @@ impl Evaluator {
         let raw = self.objective.external(self.raw(input, rows, stop)?, dimension);
         let columns = self.objective.columns(dimension);
         Ok(match output {
-            CatBoostOutput::Raw | CatBoostOutput::Leaf => Elements::F64(raw.into()),
+            CatBoostOutput::Raw | CatBoostOutput::Leaf | CatBoostOutput::Contributions => Elements::F64(raw.into()),
             CatBoostOutput::Probability => Elements::F64(self.objective.probabilities(raw, columns).0.into()),
             CatBoostOutput::Predict => self.predictions(raw, columns),
         })
+    }
+
+    /// Checks the columns that no split uses.
+    pub(super) fn check_unused(&self, input: &[Column<'_>], rows: usize) -> Result<(), PredictError> {
+        self.unused.iter().try_for_each(|feature| input[*feature].check_numbers(rows))
     }
 
     fn predictions(&self, mut raw: Vec<f64>, columns: usize) -> Elements<'static> {
@@ -351,8 +364,13 @@ impl Evaluator {
         Ok(())
     }
 
+    /// Returns whether some features are categories.
+    pub(super) fn has_categories(&self) -> bool {
+        !self.categories.is_empty()
+    }
+
     /// Ranks the values of `count` rows from `start` on.
-    fn rank<const N: usize>(
+    pub(super) fn rank<const N: usize>(
         &self,
         input: &[Column<'_>],
         start: usize,
@@ -399,7 +417,7 @@ enum RankedBlock<'b> {
 }
 
 impl<const N: usize> Block<N> {
-    fn new(evaluator: &Evaluator) -> Self {
+    pub(super) fn new(evaluator: &Evaluator) -> Self {
         Self { ranks: vec![[0; N]; evaluator.slots], hashes: vec![[0; N]; evaluator.categories.len()] }
     }
 }

@@ -37,6 +37,7 @@ struct Info {
 #[derive(Deserialize)]
 struct ObliviousTree {
     leaf_values: Vec<f64>,
+    leaf_weights: Option<Vec<f64>>,
     splits: Option<Vec<Split>>,
 }
 
@@ -48,6 +49,7 @@ struct Split {
 #[derive(Deserialize)]
 struct TreeNode {
     value: Option<ScalarOrList>,
+    weight: Option<f64>,
     split: Option<Split>,
     left: Option<Box<Self>>,
     right: Option<Box<Self>>,
@@ -264,7 +266,7 @@ fn float(feature: Float) -> Result<FloatFeature, LoadError> {
 
 /// Converts oblivious trees. Returns the number of values of a leaf, unless there are no trees.
 fn oblivious(trees: Vec<ObliviousTree>) -> Result<(Trees, Option<usize>), LoadError> {
-    let mut found = Trees { splits: Vec::new(), sizes: Vec::new(), values: Vec::new(), nodes: None };
+    let mut found = Trees::default();
     let mut dimension = None;
     for tree in trees {
         let splits = tree.splits.unwrap_or_default();
@@ -277,13 +279,14 @@ fn oblivious(trees: Vec<ObliviousTree>) -> Result<(Trees, Option<usize>), LoadEr
         found.sizes.push(i32::try_from(splits.len()).unwrap_or(i32::MAX));
         found.splits.extend(splits.into_iter().map(|split| split.split_index));
         found.values.extend(tree.leaf_values);
+        found.weights.extend(tree.leaf_weights.unwrap_or_default());
     }
     Ok((found, dimension))
 }
 
 /// Converts trees that are not oblivious.
 fn graphs(trees: Vec<TreeNode>) -> Result<(Trees, Option<usize>), LoadError> {
-    let mut found = Trees { splits: Vec::new(), sizes: Vec::new(), values: Vec::new(), nodes: None };
+    let mut found = Trees::default();
     let mut nodes = Vec::new();
     let mut dimension = None;
     for tree in trees {
@@ -312,6 +315,7 @@ fn add(
         }
         let value = u32::try_from(trees.values.len()).map_err(|_| too_large())?;
         trees.values.extend(values);
+        trees.weights.extend(node.weight);
         trees.splits.push(0);
         nodes.push(Node { value, ..Node::default() });
         return Ok(());

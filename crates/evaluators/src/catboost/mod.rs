@@ -14,6 +14,7 @@ mod columns;
 mod core;
 mod ctr;
 mod evaluator;
+mod explain;
 mod flatbuffer;
 mod json;
 mod objective;
@@ -21,6 +22,7 @@ mod raw;
 mod trees;
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -29,11 +31,13 @@ use thiserror::Error;
 
 use self::columns::Column;
 use self::evaluator::Evaluator;
+use self::explain::Explainer;
 use self::objective::Objective;
 use self::raw::{Labels, RawModel};
 use crate::table::{Elements, TableData};
 pub use crate::trees::LoadError;
 use crate::trees::error::quote;
+use crate::trees::{DEFAULT_CONTRIBUTION_LIMIT, NoContributions};
 
 /// A compiled model.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub struct CatBoostModel {
     features: Vec<CatBoostFeature>,
     version: Option<String>,
     evaluator: Evaluator,
+    /// Prepared by the first request for contributions.
+    explainer: OnceLock<Result<Explainer, NoContributions>>,
+    /// The most bytes of it.
+    contribution_limit: usize,
 }
 
 /// A feature of a model.
@@ -67,6 +75,9 @@ pub enum CatBoostOutput {
     Raw,
     /// The number of the leaf in each tree, `[rows, trees]`.
     Leaf,
+    /// What each column contributes to each raw value, and then what is expected without known columns, in double precision,
+    /// `[rows, outputs * (columns + 1)]`: `ShapValues`.
+    Contributions,
 }
 
 /// A request that a model cannot answer.
@@ -99,6 +110,9 @@ pub enum PredictError {
     /// Only classifiers have probabilities.
     #[error("this model is not a classifier, so it has no class probabilities")]
     NoProbabilities,
+    /// The model has no contributions.
+    #[error("the model has no contributions: {0}")]
+    NoContributions(#[from] NoContributions),
     /// The caller does not wait for the result anymore.
     #[error("the prediction was cancelled")]
     Cancelled,
@@ -123,7 +137,32 @@ impl CatBoostModel {
         let place = |column: usize| features.partition_point(|feature| feature.column < column);
         let version = model.info.version.as_deref().and_then(version);
         let evaluator = Evaluator::new(model, file.len(), place)?;
-        Ok(Self { features, version, evaluator })
+        let (explainer, contribution_limit) = (OnceLock::new(), DEFAULT_CONTRIBUTION_LIMIT);
+        Ok(Self { features, version, evaluator, explainer, contribution_limit })
+    }
+
+    /// Sets how many bytes may be prepared for contributions. A model that needs more has none.
+    pub fn set_contribution_limit(&mut self, bytes: usize) {
+        self.contribution_limit = bytes;
+    }
+
+    /// Checks quickly whether the model may have contributions.
+    ///
+    /// # Errors
+    ///
+    /// Names what it lacks. The trees, the weights of their leaves and the limit are only checked by the first prediction of
+    /// contributions.
+    pub fn check_contributions(&self) -> Result<(), NoContributions> {
+        self.evaluator.check_contributions()
+    }
+
+    fn explainer(&self) -> Result<&Explainer, &NoContributions> {
+        let prepare = || {
+            // The table of contributions numbers columns in 32 bits.
+            let column = |feature: usize| u32::try_from(self.features[feature].column).unwrap_or(u32::MAX);
+            self.evaluator.explainer(self.n_columns(), column, self.contribution_limit)
+        };
+        self.explainer.get_or_init(prepare).as_ref()
     }
 
     /// Returns the features in the order of their columns.
@@ -162,12 +201,24 @@ impl CatBoostModel {
 
     /// Returns the number of columns of an output, or `None` if the model does not have it.
     pub fn columns(&self, output: CatBoostOutput) -> Option<usize> {
+        if output == CatBoostOutput::Contributions {
+            return self.n_columns().checked_add(1)?.checked_mul(self.n_outputs());
+        }
         self.evaluator.columns(output)
     }
 
-    /// Estimates how long this many rows take on one thread, within a factor of a few.
-    pub fn estimate(&self, rows: usize) -> Duration {
-        Duration::from_nanos(u64::try_from(self.evaluator.cost(rows)).unwrap_or(u64::MAX))
+    /// Returns the number of raw values of a row.
+    pub fn n_outputs(&self) -> usize {
+        self.evaluator.objective.columns(self.evaluator.forest.dimension)
+    }
+
+    /// Estimates how long an output of this many rows takes on one thread, within a factor of a few.
+    pub fn estimate(&self, rows: usize, output: CatBoostOutput) -> Duration {
+        let nanoseconds = match output {
+            CatBoostOutput::Contributions => self.evaluator.contribution_cost(rows),
+            _ => self.evaluator.cost(rows),
+        };
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
     /// Evaluates the model on every row, until `stop` is set.
@@ -184,8 +235,13 @@ impl CatBoostModel {
         output: CatBoostOutput,
         stop: &AtomicBool,
     ) -> Result<CatBoostPrediction, PredictError> {
-        let columns = self.evaluator.columns(output).ok_or(PredictError::NoProbabilities)?;
+        let columns = self.columns(output).ok_or(PredictError::NoProbabilities)?;
         let input = self.input(table)?;
+        if output == CatBoostOutput::Contributions {
+            let explainer = self.explainer().map_err(Clone::clone)?;
+            let found = self.evaluator.contributions(explainer, &input, table.rows(), stop)?;
+            return Ok(CatBoostPrediction { elements: Elements::F64(found.into()), columns });
+        }
         let elements = self.evaluator.predict(&input, table.rows(), output, stop)?;
         Ok(CatBoostPrediction { elements, columns })
     }

@@ -103,13 +103,15 @@ pub(super) struct CtrTable {
 }
 
 /// All trees, one after the other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Trees {
     /// The number of each split among all binary features.
     pub(super) splits: Vec<i32>,
     /// The number of splits of each tree.
     pub(super) sizes: Vec<i32>,
     pub(super) values: Vec<f64>,
+    /// The weight of the training rows in each leaf. Empty if the file does not have it.
+    pub(super) weights: Vec<f64>,
     /// The nodes of trees that are not oblivious.
     pub(super) nodes: Option<Vec<Node>>,
 }

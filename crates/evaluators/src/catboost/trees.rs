@@ -73,13 +73,13 @@ const WALKERS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Forest {
     pub(super) dimension: usize,
-    shape: Shape,
+    pub(super) shape: Shape,
     /// The values of leaves, followed by zeros: a table of 256 values begins at every tree.
-    values: Vec<f64>,
+    pub(super) values: Vec<f64>,
 }
 
 #[derive(Debug)]
-enum Shape {
+pub(super) enum Shape {
     /// The depth of each tree, and all splits.
     Oblivious {
         depths: Vec<u32>,
@@ -93,8 +93,8 @@ enum Shape {
 
 /// A tree that is not oblivious.
 #[derive(Debug, Clone, Copy)]
-struct Graph {
-    root: u32,
+pub(super) struct Graph {
+    pub(super) root: u32,
     /// The index of its first value.
     first: u32,
     /// The most steps from the root.
@@ -103,10 +103,10 @@ struct Graph {
 
 /// A node: its split, and the next nodes. The node itself is next if the walk ends.
 #[derive(Debug, Clone, Copy)]
-struct Step {
-    test: SlotTest,
-    next: [u32; 2],
-    value: u32,
+pub(super) struct Step {
+    pub(super) test: SlotTest,
+    pub(super) next: [u32; 2],
+    pub(super) value: u32,
 }
 
 impl Forest {
@@ -225,6 +225,15 @@ impl Forest {
         }
     }
 
+    /// Returns the most splits on the path of a row through a tree.
+    pub(super) fn depth(&self) -> usize {
+        let deepest = match &self.shape {
+            Shape::Oblivious { depths, .. } => depths.iter().max().copied(),
+            Shape::Graphs { trees, .. } => trees.iter().map(|tree| tree.depth).max(),
+        };
+        deepest.unwrap_or(0) as usize
+    }
+
     /// Returns how many nanoseconds a row takes, of a block or alone.
     pub(super) fn cost(&self, is_block: bool) -> usize {
         match &self.shape {
@@ -284,7 +293,7 @@ fn deep<const N: usize>(ranks: &[[u8; N]], tests: &[SlotTest]) -> [u32; N] {
     clippy::cast_possible_truncation,
     reason = "the dimension is at most the number of values, whose indices are u32"
 )]
-const fn as_u32(dimension: usize) -> u32 {
+pub(super) const fn as_u32(dimension: usize) -> u32 {
     dimension as u32
 }
 

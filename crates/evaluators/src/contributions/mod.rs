@@ -28,7 +28,7 @@ pub use self::table::TableError;
 pub(crate) use self::table::{ContributionTable, ExplainedTrees};
 
 /// How many rows are evaluated side by side, if there are enough.
-const LANES: usize = 8;
+pub(crate) const LANES: usize = 8;
 
 #[cfg(test)]
 mod tests;

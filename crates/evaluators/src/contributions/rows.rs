@@ -30,7 +30,7 @@ pub(crate) trait ExplainedRows {
 
 impl ContributionTable {
     /// Returns for each row and output the contributions of the features, and then the sum of `base` and the expected values of the
-    /// trees. The result is of no use if it was stopped.
+    /// trees. `base` has a number for each output, or none. The result is of no use if it was stopped.
     pub(crate) fn explain(&self, rows: &impl ExplainedRows, count: usize, base: &[f64]) -> Vec<f64> {
         let width = self.outputs * (self.features + 1);
         let mut found = vec![0.0; count * width];
@@ -51,9 +51,9 @@ impl ContributionTable {
             }
         }
         for found in found.chunks_exact_mut(width) {
-            let outputs = found.chunks_exact_mut(self.features + 1).zip(base.iter().zip(&self.expected));
-            for (found, (base, expected)) in outputs {
-                found[self.features] = base + expected;
+            let outputs = found.chunks_exact_mut(self.features + 1).zip(&self.expected);
+            for (output, (found, expected)) in outputs.enumerate() {
+                found[self.features] = base.get(output).copied().unwrap_or(0.0) + expected;
             }
         }
         found

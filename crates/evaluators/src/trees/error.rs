@@ -227,6 +227,37 @@ pub enum NoContributions {
     /// The trees have the features in another order than rows.
     #[error("its file does not say which of its features are categories")]
     NoPlaces,
+    /// A feature is not a number.
+    #[error("it was trained with categories")]
+    Categories,
+    /// Raw values are multiplied by a number, which the library does not explain either.
+    #[error("its raw values have the scale {0}, for which CatBoost has no SHAP values")]
+    Scale(String),
+    /// The library has no contributions to some raw values.
+    #[error("CatBoost has no SHAP values of all its raw values: {0}")]
+    Outputs(&'static str),
+    /// The library's contributions do not add up to the raw value.
+    #[error(
+        "leaves of tree {tree} have different depths, for which the SHAP values of CatBoost do not add up to the raw value"
+    )]
+    UnevenTree {
+        /// The index of the tree.
+        tree: usize,
+    },
+    /// The weight of a leaf is not that of training rows.
+    #[error("leaf {leaf} has the weight {weight}")]
+    LeafWeight {
+        /// The index among all leaves.
+        leaf: usize,
+        /// The weight, as text.
+        weight: String,
+    },
+    /// A leaf has a value, but no training rows.
+    #[error("leaf {leaf} has a value, but no training rows, for which CatBoost would count the rows of each request")]
+    EmptyLeaf {
+        /// The index among all leaves.
+        leaf: usize,
+    },
     /// The trees cannot be prepared.
     #[error(transparent)]
     Table(#[from] TableError),
