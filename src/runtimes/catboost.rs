@@ -7,23 +7,37 @@ use tracing::warn;
 
 use super::native::{NativeModel, Plan};
 use super::sklearn::{data, elements, tensor};
-use super::{OutputError, RuntimeError};
+use super::tree_explanations::{self, CONTRIBUTIONS, ExplanationSettings};
+use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
-use crate::evaluators::catboost::{CatBoostModel, CatBoostOutput, LoadError};
+use crate::evaluators::catboost::{CatBoostModel, CatBoostOutput, LoadError, PredictError};
 use crate::evaluators::table::{Elements, TableData};
+use crate::evaluators::trees::{EnsembleOutput, PredictedValues, Prediction};
 use crate::settings::ModelSettings;
 use crate::types::{Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor};
 
 /// The names of outputs. Others are ignored, as the original ignores all names.
-const OUTPUTS: [(&str, CatBoostOutput); 4] = [
+const OUTPUTS: [(&str, CatBoostOutput); 6] = [
     ("predict", CatBoostOutput::Predict),
     ("predict_proba", CatBoostOutput::Probability),
     ("raw", CatBoostOutput::Raw),
+    // As other tree models name it.
+    ("margin", CatBoostOutput::Raw),
+    (CONTRIBUTIONS, CatBoostOutput::Contributions),
     ("leaf", CatBoostOutput::Leaf),
 ];
 
 /// What a text counts in the size of a response that is estimated before it is computed: most labels are short.
 const TEXT_BYTES: usize = 64;
+
+/// An output to compute, with its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NamedOutput {
+    name: &'static str,
+    output: CatBoostOutput,
+    /// How many of the largest contributions to return in place of all.
+    top: Option<usize>,
+}
 
 /// A loaded model.
 #[derive(Debug)]
@@ -31,47 +45,126 @@ pub(super) struct CatBoostRuntime {
     model: CatBoostModel,
     name: String,
     content_type: Option<String>,
+    explanations: ExplanationSettings,
     /// Whether columns have been ignored, which is logged once.
     has_warned: AtomicBool,
 }
 
 impl CatBoostRuntime {
     /// Loads a file of either format.
-    pub(super) fn load(file: &Bytes, settings: &ModelSettings) -> Result<Self, LoadError> {
+    pub(super) fn load(
+        file: &Bytes,
+        settings: &ModelSettings,
+        explanations: ExplanationSettings,
+    ) -> Result<Self, LoadError> {
+        let mut model = CatBoostModel::load(file)?;
+        model.set_contribution_limit(explanations.max_bytes);
         Ok(Self {
-            model: CatBoostModel::load(file)?,
+            model,
             name: settings.name.clone(),
             content_type: settings.parameters.content_type.clone(),
+            explanations,
             has_warned: AtomicBool::new(false),
         })
     }
 
-    /// Returns the outputs to compute with their names, in the requested order.
-    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<(&'static str, CatBoostOutput)>, RuntimeError> {
+    /// Returns how the model explains its predictions.
+    pub(super) fn explanation(&self) -> Explanation {
+        let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
+        let features = self.model.features();
+        // Columns that are no features have no names.
+        let is_named = features.len() == self.model.n_columns() && features.iter().any(|feature| feature.is_named);
+        Explanation {
+            space: is_on.then_some("margin"),
+            feature_names: is_named.then(|| features.iter().map(|feature| feature.name.clone()).collect()),
+        }
+    }
+
+    /// Returns the outputs to compute, in the requested order.
+    fn outputs(&self, request: &InferenceRequest) -> Result<Vec<NamedOutput>, RuntimeError> {
+        let top = tree_explanations::top(request, self.model.n_columns())?;
         let mut outputs = Vec::new();
         for requested in &request.outputs {
             let Some(&(name, output)) = OUTPUTS.iter().find(|(name, _)| *name == requested.name) else { continue };
             if self.model.columns(output).is_none() {
                 return Err(OutputError::Missing { model: "CatBoostRegressor".into(), output: name }.into());
             }
-            if !outputs.contains(&(name, output)) {
-                outputs.push((name, output));
+            let output = NamedOutput { name, output, top: top.filter(|_| output == CatBoostOutput::Contributions) };
+            if !outputs.contains(&output) {
+                outputs.push(output);
             }
         }
         if outputs.is_empty() {
-            outputs.push(OUTPUTS[0]);
+            outputs.push(self.default_output(top));
+        }
+        let is_explained = outputs.iter().any(|output| output.output == CatBoostOutput::Contributions);
+        if is_explained && !self.explanations.is_on {
+            return Err(tree_explanations::switched_off());
+        }
+        if is_explained {
+            self.model
+                .check_contributions()
+                .map_err(|reason| RuntimeError::invalid_request(PredictError::NoContributions(reason)))?;
+        }
+        if top.is_some() && !is_explained {
+            return Err(tree_explanations::top_of_nothing());
         }
         Ok(outputs)
     }
 
+    /// Returns the output of requests that name none.
+    fn default_output(&self, top: Option<usize>) -> NamedOutput {
+        match self.explanations.default_output {
+            _ if top.is_some() => NamedOutput { name: CONTRIBUTIONS, output: CatBoostOutput::Contributions, top },
+            Some(EnsembleOutput::Contributions) => {
+                NamedOutput { name: CONTRIBUTIONS, output: CatBoostOutput::Contributions, top: None }
+            }
+            Some(EnsembleOutput::Margin) => NamedOutput { name: "margin", output: CatBoostOutput::Raw, top: None },
+            Some(EnsembleOutput::Leaf) => NamedOutput { name: "leaf", output: CatBoostOutput::Leaf, top: None },
+            _ => NamedOutput { name: "predict", output: CatBoostOutput::Predict, top: None },
+        }
+    }
+
     /// Returns the size of a row of an output, in bytes.
-    fn row_bytes(&self, output: CatBoostOutput) -> usize {
+    fn row_bytes(&self, NamedOutput { output, top, .. }: NamedOutput) -> usize {
         let width = match output {
             CatBoostOutput::Predict if self.model.has_text_labels() => TEXT_BYTES,
             CatBoostOutput::Leaf => 4,
             _ => 8,
         };
-        self.model.columns(output).unwrap_or_default().saturating_mul(width)
+        let all = self.model.columns(output).unwrap_or(usize::MAX).saturating_mul(width);
+        // All contributions are computed first.
+        let top = top.unwrap_or(0).saturating_mul(self.model.n_outputs()).saturating_mul(size_of::<i32>() + width);
+        all.max(top)
+    }
+
+    /// Evaluates an output, and appends its tensors.
+    fn append(
+        &self,
+        data: &TableData<'_>,
+        NamedOutput { name, output, top }: NamedOutput,
+        stop: &AtomicBool,
+        tensors: &mut Vec<Tensor>,
+    ) -> Result<(), RuntimeError> {
+        let prediction = self.model.predict(data, output, stop).map_err(RuntimeError::invalid_request)?;
+        let (rows, groups, columns) = (data.rows(), self.model.n_outputs(), self.model.n_columns());
+        let shape = match (output, top) {
+            (CatBoostOutput::Contributions, Some(count)) => {
+                let Elements::F64(values) = prediction.elements else {
+                    return Err(RuntimeError::inconsistent("contributions are no numbers"));
+                };
+                let values = PredictedValues::F64(values.into_owned());
+                let all = Prediction { values, columns: prediction.columns };
+                tensors.extend(tree_explanations::largest(&all, [rows, groups, columns], count)?);
+                return Ok(());
+            }
+            (CatBoostOutput::Contributions, None) => tree_explanations::shape(rows, groups, columns + 1),
+            _ => vec![rows, prediction.columns],
+        };
+        let mut tensor = tensor(name, shape, prediction.elements)?;
+        tensor.parameters = Parameters::with_content_type("np");
+        tensors.push(tensor);
+        Ok(())
     }
 
     /// Converts the tensors of a request.
@@ -99,7 +192,7 @@ impl CatBoostRuntime {
 }
 
 impl NativeModel for CatBoostRuntime {
-    type Prepared<'r> = (Vec<(&'static str, CatBoostOutput)>, DecodedInputs<'r>);
+    type Prepared<'r> = (Vec<NamedOutput>, DecodedInputs<'r>);
 
     /// Raw values, and what becomes of them.
     const COPIES: usize = 2;
@@ -108,9 +201,9 @@ impl NativeModel for CatBoostRuntime {
         let outputs = self.outputs(request)?;
         let decoded = codecs::decode_with_text(request, self.content_type.as_deref())?;
         let rows = decoded.rows();
-        let row: usize = outputs.iter().map(|(_, output)| self.row_bytes(*output)).sum();
+        let row = outputs.iter().map(|output| self.row_bytes(*output)).fold(0, usize::saturating_add);
         Ok(Plan {
-            cost: outputs.iter().map(|(_, output)| self.model.estimate(rows, *output)).sum(),
+            cost: outputs.iter().map(|output| self.model.estimate(rows, output.output)).sum(),
             bytes: row.saturating_mul(rows),
             prepared: (outputs, decoded),
         })
@@ -124,11 +217,8 @@ impl NativeModel for CatBoostRuntime {
     ) -> Result<InferenceResponse, RuntimeError> {
         let data = self.data(&decoded)?;
         let mut tensors = Vec::with_capacity(outputs.len());
-        for (name, output) in outputs {
-            let prediction = self.model.predict(&data, output, stop).map_err(RuntimeError::invalid_request)?;
-            let mut tensor = tensor(name, vec![data.rows(), prediction.columns], prediction.elements)?;
-            tensor.parameters = Parameters::with_content_type("np");
-            tensors.push(tensor);
+        for output in outputs {
+            self.append(&data, output, stop, &mut tensors)?;
         }
         Ok(InferenceResponse { outputs: tensors, ..InferenceResponse::default() })
     }

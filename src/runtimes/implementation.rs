@@ -117,10 +117,12 @@ pub fn load_native(
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::CatBoost => {
+            let explanations = ExplanationSettings::of(settings)?;
             let bytes = read(artifact, &expected)?;
-            let model = CatBoostRuntime::load(&bytes.into(), settings);
+            let model = CatBoostRuntime::load(&bytes.into(), settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
-            let description = Description::native_with(TensorRule::MissingText);
+            let explanation = Some(model.explanation());
+            let description = Description { explanation, ..Description::native_with(TensorRule::MissingText) };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::serve(artifact, settings, compute)?)),

@@ -1,6 +1,10 @@
 //! `CatBoost`'s models over REST and gRPC: outputs by name, categories, columns and errors.
 
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of JSON are read as `f64`")]
+#![expect(clippy::float_cmp, reason = "the same numbers come in several ways")]
+
 use mlserver::types::protobuf::messages::InferTensorContents;
+use mlserver::types::protobuf::messages::model_infer_request::InferRequestedOutputTensor;
 use serde_json::{Value, json};
 
 use crate::support::goldens::golden_archives;
@@ -254,4 +258,113 @@ fn catboost_json_file_is_recognized_by_its_content() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("CatBoost classifier\nwritten by: CatBoost 1.2.10\n"), "{text}");
     assert!(text.contains("outputs: predict, predict_proba, raw, leaf\n"), "{text}");
+}
+
+/// Returns the numbers of an output.
+fn numbers(output: &Value) -> Vec<f64> {
+    output["data"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn catboost_contributions_are_an_output_over_every_protocol() {
+    let case = case("contributions_deep", "cbm", "model.cbm", ".");
+    let rows: Vec<Vec<Value>> =
+        (0..4).map(|row| case.columns.iter().map(|column| column["data"][row].clone()).collect()).collect();
+    let values: Vec<f32> =
+        rows.concat().iter().map(|value| value.as_f64().map_or(f32::NAN, |value| value as f32)).collect();
+    let (inputs, wanted) = (case.inputs(4), case.expected("contributions", 4 * 3 * 6));
+    let wanted: Vec<f64> = wanted.iter().map(|value| value.as_f64().unwrap()).collect();
+    let names: Vec<Value> = case.columns.iter().map(|column| column["name"].clone()).collect();
+    let server = TestServer::start(case.folder);
+    assert_eq!(server.get("/v2/models/m").ok()["parameters"]["contributions"], "margin");
+
+    let mut body = frame(&inputs);
+    body["outputs"] = json!([{"name": "contributions"}, {"name": "margin"}, {"name": "raw"}]);
+    let answer = infer(&server, &body);
+    let [contributions, margin, raw] = &answer["outputs"].as_array().unwrap()[..] else { unreachable!("{answer}") };
+    assert_eq!((&contributions["datatype"], &contributions["shape"]), (&json!("FP64"), &json!([4, 3, 6])));
+    assert_eq!((&margin["name"], &margin["data"]), (&json!("margin"), &raw["data"]));
+    let found = numbers(contributions);
+    let largest = wanted.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert!((found - wanted).abs() <= 1e-10 * largest, "{found} instead of {wanted}");
+    }
+
+    let mut request = infer_request("m", "FP32", &[4, 5], floats(&values));
+    request.outputs = vec![InferRequestedOutputTensor { name: "contributions".to_owned(), ..Default::default() }];
+    let over_grpc = inference_client(server.grpc).await.model_infer(request).await.unwrap().into_inner();
+    assert_eq!(over_grpc.outputs[0].contents.as_ref().unwrap().fp64_contents, found);
+
+    let explained = server.post("/v1/models/m:explain", json!({"instances": [rows[0]]}).to_string()).ok();
+    let explanations = &explained["explanations"];
+    for (group, found) in found[..18].chunks_exact(6).enumerate() {
+        assert_eq!(explanations["contributions"][0][group], json!(found[..5]));
+        assert_eq!(explanations["bias"][group], json!(found[5]));
+    }
+    assert_eq!(
+        (&explanations["feature_names"], &explanations["margin"][0]),
+        (&json!(names), &json!(numbers(raw)[..3]))
+    );
+
+    body["outputs"] = json!([{"name": "contributions"}]);
+    body["parameters"]["contributions_top"] = json!(2);
+    let answer = infer(&server, &body);
+    let [indexes, values] = &answer["outputs"].as_array().unwrap()[..] else { unreachable!("{answer}") };
+    assert_eq!((&indexes["datatype"], &indexes["shape"]), (&json!("INT32"), &json!([4, 3, 2])));
+    for ((group, index), value) in
+        found.chunks_exact(6).zip(numbers(indexes).iter().step_by(2)).zip(numbers(values).iter().step_by(2))
+    {
+        let most = group[..5].iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+        assert_eq!((group[*index as usize], value.abs()), (*value, most));
+    }
+}
+
+#[test]
+fn catboost_contributions_that_are_refused_say_why() {
+    for (name, extra, said) in [
+        ("one_hot", json!({}), "it was trained with categories"),
+        ("contributions_uneven", json!({}), "leaves of tree 0 have different depths"),
+        ("contributions_scaled", json!({}), "its raw values have the scale 2"),
+        ("contributions_uncertain", json!({}), "`RMSEWithUncertainty`"),
+        ("contributions_empty_leaves_rmse", json!({}), "has a value, but no training rows"),
+        ("contributions_deep", json!({"explain_max_bytes": 1000}), "more than 1000 bytes"),
+        ("contributions_deep", json!({"explain": false}), "explanations are switched off"),
+    ] {
+        let Case { folder, columns, .. } = case(name, "cbm", "model.cbm", ".");
+        let settings = json!({
+            "name": "m", "implementation": "mlserver_catboost.CatboostModel", "parameters": {"uri": ".", "extra": extra},
+        });
+        let server = TestServer::start(folder.file("m/model-settings.json", settings.to_string()));
+        let inputs: Vec<Value> = columns
+            .iter()
+            .map(|column| {
+                let mut input = column.clone();
+                input["shape"] = json!([1, 1]);
+                input["data"] = json!([column["data"][0]]);
+                input
+            })
+            .collect();
+        let mut body = frame(&inputs);
+        body["outputs"] = json!([{"name": "contributions"}]);
+        let error = server.post("/v2/models/m/infer", body.to_string()).error(400);
+        assert!(error.contains(said), "{name}: {error}");
+        body["outputs"] = json!([{"name": "margin"}, {"name": "leaf"}]);
+        assert_eq!(infer(&server, &body)["outputs"].as_array().unwrap().len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn catboost_contributions_may_be_the_default_output() {
+    let case = case("contributions_symmetrictree", "cbm", "model.cbm", ".");
+    let inputs = case.inputs(2);
+    let settings = json!({
+        "name": "m", "implementation": "mlserver_catboost.CatboostModel",
+        "parameters": {"uri": ".", "extra": {"predict_fn": "contributions"}},
+    });
+    let server = TestServer::start(case.folder.file("m/model-settings.json", settings.to_string()));
+    let answer = infer(&server, &frame(&inputs));
+    assert_eq!(
+        (&answer["outputs"][0]["name"], &answer["outputs"][0]["shape"]),
+        (&json!("contributions"), &json!([2, 6]))
+    );
 }
