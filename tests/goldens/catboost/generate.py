@@ -10,7 +10,6 @@ which git ignores, and which the tests read if they are there. Version 0.26.1 ha
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import environments  # noqa: E402
 from archive import pack  # noqa: E402
 
 ENVIRONMENTS = {
@@ -31,17 +31,8 @@ NEWEST = "1.2.10"
 
 def environment(envs, version):
     """Returns the Python of the version's environment, and creates the environment if it is missing."""
-    folder = envs / f"catboost-{version}"
-    python = folder / "bin" / "python"
-    made = folder / "complete"
-    if not made.exists():
-        print(f"{version}: making its environment", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        pins = [f"catboost=={version}", *ENVIRONMENTS[version]]
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *pins], check=True)
-        made.touch()
-    return python
+    pins = [f"catboost=={version}", *ENVIRONMENTS[version]]
+    return environments.environment(envs / f"catboost-{version}", pins, has_dependencies=True)
 
 
 def inside(args):
@@ -60,9 +51,8 @@ def inside(args):
 
 def main():
     """Runs the command line."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
+    parser.add_argument("--envs", type=Path, default=environments.FOLDER, help="where the environments live")
     parser.add_argument("--out", type=Path, default=HERE, help="where the archives are written")
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
     parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="write so many random models instead")

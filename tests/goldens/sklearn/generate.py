@@ -22,6 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import environments  # noqa: E402
 from archive import pack, unpack  # noqa: E402
 
 DATES = ["python-dateutil==2.9.0.post0", "pytz==2024.1", "six==1.16.0", "tzdata==2024.1"]
@@ -81,18 +82,11 @@ def interpreter(version):
 
 def environment(envs, version):
     """Returns the Python of the version's environment, and creates the environment if it is missing."""
+    minor, beside = ENVIRONMENTS[version]
+    pins = [f"scikit-learn=={version}", "threadpoolctl==3.5.0", *beside, *DATES, *BOOSTED[version]]
+    # Versions of Python are only looked for if they are needed.
     folder = envs / f"scikit-learn-{version}"
-    python = folder / "bin" / "python"
-    made = folder / "complete"
-    if not made.exists():
-        print(f"{version}: making its environment", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        minor, beside = ENVIRONMENTS[version]
-        subprocess.run([interpreter(minor), "-m", "venv", str(folder)], check=True)
-        pins = [f"scikit-learn=={version}", "threadpoolctl==3.5.0", *beside, *DATES, *BOOSTED[version]]
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
-        made.touch()
-    return python
+    return environments.environment(folder, pins, lambda: interpreter(minor))
 
 
 def inside(version, out, families):
@@ -153,10 +147,9 @@ def write_beside(envs, version, what, packages):
 
 
 def main():
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     known = sorted(path.stem for path in (HERE / "families").glob("*.py"))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
+    parser.add_argument("--envs", type=Path, default=environments.FOLDER, help="where the environments live")
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="VERSION", help="versions to write")
     parser.add_argument("--family", nargs="+", choices=known, metavar="FAMILY", help="families to write")
     parser.add_argument("--skops", action="store_true", help="write the models of the archives as skops files")

@@ -11,7 +11,6 @@ which git ignores and the test of golden cases reads: delete it afterwards.
 import argparse
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import environments  # noqa: E402
 from archive import pack  # noqa: E402
 
 OLD = ["numpy==1.23.5", "scipy==1.10.1", "scikit-learn==1.2.2", "joblib==1.2.0", "threadpoolctl==3.5.0"]
@@ -49,18 +49,7 @@ ENVIRONMENTS = {
 
 def environment(envs, name):
     """Returns the Python of the version's environment, and creates the environment if it is missing."""
-    folder = envs / name
-    python = folder / "bin" / "python"
-    made = folder / "complete"
-    if not made.exists():
-        print(f"{name}: making its environment", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        pins = [name.replace("-", "==", 1), *ENVIRONMENTS[name]]
-        # without dependencies: XGBoost would bring in GPU libraries, old wheels require versions that no longer exist
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins], check=True)
-        made.touch()
-    return python
+    return environments.environment(envs / name, [name.replace("-", "==", 1), *ENVIRONMENTS[name]])
 
 
 def inside(name, out, start, random):
@@ -79,9 +68,8 @@ def inside(name, out, start, random):
 
 
 def main():
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--envs", type=Path, default=cache / "mlserver-goldens", help="where the environments live")
+    parser.add_argument("--envs", type=Path, default=environments.FOLDER, help="where the environments live")
     parser.add_argument("--out", type=Path, default=HERE, help="where the archives are written")
     parser.add_argument("--only", nargs="+", choices=sorted(ENVIRONMENTS), metavar="NAME", help="versions to write")
     parser.add_argument("--inside", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
