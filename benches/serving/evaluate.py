@@ -3,13 +3,13 @@
     python3.11 benches/serving/evaluate.py --env ~/.cache/mlserver-bench --out /tmp/evaluate
 
 Writes to `--out` what both sides work on: models, matrices and expected answers, listed in `manifest.json`. Then, in
-alternating rounds, times XGBoost and LightGBM through every Python path worth the name and our side by
+alternating rounds, times XGBoost, LightGBM and CatBoost through every Python path worth the name and our side by
 `cargo run --profile dist --example evaluate -- FOLDER`, which also checks its answers against the expected ones. Prints
 Markdown. The libraries are installed into `--env` the first time; the script itself needs Python alone.
 
 A manifest is a list of cases: `case`, `library`, `model` (file), `input` (file: `rows` x `cols` numbers of `dtype`,
-little endian, row by row), `expected` (file: one number for each row, float32 for XGBoost, float64 for LightGBM). A case with
-`contributions` has those of the features instead, `cols` + 1 numbers for each row.
+little endian, row by row), `expected` (file: one number for each row, float32 for XGBoost, float64 for the others; raw values for
+CatBoost). A case with `contributions` has those of the features instead, `cols` + 1 numbers for each row.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PINS = ["xgboost==3.2.0", "lightgbm==4.7.0", "numpy==2.4.4", "scipy==1.17.1", "narwhals==2.28.0"]
+# CatBoost imports pandas
+PINS += ["catboost==1.2.10", "pandas==2.3.3", "python-dateutil==2.9.0.post0", "pytz==2024.1", "six==1.16.0"]
+PINS += ["tzdata==2024.1"]
 ROWS, COLUMNS = 10_000, 25
 # XGBoost takes seconds for the contributions of as many rows as predictions have
 EXPLAINED = 1000
@@ -46,6 +49,7 @@ class Failed(Exception):
 
 def write_all(folder: Path) -> None:
     """Trains the models and writes everything that the manifest names."""
+    import catboost
     import lightgbm as lgb
     import numpy as np
     import xgboost as xgb
@@ -105,15 +109,38 @@ def write_all(folder: Path) -> None:
                 "trees": trees,
             }
         )
+        name = f"catboost-{trees}"
+        params = {"iterations": trees, "depth": 6, "learning_rate": 0.1, "random_seed": 1, "thread_count": 1}
+        oblivious = catboost.CatBoostClassifier(**params, verbose=False, allow_writing_files=False).fit(x, y)
+        oblivious.save_model(str(folder / f"{name}.cbm"))
+        expected = catboost_model(str(folder / f"{name}.cbm")).predict(test, thread_count=1)
+        expected.astype("<f8").tofile(folder / f"{name}.expected.f64")
+        cases.append(
+            {
+                "case": name,
+                "library": "catboost",
+                "model": f"{name}.cbm",
+                "input": "rows.f32",
+                "dtype": "float32",
+                "rows": ROWS,
+                "cols": COLUMNS,
+                "expected": f"{name}.expected.f64",
+                "answers": "float64",
+                "trees": trees,
+            }
+        )
     for case in [case for case in cases if case["trees"] == 100]:
         name, rows = f"{case['library']}-contributions", test[:EXPLAINED]
         path = str(folder / case["model"])
         if case["library"] == "xgboost":
             expected = xgb.Booster(model_file=path).predict(xgb.DMatrix(rows), pred_contribs=True)
+        elif case["library"] == "catboost":
+            [(_, call, _)] = catboost_contributions(path, rows)
+            expected = call()
         else:
             expected = np.asarray(lgb.Booster(model_file=path).predict(rows.astype(np.float64), pred_contrib=True))
         file = f"{name}.expected"
-        expected.astype(case["dtype"]).tofile(folder / file)
+        expected.astype(case.get("answers", case["dtype"])).tofile(folder / file)
         cases.append({**case, "case": name, "rows": EXPLAINED, "expected": file, "contributions": True})
     (folder / "manifest.json").write_text(json.dumps(cases, indent=1) + "\n")
     (folder / "made-from.txt").write_text(made_from())
@@ -152,12 +179,10 @@ def measure_all(folder: Path) -> None:
 
     for case in json.loads((folder / "manifest.json").read_text()):
         x = np.fromfile(folder / case["input"], dtype=case["dtype"]).reshape(-1, case["cols"])[: case["rows"]]
-        expected = np.fromfile(folder / case["expected"], dtype=case["dtype"])
-        paths = xgboost_paths if case["library"] == "xgboost" else lightgbm_paths
-        width = 1
-        if case.get("contributions"):
-            paths = xgboost_contributions if case["library"] == "xgboost" else lightgbm_contributions
-            width = case["cols"] + 1
+        expected = np.fromfile(folder / case["expected"], dtype=case.get("answers", case["dtype"]))
+        predictions, contributions = PATHS[case["library"]]
+        paths = contributions if case.get("contributions") else predictions
+        width = case["cols"] + 1 if case.get("contributions") else 1
         for count in (1, case["rows"]):
             for path, call, before in paths(str(folder / case["model"]), np.ascontiguousarray(x[:count])):
                 if before:
@@ -293,6 +318,43 @@ def lightgbm_paths(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Cal
     return paths
 
 
+def catboost_model(model: str) -> Any:
+    import catboost
+
+    found = catboost.CatBoost()
+    found.load_model(model)
+    return found
+
+
+def catboost_paths(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    import catboost
+
+    found, pool = catboost_model(model), catboost.Pool(x)
+    return [
+        ("CatBoost.predict, thread_count=1", lambda: found.predict(x, thread_count=1), None),
+        ("CatBoost.predict of a ready Pool", lambda: found.predict(pool, thread_count=1), None),
+    ]
+
+
+def catboost_contributions(model: str, x: Any) -> list[tuple[str, Callable[[], Any], Callable[[], Any] | None]]:
+    import catboost
+
+    found, pool = catboost_model(model), catboost.Pool(x)
+
+    def explain() -> Any:
+        return found.get_feature_importance(data=pool, type="ShapValues", thread_count=1)
+
+    return [('get_feature_importance(type="ShapValues") of a ready Pool', explain, None)]
+
+
+# the paths of predictions and of contributions
+PATHS = {
+    "xgboost": (xgboost_paths, xgboost_contributions),
+    "lightgbm": (lightgbm_paths, lightgbm_contributions),
+    "catboost": (catboost_paths, catboost_contributions),
+}
+
+
 # --- outside ---------------------------------------------------------------------------------------------------------
 
 
@@ -301,7 +363,7 @@ def install(folder: Path) -> Path:
     python = folder / "libraries" / "bin" / "python"
     made = folder / "libraries" / "made-from.txt"
     if not (python.exists() and made.exists() and made.read_text() == "\n".join(PINS)):
-        print(f"installing XGBoost and LightGBM into {folder / 'libraries'}", file=sys.stderr, flush=True)
+        print(f"installing XGBoost, LightGBM and CatBoost into {folder / 'libraries'}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / "libraries")], check=True)
         # without dependencies: XGBoost would bring in GPU libraries
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -342,6 +404,8 @@ def table(cases: list[dict[str, Any]], theirs: dict[Any, list[float]], ours: dic
             target = ""
             if case.get("contributions"):
                 target = "at least 5" if case["library"] == "xgboost" else ""
+            elif case["library"] == "catboost":
+                target = "at least 1.5" if rows != 1 else "at least 100, under 3 µs" if case["trees"] == 100 else ""
             elif rows == 1 and case["trees"] == 100:
                 target = "over 1, at most 3 µs"
             elif rows != 1 and case["trees"] == 500:

@@ -6,9 +6,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use mlserver::evaluators::catboost::{CatBoostModel, CatBoostOutput};
+use mlserver::evaluators::table::{DenseTable, Elements, TableData};
 use mlserver::evaluators::trees::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, TreeEnsemble};
 use serde::Deserialize;
 use serde_json::json;
@@ -55,6 +58,9 @@ fn main() -> Result<()> {
 
 fn run(folder: &Path, case: &Case) -> Result<()> {
     let bytes = fs::read(folder.join(&case.model))?;
+    if case.library == "catboost" {
+        return run_catboost(folder, case, bytes);
+    }
     let model = match case.library.as_str() {
         "xgboost" => TreeEnsemble::load_xgboost(&bytes)?,
         "lightgbm" => TreeEnsemble::load_lightgbm(&bytes)?,
@@ -70,10 +76,38 @@ fn run(folder: &Path, case: &Case) -> Result<()> {
     for rows in [1, case.rows] {
         let matrix = data.rows(case, rows)?;
         let median = median(|| model.predict(matrix, output).map(drop))?;
-        let estimate = model.estimate(rows, output).as_nanos();
-        println!("{}", json!({"case": case.name, "rows": rows, "median_ns": median, "estimate_ns": estimate}));
+        report(case, rows, median, model.estimate(rows, output));
     }
     Ok(())
+}
+
+/// Times a model of `CatBoost`: its raw values, or its contributions.
+fn run_catboost(folder: &Path, case: &Case, bytes: Vec<u8>) -> Result<()> {
+    let model = CatBoostModel::load(&bytes.into())?;
+    let Data::F32(values) = Data::read(&folder.join(&case.input), &case.dtype)? else {
+        bail!("expected a matrix of single precision")
+    };
+    let output = if case.contributions { CatBoostOutput::Contributions } else { CatBoostOutput::Raw };
+    let never = AtomicBool::new(false);
+    let table = |rows: usize| -> Result<TableData<'_>> {
+        let values = values.get(..rows * case.cols).context("the matrix file is too short")?;
+        Ok(TableData::Table(DenseTable::new(Elements::F32(values.into()), rows, case.cols)?))
+    };
+    let found = model.predict(&table(case.rows)?, output, &never)?.elements;
+    let Elements::F64(found) = found else { bail!("expected numbers, found {found:?}") };
+    check(&PredictedValues::F64(found.into_owned()), &folder.join(&case.expected), case.contributions)?;
+    for rows in [1, case.rows] {
+        let rows_of = table(rows)?;
+        let median = median(|| model.predict(&rows_of, output, &never).map(drop))?;
+        report(case, rows, median, model.estimate(rows, output));
+    }
+    Ok(())
+}
+
+/// Prints a measurement.
+fn report(case: &Case, rows: usize, median: u128, estimate: Duration) {
+    let estimate = estimate.as_nanos();
+    println!("{}", json!({"case": case.name, "rows": rows, "median_ns": median, "estimate_ns": estimate}));
 }
 
 impl Data {

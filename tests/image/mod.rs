@@ -143,14 +143,16 @@ fn project(engine: &str, template: &str, name: &str) -> Folder {
 #[test]
 fn build_native_project_contains_only_the_server() {
     let Some(engine) = engine() else { return };
-    let folder = project(&engine, "xgboost", "a folder");
-    let tag = "mlserver-test-native:1";
-    let log = build(&engine, &folder, "a folder", tag, &["--check"]);
-    assert!(log.starts_with("Building `mlserver-test-native:1`: native model, no Python needed\n#1 "), "{log}");
-    assert!(log.ends_with("Checked: the image is ready; sample requests answered: 1\n"), "{log}");
-    let size = size(&engine, tag);
-    assert!(size < server_size(true), "{size} bytes");
-    serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
+    for template in ["xgboost", "catboost"] {
+        let folder = project(&engine, template, "a folder");
+        let tag = format!("mlserver-test-native-{template}:1");
+        let log = build(&engine, &folder, "a folder", &tag, &["--check"]);
+        assert!(log.starts_with(&format!("Building `{tag}`: native model, no Python needed\n#1 ")), "{log}");
+        assert!(log.ends_with("Checked: the image is ready; sample requests answered: 1\n"), "{log}");
+        let size = size(&engine, &tag);
+        assert!(size < server_size(true), "{size} bytes");
+        serves_as(&engine, &tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
+    }
 }
 
 /// Returns the commands after `<!-- engine -->` in a document.

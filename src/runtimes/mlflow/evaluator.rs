@@ -28,7 +28,7 @@ pub(super) enum Evaluator {
         flavor: Flavor,
     },
     CatBoost {
-        model: CatBoostModel,
+        model: Box<CatBoostModel>,
         output: CatBoostOutput,
     },
 }
@@ -82,7 +82,7 @@ impl Evaluator {
                 Self::Sklearn { model, method, flat }
             }
             Flavor::Catboost(class) => {
-                let model = CatBoostModel::load(&Bytes::from(bytes)).map_err(LoadError::Trees)?;
+                let model = Box::new(CatBoostModel::load(&Bytes::from(bytes)).map_err(LoadError::Trees)?);
                 let output = catboost_output(class, &model)?;
                 Self::CatBoost { model, output }
             }
