@@ -272,9 +272,9 @@ impl Evaluator {
         stop: &AtomicBool,
     ) -> Result<Vec<f64>, PredictError> {
         self.check_unused(input, rows)?;
-        let explained = RequestRows { evaluator: self, explainer, input, stop, failure: RefCell::default() };
-        let found = explainer.table.explain(&explained, rows, &self.bias);
-        if let Some(failure) = explained.failure.into_inner() {
+        let request = RequestRows { evaluator: self, explainer, input, stop, failure: RefCell::default() };
+        let found = explainer.table.explain(&request, rows, &self.bias);
+        if let Some(failure) = request.failure.into_inner() {
             return Err(failure);
         }
         if stop.load(Ordering::Relaxed) { Err(PredictError::Cancelled) } else { Ok(found) }
