@@ -5,9 +5,10 @@ use super::estimator::{Estimator, EstimatorInfo};
 use super::fitted::{FittedObject, LIBRARY, LoadContext, SklearnVersion};
 use super::spec::{ClassTable, EstimatorSpec, LoadEstimator};
 use super::{
-    boosters, calibration, cluster, compose, decomposition, discriminant_analysis, ensemble, feature_extraction,
-    feature_selection, frozen, impute, isotonic, linear_model, mixture, model_selection, multiclass, multioutput,
-    naive_bayes, neighbors, neural_network, pipeline, preprocessing, semi_supervised, svm, tree,
+    boosters, calibration, cluster, compose, cross_decomposition, decomposition, discriminant_analysis, dummy,
+    ensemble, feature_extraction, feature_selection, frozen, impute, isotonic, kernel_approximation, linear_model,
+    mixture, model_selection, multiclass, multioutput, naive_bayes, neighbors, neural_network, pipeline, preprocessing,
+    random_projection, semi_supervised, svm, tree,
 };
 use crate::pickle::PickleValue;
 
@@ -20,14 +21,17 @@ const FAMILIES: &[ClassTable] = &[
     calibration::CLASSES,
     cluster::CLASSES,
     compose::CLASSES,
+    cross_decomposition::CLASSES,
     decomposition::CLASSES,
     discriminant_analysis::CLASSES,
+    dummy::CLASSES,
     ensemble::CLASSES,
     feature_extraction::CLASSES,
     feature_selection::CLASSES,
     frozen::CLASSES,
     impute::CLASSES,
     isotonic::CLASSES,
+    kernel_approximation::CLASSES,
     linear_model::CLASSES,
     mixture::CLASSES,
     model_selection::CLASSES,
@@ -38,6 +42,7 @@ const FAMILIES: &[ClassTable] = &[
     neural_network::CLASSES,
     pipeline::CLASSES,
     preprocessing::CLASSES,
+    random_projection::CLASSES,
     semi_supervised::CLASSES,
     svm::CLASSES,
     tree::CLASSES,

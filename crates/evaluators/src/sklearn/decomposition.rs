@@ -1,27 +1,40 @@
 //! Transformers that project rows onto components.
+//!
+//! `NMF` and the like are left to Python: they iterate until the change of all rows of a request together is small, so that an answer
+//! depends on the other rows.
 
 use std::borrow::Cow;
 
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
-use super::fitted::{FittedObject, SklearnVersion};
+use super::fitted::{FittedMatrix, FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
-use super::numerics::{affine, transpose};
+use super::numerics::{affine, solve_positive, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
 use crate::table::{DenseTable, Elements, TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable = &[
+    ("decomposition.FactorAnalysis", factors),
     ("decomposition.FastICA", independent),
     ("decomposition.IncrementalPCA", principal),
+    ("decomposition.MiniBatchSparsePCA", sparse),
     ("decomposition.PCA", principal),
+    ("decomposition.SparsePCA", sparse),
     ("decomposition.TruncatedSVD", truncated),
+    ("neighbors.NeighborhoodComponentsAnalysis", truncated),
 ];
 
-/// `(x - mean) @ weights - offset`, divided by a scale.
+/// How many components a system of equations may have that is solved when a model is loaded: solving takes time in proportion to the
+/// third power.
+const MOST_SOLVED: usize = 1000;
+
+/// `(x - mean) / divisor @ weights - offset`, divided by a scale.
 #[derive(Debug)]
 pub(super) struct Projection {
     /// The mean that is subtracted from rows, and whether the difference is rounded to the precision of the rows.
     mean: Option<(Vec<f64>, bool)>,
+    /// What the difference is divided by. The quotient is rounded as the difference is.
+    divisor: Option<Vec<f64>>,
     /// One row for each feature.
     weights: Vec<f64>,
     /// The negated offset, which is added to projected rows.
@@ -42,7 +55,19 @@ impl Projection {
         }
         let weights = transpose(&components.values, outputs, features);
         let (offset, single) = (vec![0.0; outputs], components.single);
-        Ok(Self { mean: None, weights, offset, scale: None, features, single })
+        Ok(Self { mean: None, divisor: None, weights, offset, scale: None, features, single })
+    }
+
+    /// Projects rows from which a mean is subtracted, and which are then divided. Both results are rounded to the precision of the
+    /// rows if `rounds`. The offset is added at the end.
+    pub(super) fn standardized(
+        (mean, rounds): (Vec<f64>, bool),
+        divisor: Option<Vec<f64>>,
+        weights: Vec<f64>,
+        offset: Vec<f64>,
+    ) -> Self {
+        let features = mean.len();
+        Self { mean: Some((mean, rounds)), divisor, weights, offset, scale: None, features, single: false }
     }
 
     /// Projects with the first `outputs` columns of `(x - mean) @ weights`.
@@ -50,7 +75,7 @@ impl Projection {
         let features = weights.len() / columns.max(1);
         let kept = weights.chunks_exact(columns.max(1)).flat_map(|row| &row[..outputs]).copied().collect();
         let mean = mean.map(|mean| (mean, false));
-        Self { mean, weights: kept, offset: vec![0.0; outputs], scale: None, features, single: false }
+        Self { mean, divisor: None, weights: kept, offset: vec![0.0; outputs], scale: None, features, single: false }
     }
 
     pub(super) fn apply(&self, data: &TableData<'_>, info: &EstimatorInfo) -> Result<TableData<'static>, PredictError> {
@@ -70,6 +95,16 @@ impl Projection {
                 if rounds { f64::from(to_f32(difference)) } else { difference }
             });
             rows = Cow::Owned(centerd.collect());
+            if let Some(divisor) = &self.divisor {
+                for row in rows.to_mut().chunks_exact_mut(self.features) {
+                    for (value, divisor) in row.iter_mut().zip(divisor) {
+                        *value /= divisor;
+                        if rounds {
+                            *value = f64::from(to_f32(*value));
+                        }
+                    }
+                }
+            }
         }
         let mut values = affine(&rows, self.features, &self.weights, &self.offset);
         let columns = self.offset.len();
@@ -119,7 +154,7 @@ fn principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(projection))
 }
 
-fn truncated(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+pub(super) fn truncated(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(Projection::onto(fitted)?))
 }
 
@@ -129,6 +164,55 @@ fn independent(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         projection.mean = Some((fitted.floats_of("mean_", projection.features)?, true));
     }
     Ok(family(projection))
+}
+
+/// Loads `FactorAnalysis`, whose factors are the expected ones of a row: `inverse(1 + C C' / noise) C / noise`.
+fn factors(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let components = solvable(fitted)?;
+    let noise = fitted.floats_of("noise_variance_", components.columns)?;
+    let rows = components.values.chunks_exact(components.columns);
+    let scaled: Vec<f64> = rows.flat_map(|row| row.iter().zip(&noise).map(|(value, noise)| value / noise)).collect();
+    regressed(fitted, &components, scaled, 1.0)
+}
+
+/// Loads `SparsePCA`, whose components are not orthogonal: a row's coordinates are those of a ridge regression.
+fn sparse(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let alpha = fitted.number("ridge_alpha")?;
+    // Without a penalty, the equations may have no single solution.
+    if alpha.is_nan() || alpha <= 0.0 {
+        return Err(fitted.unsupported("ridge_alpha"));
+    }
+    let components = solvable(fitted)?;
+    let scaled = components.values.clone();
+    regressed(fitted, &components, scaled, alpha)
+}
+
+/// Reads components of which there are few enough to solve equations.
+fn solvable(fitted: &FittedObject<'_>) -> Result<FittedMatrix, LoadError> {
+    let components = fitted.double_matrix("components_")?;
+    if components.rows > MOST_SOLVED {
+        return Err(fitted.unexpected("components_", "at most 1000 components"));
+    }
+    fitted.spend(components.rows * components.rows)?;
+    Ok(components)
+}
+
+/// Projects onto `inverse(scaled C' + alpha) scaled`.
+fn regressed(
+    fitted: &FittedObject<'_>,
+    components: &FittedMatrix,
+    mut scaled: Vec<f64>,
+    alpha: f64,
+) -> Result<EstimatorSpec, LoadError> {
+    let (count, features) = (components.rows, components.columns);
+    let mut products = affine(&scaled, features, &transpose(&components.values, count, features), &vec![0.0; count]);
+    products.iter_mut().step_by(count + 1).for_each(|value| *value += alpha);
+    if !solve_positive(&mut products, count, &mut scaled) {
+        return Err(fitted.unexpected("components_", "equations with one solution"));
+    }
+    let mean = fitted.floats_of("mean_", features)?;
+    let weights = transpose(&scaled, count, features);
+    Ok(family(Projection::through(&weights, count, count, Some(mean))))
 }
 
 impl Evaluate for Projection {

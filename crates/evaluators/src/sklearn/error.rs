@@ -111,6 +111,13 @@ pub enum PredictError {
     BeyondKnots { class: Arc<str>, column: usize },
     #[error("`{class}` accepts only positive numbers")]
     NotPositive { class: Arc<str> },
+    #[error("`{class}` does not accept negative numbers")]
+    Negative { class: Arc<str> },
+    /// Integers of this type would overflow, or be truncated in a way that is not reproduced.
+    #[error(
+        "`{class}` is evaluated natively for FP64, FP32 and moderate INT64 or INT32, but not for other integers: send FP64"
+    )]
+    NotFloat { class: Arc<str> },
     #[error("`{class}` takes one text per row")]
     NotText { class: Arc<str> },
     #[error("`{class}` is not evaluated natively for sparse rows")]

@@ -20,11 +20,13 @@ const METHODS: &[&str] = &[
     "build_analyzer",
     "build_preprocessor",
     "build_tokenizer",
+    "correct_covariance",
     "cost_complexity_pruning_path",
     "decision_function",
     "decision_path",
     "decode",
     "densify",
+    "error_norm",
     "evals_result",
     "fit",
     "fit_predict",
@@ -42,19 +44,26 @@ const METHODS: &[&str] = &[
     "get_stop_words",
     "get_support",
     "get_xgb_params",
+    "gibbs",
     "inverse_transform",
     "kneighbors",
     "kneighbors_graph",
     "load_model",
+    "log_marginal_likelihood",
+    "mahalanobis",
     "partial_fit",
     "path",
+    "perplexity",
     "predict",
     "predict_joint_log_proba",
     "predict_log_proba",
     "predict_proba",
     "radius_neighbors",
     "radius_neighbors_graph",
+    "reconstruction_error",
+    "reweight_covariance",
     "sample",
+    "sample_y",
     "save_model",
     "score",
     "score_samples",
@@ -377,6 +386,16 @@ impl<'a> FittedObject<'a> {
         };
         let single = numbers.kind() == ElementKind::Float && numbers.size() == 4;
         Ok(FittedMatrix { values: numbers.to_f64(), rows, columns, single })
+    }
+
+    /// Returns a matrix that has values, all of double precision: results of single precision would be rounded in an order of the
+    /// machine's own.
+    pub(super) fn double_matrix(&self, attribute: &'static str) -> Result<FittedMatrix, LoadError> {
+        let matrix = self.matrix(attribute)?;
+        if matrix.values.is_empty() || matrix.single {
+            return Err(self.unexpected(attribute, "a matrix of double precision"));
+        }
+        Ok(matrix)
     }
 
     /// Returns all integers of an array of any rank, or of a list.

@@ -1,5 +1,7 @@
 //! Naive Bayes: the log-likelihood of each class is a sum over features.
 
+use std::sync::Arc;
+
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
@@ -10,6 +12,7 @@ use crate::table::{DenseTable, Elements, TableData};
 
 pub(super) const CLASSES: ClassTable = &[
     ("naive_bayes.BernoulliNB", bernoulli),
+    ("naive_bayes.CategoricalNB", categorical),
     ("naive_bayes.ComplementNB", complement),
     ("naive_bayes.GaussianNB", gaussian),
     ("naive_bayes.MultinomialNB", multinomial),
@@ -29,12 +32,16 @@ enum Likelihood {
     /// A weight for each feature and class, and a constant for each class. Inputs may be compared with a threshold
     /// first.
     Linear { weights: Vec<f64>, constants: Vec<f64>, binarize: Option<f64> },
+    /// For each feature, a row of logarithms for each category. Inputs are the numbers of categories.
+    Categories { tables: Vec<Vec<f64>>, constants: Vec<f64> },
 }
 
 fn family(fitted: &FittedObject<'_>, likelihood: Likelihood, features: usize) -> Result<EstimatorSpec, LoadError> {
     let labels = fitted.labels("classes_")?;
     let classes = match &likelihood {
-        Likelihood::Gaussian { constants, .. } | Likelihood::Linear { constants, .. } => constants.len(),
+        Likelihood::Gaussian { constants, .. }
+        | Likelihood::Linear { constants, .. }
+        | Likelihood::Categories { constants, .. } => constants.len(),
     };
     fitted.check_count("classes_", classes, labels.len())?;
     if features == 0 || classes == 0 {
@@ -88,10 +95,50 @@ fn bernoulli(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     family(fitted, Likelihood::Linear { weights, constants, binarize }, logs.columns)
 }
 
+fn categorical(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let constants = fitted.floats("class_log_prior_")?;
+    let table = |value| {
+        let logs = fitted.matrix_of("feature_log_prob_", value)?;
+        fitted.check_count("feature_log_prob_", constants.len(), logs.rows)?;
+        Ok(transpose(&logs.values, logs.rows, logs.columns))
+    };
+    let tables = fitted.items("feature_log_prob_")?.into_iter().map(table).collect::<Result<Vec<_>, LoadError>>()?;
+    let features = tables.len();
+    family(fitted, Likelihood::Categories { tables, constants }, features)
+}
+
+/// Returns the log-likelihood of each class for the categories of each row.
+fn of_categories(
+    tables: &[Vec<f64>],
+    constants: &[f64],
+    x: &[f64],
+    info: &EstimatorInfo,
+) -> Result<Vec<f64>, PredictError> {
+    let classes = constants.len();
+    let mut logs = Vec::with_capacity(x.len() / tables.len() * classes);
+    for row in x.chunks_exact(tables.len()) {
+        let first = logs.len();
+        logs.resize(first + classes, 0.0);
+        for (column, (&value, table)) in row.iter().zip(tables).enumerate() {
+            // As in the original, numbers are truncated to integers.
+            #[expect(clippy::cast_possible_truncation, reason = "numbers out of range are not in the table either")]
+            let category = usize::try_from(value as i64).ok();
+            let start = category.and_then(|category| category.checked_mul(classes));
+            let known = start.and_then(|start| table.get(start..start.checked_add(classes)?));
+            let known =
+                known.ok_or_else(|| PredictError::UnknownCategory { class: Arc::clone(&info.class), column })?;
+            logs[first..].iter_mut().zip(known).for_each(|(sum, log)| *sum += log);
+        }
+        logs[first..].iter_mut().zip(constants).for_each(|(sum, constant)| *sum += constant);
+    }
+    Ok(logs)
+}
+
 impl Likelihood {
     /// Returns the log-likelihood of each class for each row.
-    fn logs(&self, x: &[f64], features: usize) -> Vec<f64> {
-        match self {
+    fn logs(&self, x: &[f64], features: usize, info: &EstimatorInfo) -> Result<Vec<f64>, PredictError> {
+        Ok(match self {
+            Self::Categories { tables, constants } => of_categories(tables, constants, x, info)?,
             Self::Gaussian { means, variances, constants } => {
                 let mut logs = Vec::with_capacity(x.len() / features * constants.len());
                 for row in x.chunks_exact(features) {
@@ -108,7 +155,7 @@ impl Likelihood {
                 let binary: Vec<f64> = x.iter().map(|x| f64::from(u8::from(x > threshold))).collect();
                 affine(&binary, features, weights, constants)
             }
-        }
+        })
     }
 }
 
@@ -129,7 +176,7 @@ impl Evaluate for NaiveBayes {
                     }
                 }
             }
-            _ => self.likelihood.logs(&info.finite(data)?.to_f64(), self.features),
+            _ => self.likelihood.logs(&info.finite(data)?.to_f64(), self.features, info)?,
         };
         let classes = self.labels.len();
         if method == EstimatorMethod::Predict {

@@ -1,15 +1,18 @@
-//! Multi-layer perceptrons.
+//! Multi-layer perceptrons, and restricted Boltzmann machines.
 
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
 use super::method::{EstimatorMethod, MethodSet};
-use super::numerics::{affine, argmax, expit, softmax};
+use super::numerics::{affine, argmax, expit, softmax, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
 use crate::table::{DenseTable, Elements, TableData, to_f32};
 
-pub(super) const CLASSES: ClassTable =
-    &[("neural_network.MLPClassifier", classifier), ("neural_network.MLPRegressor", regressor)];
+pub(super) const CLASSES: ClassTable = &[
+    ("neural_network.BernoulliRBM", boltzmann),
+    ("neural_network.MLPClassifier", classifier),
+    ("neural_network.MLPRegressor", regressor),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activation {
@@ -59,6 +62,19 @@ struct Network {
     outputs: usize,
     /// Whether the weights have single precision; if the input has it too, results are returned in single precision.
     single: bool,
+}
+
+/// Loads `BernoulliRBM`, whose `transform` returns the means of its hidden units: a layer.
+fn boltzmann(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let components = fitted.matrix("components_")?;
+    if components.values.is_empty() {
+        return Err(fitted.unexpected("components_", "components"));
+    }
+    let (outputs, inputs, single) = (components.rows, components.columns, components.single);
+    let intercept = fitted.floats_of("intercept_hidden_", outputs)?;
+    let weights = transpose(&components.values, outputs, inputs);
+    let layers = vec![Layer { weights, intercept, inputs, activation: Activation::Logistic }];
+    Ok(EstimatorSpec::new(MethodSet::TRANSFORM, inputs, Network { layers, labels: None, outputs, single }))
 }
 
 fn regressor(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {

@@ -217,6 +217,51 @@ pub(super) fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64>
     transposed
 }
 
+/// Solves `matrix @ x = b` for a symmetric, positive definite matrix. `b` has a row for each row of the matrix and becomes the
+/// solution; the matrix is overwritten. Returns false if the matrix is not positive definite.
+pub(super) fn solve_positive(matrix: &mut [f64], size: usize, b: &mut [f64]) -> bool {
+    let columns = b.len() / size.max(1);
+    // The lower triangle becomes the factor of Cholesky.
+    for row in 0..size {
+        for column in 0..=row {
+            let (before, rest) = matrix.split_at(row * size);
+            let other = if column == row { rest } else { &before[column * size..] };
+            let sum = rest[column] - dot(&rest[..column], &other[..column]);
+            matrix[row * size + column] = if column < row {
+                sum / matrix[column * size + column]
+            } else if sum > 0.0 {
+                sum.sqrt()
+            } else {
+                return false;
+            };
+        }
+    }
+    solve_lower(matrix, size, b);
+    for row in (0..size).rev() {
+        let (before, rest) = b.split_at_mut((row + 1) * columns);
+        let solved = &mut before[row * columns..];
+        for (below, values) in (row + 1..size).zip(rest.chunks_exact(columns.max(1))) {
+            let factor = matrix[below * size + row];
+            solved.iter_mut().zip(values).for_each(|(solved, value)| *solved -= factor * value);
+        }
+        divide(solved, matrix[row * size + row]);
+    }
+    true
+}
+
+/// Solves `lower @ x = b` for a lower triangle. `b` has a row for each row of the matrix and becomes the solution.
+pub(super) fn solve_lower(lower: &[f64], size: usize, b: &mut [f64]) {
+    let columns = b.len() / size.max(1);
+    for row in 0..size {
+        let (solved, rest) = b.split_at_mut(row * columns);
+        let values = &mut rest[..columns];
+        for (factor, solved) in lower[row * size..].iter().zip(solved.chunks_exact(columns.max(1))) {
+            values.iter_mut().zip(solved).for_each(|(value, solved)| *value -= factor * solved);
+        }
+        divide(values, lower[row * size + row]);
+    }
+}
+
 /// How many rows and outputs have their sums in registers at the same time.
 const TILE: (usize, usize) = (8, 4);
 
@@ -437,6 +482,20 @@ mod tests {
         let mut nan = [f64::NAN];
         exp(&mut nan);
         assert!(nan[0].is_nan());
+    }
+
+    #[test]
+    fn positive_systems_are_solved() {
+        let mut matrix = [4.0, 2.0, -1.0, 2.0, 5.0, 0.5, -1.0, 0.5, 3.0];
+        let wanted = [1.0, -2.0, 0.5, 3.0, -4.0, 2.5];
+        let product = |row: usize, column: usize| -> f64 {
+            (0..3).map(|at| matrix[row * 3 + at] * wanted[at * 2 + column]).sum()
+        };
+        let mut b: Vec<f64> = (0..6).map(|at| product(at / 2, at % 2)).collect();
+        assert!(solve_positive(&mut matrix, 3, &mut b));
+        assert!(b.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-14), "{b:?}");
+        assert!(!solve_positive(&mut [1.0, 2.0, 2.0, 1.0], 2, &mut [1.0, 1.0]));
+        assert!(!solve_positive(&mut [f64::NAN], 1, &mut [1.0]));
     }
 
     #[test]
