@@ -64,10 +64,11 @@ class Writer:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
 
-    def case(self, name, model, inputs, dump=None, single=False):
+    def case(self, name, model, inputs, dump=None, single=False, without=()):
         """Saves a fitted model, and its answers to each of the inputs (an array or data frame, or a list of them).
 
-        `single` says that single precision is involved, though the answer has double.
+        `single` says that single precision is involved, though the answer has double. `without` has methods that the class
+        defines, but that fail with these parameters.
         """
         file = name + (".pickle" if callable(dump) else ".joblib")
         if callable(dump):
@@ -79,7 +80,7 @@ class Writer:
         for rows in inputs if isinstance(inputs, list) else [inputs]:
             answers = {}
             for method in METHODS:
-                if not hasattr(loaded, method):
+                if method in without or not hasattr(loaded, method):
                     continue
                 try:
                     answers[method] = answer(getattr(loaded, method)(rows))

@@ -6,9 +6,9 @@ use super::fitted::{FittedObject, LIBRARY, LoadContext, SklearnVersion};
 use super::spec::{ClassTable, EstimatorSpec, LoadEstimator};
 use super::{
     boosters, calibration, cluster, compose, cross_decomposition, decomposition, discriminant_analysis, dummy,
-    ensemble, feature_extraction, feature_selection, frozen, impute, isotonic, kernel_approximation, linear_model,
-    mixture, model_selection, multiclass, multioutput, naive_bayes, neighbors, neural_network, pipeline, preprocessing,
-    random_projection, semi_supervised, svm, tree,
+    ensemble, feature_extraction, feature_selection, frozen, gaussian_process, impute, isotonic, kernel_approximation,
+    kernel_ridge, linear_model, mixture, model_selection, multiclass, multioutput, naive_bayes, neighbors,
+    neural_network, pipeline, preprocessing, random_projection, semi_supervised, svm, tree,
 };
 use crate::pickle::PickleValue;
 
@@ -29,9 +29,11 @@ const FAMILIES: &[ClassTable] = &[
     feature_extraction::CLASSES,
     feature_selection::CLASSES,
     frozen::CLASSES,
+    gaussian_process::CLASSES,
     impute::CLASSES,
     isotonic::CLASSES,
     kernel_approximation::CLASSES,
+    kernel_ridge::CLASSES,
     linear_model::CLASSES,
     mixture::CLASSES,
     model_selection::CLASSES,

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedMatrix, FittedObject, SklearnVersion};
+use super::kernels::{self, KernelCentering};
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, solve_positive, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
@@ -17,6 +18,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("decomposition.FactorAnalysis", factors),
     ("decomposition.FastICA", independent),
     ("decomposition.IncrementalPCA", principal),
+    ("decomposition.KernelPCA", kernel_principal),
     ("decomposition.MiniBatchSparsePCA", sparse),
     ("decomposition.PCA", principal),
     ("decomposition.SparsePCA", sparse),
@@ -164,6 +166,21 @@ fn independent(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         projection.mean = Some((fitted.floats_of("mean_", projection.features)?, true));
     }
     Ok(family(projection))
+}
+
+/// Loads `KernelPCA`, whose eigenvectors and eigenvalues had other names before 1.0.
+fn kernel_principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let newer = fitted.get("eigenvectors_").is_some();
+    let (name, values) = if newer { ("eigenvectors_", "eigenvalues_") } else { ("alphas_", "lambdas_") };
+    let vectors = fitted.double_matrix(name)?;
+    let values = fitted.floats_of(values, vectors.columns)?;
+    // Components without variance are zero.
+    let scaled = |(vector, value): (&f64, &f64)| if *value == 0.0 { 0.0 } else { vector / value.sqrt() };
+    let weights = vectors.values.chunks_exact(vectors.columns).flat_map(|row| row.iter().zip(&values).map(scaled));
+    let centerer = fitted.part(fitted.require("_centerer")?)?;
+    let of_rows = centerer.floats_of("K_fit_rows_", vectors.rows)?;
+    let centering = KernelCentering { of_rows, of_all: centerer.number("K_fit_all_")? };
+    kernels::sums(fitted, MethodSet::TRANSFORM, "X_fit_", (name, weights.collect()), Some(centering))
 }
 
 /// Loads `FactorAnalysis`, whose factors are the expected ones of a row: `inverse(1 + C C' / noise) C / noise`.

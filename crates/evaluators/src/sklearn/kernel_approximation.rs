@@ -5,16 +5,28 @@ use std::sync::Arc;
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::kernels;
 use super::method::{EstimatorMethod, MethodSet};
-use super::numerics::affine;
+use super::numerics::{affine, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
 use crate::table::{DenseTable, Elements, IntType, NumericType, TableData, to_f32};
 
 pub(super) const CLASSES: ClassTable = &[
     ("kernel_approximation.AdditiveChi2Sampler", additive),
+    ("kernel_approximation.Nystroem", nystroem),
     ("kernel_approximation.RBFSampler", fourier),
     ("kernel_approximation.SkewedChi2Sampler", skewed),
 ];
+
+/// Loads `Nystroem`, whose features are combinations of kernels with some rows of the fit.
+fn nystroem(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    if fitted.get("kernel_params").is_some() {
+        return Err(fitted.unsupported("kernel_params"));
+    }
+    let normalization = fitted.double_matrix("normalization_")?;
+    let weights = transpose(&normalization.values, normalization.rows, normalization.columns);
+    kernels::sums(fitted, MethodSet::TRANSFORM, "components_", ("normalization_", weights), None)
+}
 
 /// Cosines of random projections: `RBFSampler` and `SkewedChi2Sampler`.
 #[derive(Debug)]

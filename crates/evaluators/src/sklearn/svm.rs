@@ -3,9 +3,10 @@
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::FittedObject;
+use super::kernels::{Kernel, KernelRows};
 use super::linear_model;
 use super::method::{EstimatorMethod, MethodSet};
-use super::numerics::{PANEL, argmax, dot, down, exp, lanes, panels};
+use super::numerics::{argmax, dot, lanes};
 use super::spec::{ClassTable, EstimatorSpec};
 use crate::table::{DenseTable, Elements, IntType, TableData};
 use crate::wide::wide;
@@ -20,82 +21,10 @@ pub(super) const CLASSES: ClassTable = &[
     ("svm.SVR", regressor),
 ];
 
-/// The kernel function.
-#[derive(Debug, Clone, Copy)]
-enum Kernel {
-    Linear,
-    Poly { gamma: f64, coef0: f64, degree: i32 },
-    Rbf { gamma: f64 },
-    Sigmoid { gamma: f64, coef0: f64 },
-}
-
-impl Kernel {
-    fn load(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
-        let gamma = || fitted.number("_gamma");
-        let coef0 = || fitted.number("coef0");
-        match fitted.text_if("kernel") {
-            Some("linear") => Ok(Self::Linear),
-            Some("poly") => {
-                let degree = fitted.number("degree")?;
-                #[expect(clippy::cast_possible_truncation, reason = "integers in range are unchanged")]
-                let whole = degree as i32;
-                if f64::from(whole).to_bits() != degree.to_bits() {
-                    return Err(fitted.unsupported("degree"));
-                }
-                Ok(Self::Poly { gamma: gamma()?, coef0: coef0()?, degree: whole })
-            }
-            Some("rbf") => Ok(Self::Rbf { gamma: gamma()? }),
-            Some("sigmoid") => Ok(Self::Sigmoid { gamma: gamma()?, coef0: coef0()? }),
-            _ => Err(fitted.unsupported("kernel")),
-        }
-    }
-
-    /// Returns the kernels of a row with the rows of panels, including the padding of the last panel.
-    fn of(self, x: &[f64], panels: &[[f64; PANEL]]) -> Vec<f64> {
-        let mut kernels = vec![0.0; panels.len() / x.len().max(1) * PANEL];
-        let (sums, _) = kernels.as_chunks_mut();
-        if let Self::Rbf { .. } = self {
-            wide(
-                #[inline(always)]
-                || down(x, panels, sums, |x, y| (x - y) * (x - y)),
-            );
-        } else {
-            wide(
-                #[inline(always)]
-                || down(x, panels, sums, |x, y| x * y),
-            );
-        }
-        match self {
-            Self::Linear => {}
-            Self::Poly { gamma, coef0, degree } => {
-                for product in &mut kernels {
-                    *product = (gamma * *product + coef0).powi(degree);
-                }
-            }
-            Self::Rbf { gamma } => {
-                for distance in &mut kernels {
-                    *distance *= -gamma;
-                }
-                exp(&mut kernels);
-            }
-            Self::Sigmoid { gamma, coef0 } => {
-                for product in &mut kernels {
-                    *product = (gamma * *product + coef0).tanh();
-                }
-            }
-        }
-        kernels
-    }
-}
-
 /// Kernels with each support vector, and their weights.
 #[derive(Debug)]
 struct SupportVectors {
-    kernel: Kernel,
-    /// The support vectors.
-    panels: Vec<[f64; PANEL]>,
-    count: usize,
-    features: usize,
+    rows: KernelRows,
     /// One row for each class but one, one column for each support vector.
     weights: Vec<f64>,
     intercept: Vec<f64>,
@@ -113,25 +42,7 @@ impl SupportVectors {
         let weights = fitted.matrix("_dual_coef_")?;
         fitted.check_count("_dual_coef_", vectors.rows, weights.columns)?;
         let intercept = fitted.floats("_intercept_")?;
-        Ok(Self {
-            kernel: Kernel::load(fitted)?,
-            panels: panels(&vectors.values, vectors.columns),
-            count: vectors.rows,
-            features: vectors.columns,
-            weights: weights.values,
-            intercept,
-        })
-    }
-
-    /// Returns the kernels of a row with every support vector.
-    fn kernels(&self, row: &[f64]) -> Vec<f64> {
-        let mut kernels = self.kernel.of(row, &self.panels);
-        kernels.truncate(self.count);
-        kernels
-    }
-
-    const fn cost(&self) -> u64 {
-        50 + (self.count * (self.features / 4 + 8)) as u64
+        Ok(Self { rows: KernelRows::new(Kernel::of_svm(fitted)?, &vectors), weights: weights.values, intercept })
     }
 }
 
@@ -153,9 +64,9 @@ fn one_class(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 
 fn one(fitted: &FittedObject<'_>, methods: MethodSet, novelty: bool) -> Result<EstimatorSpec, LoadError> {
     let vectors = SupportVectors::load(fitted)?;
-    fitted.check_count("_dual_coef_", vectors.count, vectors.weights.len())?;
+    fitted.check_count("_dual_coef_", vectors.rows.len(), vectors.weights.len())?;
     fitted.check_count("_intercept_", 1, vectors.intercept.len())?;
-    Ok(EstimatorSpec::new(methods, vectors.features, SingleSum { vectors, novelty }))
+    Ok(EstimatorSpec::new(methods, vectors.rows.features(), SingleSum { vectors, novelty }))
 }
 
 impl Evaluate for SingleSum {
@@ -167,8 +78,8 @@ impl Evaluate for SingleSum {
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
         let vectors = &self.vectors;
-        let sum = |row| dot(&vectors.kernels(row), &vectors.weights) + vectors.intercept[0];
-        let sums: Vec<f64> = x.to_f64().chunks_exact(vectors.features).map(sum).collect();
+        let sum = |row| dot(&vectors.rows.of(row), &vectors.weights) + vectors.intercept[0];
+        let sums: Vec<f64> = x.to_f64().chunks_exact(vectors.rows.features()).map(sum).collect();
         if self.novelty && method == EstimatorMethod::Predict {
             let inside = sums.iter().map(|&sum| if sum > 0.0 { 1 } else { -1 }).collect();
             return Ok(TableData::Table(DenseTable::of_column(Elements::Int(inside, IntType::I64))));
@@ -177,7 +88,7 @@ impl Evaluate for SingleSum {
     }
 
     fn cost(&self) -> u64 {
-        self.vectors.cost()
+        self.vectors.rows.cost()
     }
 }
 
@@ -203,14 +114,14 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         return Err(fitted.unexpected("classes_", "at least two classes"));
     }
     let pairs = classes.saturating_mul(classes - 1) / 2;
-    fitted.check_count("_dual_coef_", (classes - 1).saturating_mul(vectors.count), vectors.weights.len())?;
+    fitted.check_count("_dual_coef_", (classes - 1).saturating_mul(vectors.rows.len()), vectors.weights.len())?;
     fitted.check_count("_intercept_", pairs, vectors.intercept.len())?;
     let mut starts = vec![0];
     for size in fitted.sizes("_n_support", classes)? {
         let next = starts.last().copied().unwrap_or(0_usize).saturating_add(size);
         starts.push(next);
     }
-    fitted.check_count("_n_support", vectors.count, starts.last().copied().unwrap_or(0))?;
+    fitted.check_count("_n_support", vectors.rows.len(), starts.last().copied().unwrap_or(0))?;
     // The newest version writes `deprecated` if the parameter was not set.
     let sigmoids = if fitted.text_if("probability").is_none() && fitted.flag("probability")? {
         let slopes = fitted.floats_of("_probA", pairs)?;
@@ -227,7 +138,7 @@ fn classifier(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         _ => return Err(fitted.unsupported("decision_function_shape")),
     };
     let break_ties = fitted.flag("break_ties")? && !one_vs_one && classes > 2;
-    let features = vectors.features;
+    let features = vectors.rows.features();
     Ok(EstimatorSpec::new(methods, features, ClassPairs { vectors, starts, labels, one_vs_one, break_ties, sigmoids }))
 }
 
@@ -244,7 +155,7 @@ impl ClassPairs {
 
     /// Returns the sum of each pair. A positive sum is a vote for the first class.
     fn sums(&self, row: &[f64]) -> Vec<f64> {
-        let kernels = self.vectors.kernels(row);
+        let kernels = self.vectors.rows.of(row);
         let count = kernels.len();
         let mut sums = self.vectors.intercept.clone();
         wide(
@@ -358,7 +269,7 @@ impl Evaluate for ClassPairs {
     ) -> Result<TableData<'static>, PredictError> {
         let x = info.finite(data)?;
         let x = x.to_f64();
-        let sums = x.chunks_exact(self.vectors.features).map(|row| self.sums(row));
+        let sums = x.chunks_exact(self.vectors.rows.features()).map(|row| self.sums(row));
         Ok(TableData::Table(match (method, &self.sigmoids) {
             (EstimatorMethod::DecisionFunction, _) => {
                 let columns = match self.classes() {
@@ -379,6 +290,6 @@ impl Evaluate for ClassPairs {
     }
 
     fn cost(&self) -> u64 {
-        self.vectors.cost()
+        self.vectors.rows.cost()
     }
 }

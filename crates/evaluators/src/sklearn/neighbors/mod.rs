@@ -3,8 +3,7 @@
 mod screening;
 mod search;
 
-pub(super) use self::search::Metric;
-use self::search::{FittedRows, Neighbor};
+pub(super) use self::search::{FittedRows, Metric, Neighbor};
 use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedObject, SklearnVersion};

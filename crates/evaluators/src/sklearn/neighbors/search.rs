@@ -95,14 +95,14 @@ fn squares(x: &[f64], y: &[f64]) -> f64 {
 
 /// A row of the fit, and its distance.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Neighbor {
-    pub(super) row: usize,
-    pub(super) distance: f64,
+pub(in crate::sklearn) struct Neighbor {
+    pub(in crate::sklearn) row: usize,
+    pub(in crate::sklearn) distance: f64,
 }
 
 /// The rows of a fit.
 #[derive(Debug)]
-pub(super) struct FittedRows {
+pub(in crate::sklearn) struct FittedRows {
     values: Vec<f64>,
     features: usize,
     metric: Metric,
@@ -137,7 +137,7 @@ enum Bounds {
 
 impl FittedRows {
     /// Reads what `fit` of a nearest-neighbor model stored.
-    pub(super) fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
+    pub(in crate::sklearn) fn read(fitted: &FittedObject<'_>) -> Result<Self, LoadError> {
         let x = fitted.matrix("_fit_X")?;
         if x.values.is_empty() {
             return Err(fitted.unexpected("_fit_X", "rows"));
@@ -201,11 +201,11 @@ impl FittedRows {
         Ok(Tree { order, nodes, bounds })
     }
 
-    pub(super) const fn features(&self) -> usize {
+    pub(in crate::sklearn) const fn features(&self) -> usize {
         self.features
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(in crate::sklearn) const fn len(&self) -> usize {
         self.values.len() / self.features
     }
 
@@ -253,7 +253,7 @@ impl FittedRows {
 
     /// Calls `visit` with the `count` nearest rows of each row of `x`, nearest first. The fit has at least `count`
     /// rows.
-    pub(super) fn nearest(&self, x: &[f64], count: usize, mut visit: impl FnMut(&[Neighbor])) {
+    pub(in crate::sklearn) fn nearest(&self, x: &[f64], count: usize, mut visit: impl FnMut(&[Neighbor])) {
         let (mut heap, mut found) = (Heap::new(count), Vec::with_capacity(count));
         let mut rest = x;
         if let Some(screen) = &self.screen {
@@ -296,7 +296,7 @@ impl FittedRows {
     }
 
     /// Calls `visit` with all rows within `radius` of each row of `x`, nearest first.
-    pub(super) fn within(&self, x: &[f64], radius: f64, mut visit: impl FnMut(&[Neighbor])) {
+    pub(in crate::sklearn) fn within(&self, x: &[f64], radius: f64, mut visit: impl FnMut(&[Neighbor])) {
         let radius = self.metric.reduce(radius);
         let (mut entries, mut found) = (Vec::new(), Vec::new());
         for row in x.chunks_exact(self.features) {
