@@ -5,10 +5,10 @@ use super::estimator::{Estimator, EstimatorInfo};
 use super::fitted::{FittedObject, LIBRARY, LoadContext, SklearnVersion};
 use super::spec::{ClassTable, EstimatorSpec, LoadEstimator};
 use super::{
-    boosters, calibration, cluster, compose, cross_decomposition, decomposition, discriminant_analysis, dummy,
-    ensemble, feature_extraction, feature_selection, frozen, gaussian_process, impute, isotonic, kernel_approximation,
-    kernel_ridge, linear_model, mixture, model_selection, multiclass, multioutput, naive_bayes, neighbors,
-    neural_network, pipeline, preprocessing, random_projection, semi_supervised, svm, tree,
+    boosters, calibration, cluster, compose, covariance, cross_decomposition, decomposition, discriminant_analysis,
+    dummy, ensemble, feature_extraction, feature_selection, frozen, gaussian_process, impute, isotonic,
+    kernel_approximation, kernel_ridge, linear_model, manifold, mixture, model_selection, multiclass, multioutput,
+    naive_bayes, neighbors, neural_network, pipeline, preprocessing, random_projection, semi_supervised, svm, tree,
 };
 use crate::pickle::PickleValue;
 
@@ -21,6 +21,7 @@ const FAMILIES: &[ClassTable] = &[
     calibration::CLASSES,
     cluster::CLASSES,
     compose::CLASSES,
+    covariance::CLASSES,
     cross_decomposition::CLASSES,
     decomposition::CLASSES,
     discriminant_analysis::CLASSES,
@@ -35,6 +36,7 @@ const FAMILIES: &[ClassTable] = &[
     kernel_approximation::CLASSES,
     kernel_ridge::CLASSES,
     linear_model::CLASSES,
+    manifold::CLASSES,
     mixture::CLASSES,
     model_selection::CLASSES,
     multiclass::CLASSES,

@@ -168,8 +168,17 @@ fn independent(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     Ok(family(projection))
 }
 
-/// Loads `KernelPCA`, whose eigenvectors and eigenvalues had other names before 1.0.
+/// Loads `KernelPCA`.
 fn kernel_principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
+    let (name, weights, centering) = kernel_weights(fitted)?;
+    kernels::sums(fitted, MethodSet::TRANSFORM, "X_fit_", (name, weights), Some(centering))
+}
+
+/// Reads the scaled eigenvectors of `KernelPCA`, one row for each row of the fit, with the name of their attribute. Before 1.0, they and
+/// the eigenvalues had other names.
+pub(super) fn kernel_weights(
+    fitted: &FittedObject<'_>,
+) -> Result<(&'static str, Vec<f64>, KernelCentering), LoadError> {
     let newer = fitted.get("eigenvectors_").is_some();
     let (name, values) = if newer { ("eigenvectors_", "eigenvalues_") } else { ("alphas_", "lambdas_") };
     let vectors = fitted.double_matrix(name)?;
@@ -179,8 +188,7 @@ fn kernel_principal(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadErro
     let weights = vectors.values.chunks_exact(vectors.columns).flat_map(|row| row.iter().zip(&values).map(scaled));
     let centerer = fitted.part(fitted.require("_centerer")?)?;
     let of_rows = centerer.floats_of("K_fit_rows_", vectors.rows)?;
-    let centering = KernelCentering { of_rows, of_all: centerer.number("K_fit_all_")? };
-    kernels::sums(fitted, MethodSet::TRANSFORM, "X_fit_", (name, weights.collect()), Some(centering))
+    Ok((name, weights.collect(), KernelCentering { of_rows, of_all: centerer.number("K_fit_all_")? }))
 }
 
 /// Loads `FactorAnalysis`, whose factors are the expected ones of a row: `inverse(1 + C C' / noise) C / noise`.

@@ -118,6 +118,12 @@ pub enum PredictError {
         "`{class}` is evaluated natively for FP64, FP32 and moderate INT64 or INT32, but not for other integers: send FP64"
     )]
     NotFloat { class: Arc<str> },
+    #[error(
+        "`{class}` takes numbers of the precision that it was fitted with: send FP64 instead of FP32, or the reverse"
+    )]
+    Precision { class: Arc<str> },
+    #[error("`{class}` is not evaluated natively for single precision: send FP64")]
+    NotDouble { class: Arc<str> },
     #[error("`{class}` takes one text per row")]
     NotText { class: Arc<str> },
     #[error("`{class}` is not evaluated natively for sparse rows")]

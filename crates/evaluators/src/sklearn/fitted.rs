@@ -78,8 +78,9 @@ const METHODS: &[&str] = &[
     "transform",
 ];
 
-/// Private attributes with functions that only `fit` calls: objectives of LightGBM, and the scorer of early stopping.
-const OF_FITTING: &[&str] = &["_fobj", "_objective", "_scorer"];
+/// Private attributes with functions that only `fit` calls: objectives of LightGBM, the algorithm of
+/// k-means, and the scorer of early stopping.
+const OF_FITTING: &[&str] = &["_fobj", "_kmeans_single", "_objective", "_scorer"];
 
 /// The libraries whose objects private attributes hold.
 const KNOWN_LIBRARIES: &[&str] =
@@ -208,6 +209,14 @@ impl<'a> FittedObject<'a> {
     pub(super) fn part(&self, value: PickleValue<'a>) -> Result<Self, LoadError> {
         let class = value.class().ok_or_else(|| LoadError::Class { found: value.describe().to_owned() })?;
         check_methods(value, class, false)?;
+        Ok(Self { value, class, ..*self })
+    }
+
+    /// Wraps an object of the class `name` that only holds data: its class has no methods that attributes could replace.
+    pub(super) fn record(&self, value: PickleValue<'a>, name: &str) -> Result<Self, LoadError> {
+        let class =
+            value.class().filter(|class| class.starts_with("sklearn.") && class.rsplit('.').next() == Some(name));
+        let class = class.ok_or_else(|| LoadError::Class { found: value.describe().to_owned() })?;
         Ok(Self { value, class, ..*self })
     }
 

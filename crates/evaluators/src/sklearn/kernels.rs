@@ -236,7 +236,7 @@ pub(super) struct KernelCentering {
 }
 
 impl KernelCentering {
-    fn apply(&self, kernels: &mut [f64]) {
+    pub(super) fn apply(&self, kernels: &mut [f64]) {
         #[expect(clippy::cast_precision_loss, reason = "a count of rows")]
         let mean = kernels.iter().sum::<f64>() / self.of_rows.len() as f64;
         for (kernel, of_row) in kernels.iter_mut().zip(&self.of_rows) {

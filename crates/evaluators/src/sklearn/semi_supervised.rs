@@ -117,7 +117,7 @@ impl Evaluate for Propagation {
         let own = self.distributions.len() as u64;
         match &self.similar {
             Similar::All(rows) => rows.cost() + own,
-            Similar::Nearest(points, _) => 100 + own + (points.len() * (3 + self.features / 8)) as u64,
+            Similar::Nearest(points, _) => points.nearest_cost() + own,
         }
     }
 }

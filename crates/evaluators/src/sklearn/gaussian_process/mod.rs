@@ -129,7 +129,8 @@ impl Binary {
     fn probability(&self, row: &[f64]) -> f64 {
         // The logistic function as a sum of error functions (Williams and Barber, 1998): their widths and weights.
         const WIDTHS: [f64; 5] = [0.41, 0.4, 0.37, 0.44, 0.39];
-        const WEIGHTS: [f64; 5] = [-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422654];
+        const WEIGHTS: [f64; 5] =
+            [-1_854.821_415_1, 3_516.898_936_46, 221.293_467_12, 128.123_238_05, -2_010.494_226_54];
         let kernels = self.kernel.of(row, self.rows);
         let mean = dot(&kernels, &self.residuals);
         let mut explained: Vec<f64> =

@@ -1,5 +1,6 @@
 //! Nearest-neighbor models.
 
+mod outlier_factor;
 mod screening;
 mod search;
 
@@ -16,6 +17,7 @@ use super::numerics::{argmax, divide, pairwise_sum, softmax};
 pub(super) const CLASSES: ClassTable = &[
     ("neighbors.KNeighborsClassifier", classifier),
     ("neighbors.KNeighborsRegressor", regressor),
+    ("neighbors.LocalOutlierFactor", outlier_factor::outlier_factor),
     ("neighbors.NearestCentroid", centroids),
     ("neighbors.RadiusNeighborsClassifier", classifier),
     ("neighbors.RadiusNeighborsRegressor", regressor),
@@ -139,8 +141,8 @@ impl Neighborhood {
     fn cost(self, points: &FittedRows) -> u64 {
         let (rows, features) = (points.len() as u64, points.features() as u64);
         match self {
-            Self::Count(_) if points.has_tree() => 500 + 50 * features * u64::from(rows.ilog2() + 1),
-            _ => 100 + rows * (3 + features / 8),
+            Self::Count(_) => points.nearest_cost(),
+            Self::Radius(_) => 100 + rows * (3 + features / 8),
         }
     }
 }

@@ -209,11 +209,21 @@ impl FittedRows {
         self.values.len() / self.features
     }
 
+    /// Estimates the time of a search for the nearest rows, in nanoseconds.
+    pub(in crate::sklearn) fn nearest_cost(&self) -> u64 {
+        let (rows, features) = (self.len() as u64, self.features as u64);
+        if self.has_tree() {
+            500 + 50 * features * u64::from(rows.ilog2() + 1)
+        } else {
+            100 + rows * (3 + features / 8)
+        }
+    }
+
     pub(super) const fn has_tree(&self) -> bool {
         self.tree.is_some()
     }
 
-    fn row(&self, row: usize) -> &[f64] {
+    pub(in crate::sklearn) fn row(&self, row: usize) -> &[f64] {
         &self.values[row * self.features..(row + 1) * self.features]
     }
 
