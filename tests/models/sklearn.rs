@@ -32,6 +32,8 @@ pub(super) struct Case {
     /// Whether single precision is involved, although answers may be doubles.
     #[serde(default)]
     single: bool,
+    /// A part of the message, if the model is left to Python.
+    refused: Option<String>,
     pub(super) asked: Vec<Asked>,
 }
 
@@ -164,9 +166,12 @@ fn sklearn_golden_cases_agree() {
     let cases = golden_cases();
     let count = cases.len();
     for CaseWithModel { version, case, model, .. } in cases {
-        let checked = FittedEstimator::load(model.into())
-            .map_err(|error| error.to_string())
-            .and_then(|model| check(&model, &case));
+        let loaded = FittedEstimator::load(model.into()).map_err(|error| error.to_string());
+        let checked = match (&case.refused, loaded) {
+            (Some(reason), Err(message)) if message.contains(reason) => Ok(()),
+            (Some(reason), Ok(_)) => Err(format!("is loaded, but should be refused: {reason}")),
+            (_, loaded) => loaded.and_then(|model| check(&model, &case)),
+        };
         if let Err(difference) = checked {
             failures.push(format!("{} of {version}: {difference}", case.name));
         }
@@ -182,7 +187,7 @@ fn sklearn_skops_files_agree() {
     for CaseWithModel { version, family, case, .. } in golden_cases() {
         let Some(archive) = archives.iter().find(|archive| archive.name == version) else { continue };
         let file = format!("{family}/{}.skops", case.name);
-        if !archive.has(&file) {
+        if !archive.has(&file) || case.refused.is_some() {
             continue;
         }
         let model = FittedEstimator::load(archive.file(&file).to_vec().into());

@@ -89,6 +89,12 @@ class Writer:
             asked.append({"input": encode(rows), "expect": answers})
         self.lines.append({"name": name, "model": file, **({"single": True} if single else {}), "asked": asked})
 
+    def refused(self, name, model, reason):
+        """Saves a fitted model that the server leaves to the library, and a part of the message that says why."""
+        file = name + ".joblib"
+        joblib.dump(model, self.folder / file, compress=("zlib", 9))
+        self.lines.append({"name": name, "model": file, "refused": reason, "asked": []})
+
     def close(self):
         text = "\n".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in self.lines) + "\n"
         (self.folder / "cases.jsonl").write_text(text, encoding="utf-8")

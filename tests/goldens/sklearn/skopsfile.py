@@ -39,6 +39,8 @@ def files(models):
     for cases in models.glob("*/cases.jsonl"):
         for line in cases.read_text(encoding="utf-8").splitlines():
             case = json.loads(line)
+            if "refused" in case:
+                continue
             model = joblib.load(cases.parent / case["model"])
             content = io.BytesIO()
             skops.io.dump(model, content)

@@ -23,7 +23,8 @@ pub(super) const CLASSES: ClassTable = &[
 
 #[derive(Debug)]
 struct Centers {
-    centers: Vec<f64>,
+    /// One row for each center.
+    rows: Vec<f64>,
     features: usize,
     /// The answer for each center.
     labels: Elements<'static>,
@@ -59,7 +60,7 @@ fn centers(
     }
     let labels = labels(centers.rows)?;
     let (features, single) = (centers.columns, centers.single);
-    Ok(Centers { centers: centers.values, features, labels, tree: None, single })
+    Ok(Centers { rows: centers.values, features, labels, tree: None, single })
 }
 
 /// Returns the index of each center as its label.
@@ -109,18 +110,15 @@ fn bisecting(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
         // A node may be a part of others many times.
         fitted.spend(features.saturating_add(64))?;
         let node = fitted.record(value, "_BisectingTree")?;
-        let next = match (node.get("left"), node.get("right")) {
-            (Some(left), Some(right)) => {
-                waiting.extend([left, right]);
-                BisectingStep::Nearer(waiting.len() - 2, waiting.len() - 1)
+        let next = if let (Some(left), Some(right)) = (node.get("left"), node.get("right")) {
+            waiting.extend([left, right]);
+            BisectingStep::Nearer(waiting.len() - 2, waiting.len() - 1)
+        } else {
+            let label = node.size("label")?;
+            if label >= clusters {
+                return Err(node.unexpected("label", "a cluster"));
             }
-            _ => {
-                let label = node.size("label")?;
-                if label >= clusters {
-                    return Err(node.unexpected("label", "a cluster"));
-                }
-                BisectingStep::Label(i64::try_from(label).unwrap_or_default())
-            }
+            BisectingStep::Label(i64::try_from(label).unwrap_or_default())
         };
         let center = node.floats_of("center", features)?;
         nodes.push(BisectingNode {
@@ -135,7 +133,7 @@ fn bisecting(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 impl Centers {
     /// Returns the squared distance to each center.
     fn distances(&self, row: &[f64]) -> impl Iterator<Item = f64> {
-        self.centers.chunks_exact(self.features).map(|center| Metric::SquaredEuclidean.reduced(row, center))
+        self.rows.chunks_exact(self.features).map(|center| Metric::SquaredEuclidean.reduced(row, center))
     }
 
     fn nearest(&self, row: &[f64]) -> usize {
@@ -193,11 +191,11 @@ impl Evaluate for Centers {
         } else {
             Elements::F64(distances.collect())
         };
-        Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns: self.centers.len() / self.features }))
+        Ok(TableData::Table(DenseTable { elements, rows: x.rows, columns: self.rows.len() / self.features }))
     }
 
     fn cost(&self) -> u64 {
-        50 + self.centers.len() as u64
+        50 + self.rows.len() as u64
     }
 }
 
@@ -212,14 +210,16 @@ struct FeatureGroups {
 
 fn agglomeration(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let pooling = fitted.require("pooling_func")?.global();
-    if !pooling.is_some_and(|path| path.starts_with("numpy.") && path.ends_with(".mean")) {
+    if !pooling.is_some_and(|path| path.starts_with("numpy.") && path.rsplit('.').next() == Some("mean")) {
         return Err(fitted.unsupported("pooling_func"));
     }
     let features = fitted.n_features()?;
     let groups = fitted.indices("labels_", fitted.require("labels_")?, features)?;
     fitted.check_count("labels_", features, groups.len())?;
     let mut sizes = vec![0.0; groups.iter().max().map_or(0, |last| last + 1)];
-    groups.iter().for_each(|&group| sizes[group] += 1.0);
+    for &group in &groups {
+        sizes[group] += 1.0;
+    }
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, FeatureGroups { groups, sizes }))
 }
 

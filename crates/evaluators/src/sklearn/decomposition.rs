@@ -186,7 +186,7 @@ pub(super) fn kernel_weights(
     // Components without variance are zero.
     let scaled = |(vector, value): (&f64, &f64)| if *value == 0.0 { 0.0 } else { vector / value.sqrt() };
     let weights = vectors.values.chunks_exact(vectors.columns).flat_map(|row| row.iter().zip(&values).map(scaled));
-    let centerer = fitted.part(fitted.require("_centerer")?)?;
+    let centerer = fitted.inner(fitted.require("_centerer")?)?;
     let of_rows = centerer.floats_of("K_fit_rows_", vectors.rows)?;
     Ok((name, weights.collect(), KernelCentering { of_rows, of_all: centerer.number("K_fit_all_")? }))
 }

@@ -26,6 +26,7 @@ const METHODS: &[&str] = &[
     "decision_path",
     "decode",
     "densify",
+    "diag",
     "error_norm",
     "evals_result",
     "fit",
@@ -48,6 +49,7 @@ const METHODS: &[&str] = &[
     "inverse_transform",
     "kneighbors",
     "kneighbors_graph",
+    "latent_mean_and_variance",
     "load_model",
     "log_marginal_likelihood",
     "mahalanobis",
@@ -210,6 +212,13 @@ impl<'a> FittedObject<'a> {
         let class = value.class().ok_or_else(|| LoadError::Class { found: value.describe().to_owned() })?;
         check_methods(value, class, false)?;
         Ok(Self { value, class, ..*self })
+    }
+
+    /// Wraps an estimator that belongs to this one, and that is not evaluated by itself.
+    pub(super) fn inner(&self, value: PickleValue<'a>) -> Result<Self, LoadError> {
+        let inner = self.part(value)?;
+        check_methods(value, inner.class, true)?;
+        Ok(inner)
     }
 
     /// Wraps an object of the class `name` that only holds data: its class has no methods that attributes could replace.

@@ -107,6 +107,8 @@ fn additive(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let steps = u32::try_from(steps).ok().filter(|steps| (1..=1000).contains(steps));
     let steps = steps.ok_or_else(|| fitted.unsupported("sample_steps"))?;
     let features = fitted.n_features()?;
+    // The file has nothing for each feature, so that a damaged count would not be noticed.
+    fitted.spend(features.saturating_mul(2 * steps as usize))?;
     Ok(EstimatorSpec::new(MethodSet::TRANSFORM, features, ChiSquaredSamples { steps, interval, features }))
 }
 

@@ -49,12 +49,12 @@ fn isomap(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     if fitted.get("n_neighbors").is_none() {
         return Err(fitted.unsupported("n_neighbors"));
     }
-    let inner = fitted.part(fitted.require("nbrs_")?)?;
+    let inner = fitted.inner(fitted.require("nbrs_")?)?;
     let (points, neighbors) = neighbors(&inner, &inner, usize::MAX)?;
     let ways = fitted.double_matrix("dist_matrix_")?;
     fitted.check_count("dist_matrix_", points.len(), ways.rows)?;
     fitted.check_count("dist_matrix_", points.len(), ways.columns)?;
-    let components = fitted.part(fitted.require("kernel_pca_")?)?;
+    let components = fitted.inner(fitted.require("kernel_pca_")?)?;
     let (name, weights, centering) = decomposition::kernel_weights(&components)?;
     let outputs = weights.len() / points.len();
     components.check_count(name, outputs.max(1).saturating_mul(points.len()), weights.len())?;
@@ -72,7 +72,7 @@ fn isomap(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
 /// Returns the centered kernels of ways.
 fn kernels(mut ways: Vec<f64>, centering: &KernelCentering) -> Vec<f64> {
     for way in &mut ways {
-        *way *= *way * -0.5;
+        *way = -0.5 * (*way * *way);
     }
     centering.apply(&mut ways);
     ways
@@ -127,7 +127,7 @@ struct LocallyLinear {
 }
 
 fn locally_linear(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
-    let inner = fitted.part(fitted.require("nbrs_")?)?;
+    let inner = fitted.inner(fitted.require("nbrs_")?)?;
     let (points, neighbors) = neighbors(&inner, fitted, MOST_WEIGHTED)?;
     let embedding = fitted.double_matrix("embedding_")?;
     fitted.check_count("embedding_", points.len(), embedding.rows)?;

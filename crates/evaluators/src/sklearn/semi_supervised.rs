@@ -50,7 +50,7 @@ fn propagation(fitted: &FittedObject<'_>) -> Result<EstimatorSpec, LoadError> {
     let similar = match fitted.text_if("kernel") {
         Some("rbf") => Similar::All(KernelRows::new(Kernel::Rbf { gamma: fitted.number("gamma")? }, &rows)),
         Some("knn") => {
-            let neighbors = fitted.part(fitted.require("nn_fit")?)?;
+            let neighbors = fitted.inner(fitted.require("nn_fit")?)?;
             let points = FittedRows::read(&neighbors)?;
             neighbors.check_count("_fit_X", rows.rows, points.len())?;
             let count = neighbors.size("n_neighbors")?;

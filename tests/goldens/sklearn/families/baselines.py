@@ -36,6 +36,13 @@ def classifiers(out):
         out.case(name, model.fit(x, y if labels is None else labels[y]), without_checks(rng, x))
 
 
+    # these draw random numbers
+    for strategy in ("stratified", "uniform"):
+        name = f"dummy_{strategy}"
+        x, y = blobs(rng_for(name))
+        out.refused(name, dummy.DummyClassifier(strategy=strategy).fit(x, y), f"`_strategy` = `{strategy}`")
+
+
 def regressors(out):
     for name, targets, model in [
         ("mean", 1, dummy.DummyRegressor()),

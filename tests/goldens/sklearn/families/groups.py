@@ -39,3 +39,6 @@ def write(out):
         x, _ = blobs(rng, rows=60)
         rows = asked(rng, x, huge=20.0)
         out.case(name, model.fit(x), [rows, np.round(rows).astype(np.int64)])
+    x, _ = blobs(rng_for("outlier_factor_of_fit"), rows=40)
+    out.refused("outlier_factor_of_fit", neighbors.LocalOutlierFactor().fit(x), "`novelty`")
+    out.refused("agglomeration_largest", cluster.FeatureAgglomeration(2, pooling_func=np.max).fit(x), "`pooling_func`")

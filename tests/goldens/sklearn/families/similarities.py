@@ -26,6 +26,9 @@ def write(out):
     cases(out, "kernel_ridge_two", kernel_ridge.KernelRidge(kernel="rbf"), targets=2)
     cases(out, "kernel_components_defaults", decomposition.KernelPCA(3, kernel="rbf", fit_inverse_transform=True))
     propagations(out)
+    # kernels of histograms are not evaluated
+    x = np.abs(rng_for("nystroem_chi2").normal(size=(40, 4)))
+    out.refused("nystroem_chi2", kernel_approximation.Nystroem("chi2", n_components=8, random_state=0).fit(x), "`kernel` = `chi2`")
 
 
 def cases(out, name, model, targets=1):
