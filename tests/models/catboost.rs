@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use mlserver::evaluators::catboost::{CatBoostModel, CatBoostOutput, PredictError};
 use mlserver::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData};
 use mlserver::evaluators::trees::NoContributions;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::support::damage::Damage;
@@ -40,14 +40,20 @@ struct Expected {
     predict: Tensor,
     predict_proba: Option<Tensor>,
     leaf: Tensor,
-    /// `null` if contributions must be refused. Archives of earlier versions do not have them.
-    #[serde(default, deserialize_with = "present")]
-    contributions: Option<Option<Tensor>>,
+    #[serde(default)]
+    contributions: Contributions,
 }
 
-/// Distinguishes `null` from an absent field.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Tensor>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+#[derive(Deserialize, Default)]
+#[serde(untagged)]
+enum Contributions {
+    /// Archives of earlier versions do not have them.
+    #[default]
+    #[serde(skip)]
+    Unknown,
+    /// `null`
+    Refused(()),
+    Known(Tensor),
 }
 
 #[derive(Deserialize)]
@@ -192,13 +198,16 @@ fn check(model: &CatBoostModel, case: &Case, is_json: bool) -> Result<(), String
 
 /// Compares contributions, side by side and one by one, or checks that they are refused.
 fn check_contributions(model: &CatBoostModel, case: &Case) -> Result<(), String> {
-    let Some(expected) = &case.expect.contributions else { return Ok(()) };
     let output = CatBoostOutput::Contributions;
-    let Some(expected) = expected else {
-        return match model.predict(&case.frame(&(0..case.rows())), output, &NEVER) {
-            Err(PredictError::NoContributions(_)) => Ok(()),
-            found => Err(format!("contributions are {found:?}")),
-        };
+    let expected = match &case.expect.contributions {
+        Contributions::Unknown => return Ok(()),
+        Contributions::Refused(()) => {
+            return match model.predict(&case.frame(&(0..case.rows())), output, &NEVER) {
+                Err(PredictError::NoContributions(_)) => Ok(()),
+                found => Err(format!("contributions are {found:?}")),
+            };
+        }
+        Contributions::Known(expected) => expected,
     };
     let refused = model.predict(&case.frame(&(0..1)), output, &NEVER).err();
     if matches!(refused, Some(PredictError::NoContributions(NoContributions::UnevenTree { .. }))) {

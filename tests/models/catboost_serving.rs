@@ -1,7 +1,6 @@
 //! `CatBoost`'s models over REST and gRPC: outputs by name, categories, columns and errors.
 
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of JSON are read as `f64`")]
-#![expect(clippy::float_cmp, reason = "the same numbers come in several ways")]
 
 use mlserver::types::protobuf::messages::InferTensorContents;
 use mlserver::types::protobuf::messages::model_infer_request::InferRequestedOutputTensor;
