@@ -119,7 +119,7 @@ pub(super) fn name(output: EnsembleOutput) -> Option<&'static str> {
 }
 
 /// Returns how many of the largest contributions a request asks for, at most the number of features. `None` if it asks for all.
-fn top(request: &InferenceRequest, features: usize) -> Result<Option<usize>, RuntimeError> {
+pub(super) fn top(request: &InferenceRequest, features: usize) -> Result<Option<usize>, RuntimeError> {
     let Some(value) = request.parameters.others.get(TOP) else { return Ok(None) };
     let count = value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
     let count = count.ok_or_else(|| {
@@ -131,13 +131,13 @@ fn top(request: &InferenceRequest, features: usize) -> Result<Option<usize>, Run
 }
 
 /// Explains that a request for the largest contributions does not ask for contributions.
-fn top_of_nothing() -> RuntimeError {
+pub(super) fn top_of_nothing() -> RuntimeError {
     let message = format!("parameter `{TOP}` is set, but `{CONTRIBUTIONS}` is not among the requested outputs: add it");
     RuntimeError::invalid_request(message)
 }
 
 /// Refuses contributions of a model whose settings switch them off.
-fn switched_off() -> RuntimeError {
+pub(super) fn switched_off() -> RuntimeError {
     let message = "explanations are switched off for this model, by its setting `parameters.extra.explain`";
     RuntimeError::invalid_request(message)
 }
