@@ -31,6 +31,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('compare', 'compare', [CompletionResultType]::ParameterValue, 'Send the same requests to two servers, and report the rows whose answers differ')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
+            [CompletionResult]::new('pull', 'pull', [CompletionResultType]::ParameterValue, 'Fetch models from object stores into folders')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
             [CompletionResult]::new('manifest', 'manifest', [CompletionResultType]::ParameterValue, 'Print a Kubernetes manifest for an image')
@@ -191,6 +192,18 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('--force', '--force', [CompletionResultType]::ParameterName, 'Overwrite existing files')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'mlserver;pull' {
+            [CompletionResult]::new('--include', '--include', [CompletionResultType]::ParameterName, 'Pattern of the files to fetch, with `*` for any text; may be repeated [default: all]')
+            [CompletionResult]::new('--exclude', '--exclude', [CompletionResultType]::ParameterName, 'Pattern of files not to fetch; may be repeated')
+            [CompletionResult]::new('--concurrency', '--concurrency', [CompletionResultType]::ParameterName, 'Number of files to fetch at once [default: the setting `storage_concurrency`]')
+            [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set')
+            [CompletionResult]::new('--list', '--list', [CompletionResultType]::ParameterName, 'List the files instead of fetching them; takes URIs without folders')
+            [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Show no progress')
+            [CompletionResult]::new('--quiet', '--quiet', [CompletionResultType]::ParameterName, 'Show no progress')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
         }
         'mlserver;dockerfile' {
@@ -433,6 +446,7 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             [CompletionResult]::new('infer', 'infer', [CompletionResultType]::ParameterValue, 'Run batch inference over a file or a Kafka topic')
             [CompletionResult]::new('compare', 'compare', [CompletionResultType]::ParameterValue, 'Send the same requests to two servers, and report the rows whose answers differ')
             [CompletionResult]::new('init', 'init', [CompletionResultType]::ParameterValue, 'Create a project that is ready to serve, test and build')
+            [CompletionResult]::new('pull', 'pull', [CompletionResultType]::ParameterValue, 'Fetch models from object stores into folders')
             [CompletionResult]::new('dockerfile', 'dockerfile', [CompletionResultType]::ParameterValue, 'Write a Dockerfile for a model folder')
             [CompletionResult]::new('build', 'build', [CompletionResultType]::ParameterValue, 'Build a container image of a model folder')
             [CompletionResult]::new('manifest', 'manifest', [CompletionResultType]::ParameterValue, 'Print a Kubernetes manifest for an image')
@@ -456,6 +470,9 @@ Register-ArgumentCompleter -Native -CommandName 'mlserver' -ScriptBlock {
             break
         }
         'mlserver;help;init' {
+            break
+        }
+        'mlserver;help;pull' {
             break
         }
         'mlserver;help;dockerfile' {

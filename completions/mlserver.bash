@@ -58,6 +58,9 @@ _mlserver() {
             mlserver,manifest)
                 cmd="mlserver__subcmd__manifest"
                 ;;
+            mlserver,pull)
+                cmd="mlserver__subcmd__pull"
+                ;;
             mlserver,serve)
                 cmd="mlserver__subcmd__start"
                 ;;
@@ -142,6 +145,9 @@ _mlserver() {
             mlserver__subcmd__help,manifest)
                 cmd="mlserver__subcmd__help__subcmd__manifest"
                 ;;
+            mlserver__subcmd__help,pull)
+                cmd="mlserver__subcmd__help__subcmd__pull"
+                ;;
             mlserver__subcmd__help,start)
                 cmd="mlserver__subcmd__help__subcmd__start"
                 ;;
@@ -197,7 +203,7 @@ _mlserver() {
 
     case "${cmd}" in
         mlserver)
-            opts="-h -V --color --help --version start serve infer compare init dockerfile build manifest doctor config inspect keys graph completions man help"
+            opts="-h -V --color --help --version start serve infer compare init pull dockerfile build manifest doctor config inspect keys graph completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -773,7 +779,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__help)
-            opts="start infer compare init dockerfile build manifest doctor config inspect keys graph completions man help"
+            opts="start infer compare init pull dockerfile build manifest doctor config inspect keys graph completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1067,6 +1073,20 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__help__subcmd__manifest)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__help__subcmd__pull)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1556,6 +1576,36 @@ _mlserver() {
                     return 0
                     ;;
                 --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mlserver__subcmd__pull)
+            opts="-q -h --list --include --exclude --concurrency --quiet --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --include)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --concurrency)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -28,6 +28,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand infer 'Run batch inference over a file or a Kafka topic'
             cand compare 'Send the same requests to two servers, and report the rows whose answers differ'
             cand init 'Create a project that is ready to serve, test and build'
+            cand pull 'Fetch models from object stores into folders'
             cand dockerfile 'Write a Dockerfile for a model folder'
             cand build 'Build a container image of a model folder'
             cand manifest 'Print a Kubernetes manifest for an image'
@@ -183,6 +184,17 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --force 'Overwrite existing files'
             cand -h 'Print help'
             cand --help 'Print help'
+        }
+        &'mlserver;pull'= {
+            cand --include 'Pattern of the files to fetch, with `*` for any text; may be repeated [default: all]'
+            cand --exclude 'Pattern of files not to fetch; may be repeated'
+            cand --concurrency 'Number of files to fetch at once [default: the setting `storage_concurrency`]'
+            cand --color 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set'
+            cand --list 'List the files instead of fetching them; takes URIs without folders'
+            cand -q 'Show no progress'
+            cand --quiet 'Show no progress'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
         }
         &'mlserver;dockerfile'= {
             cand -o 'File to write, or `-` for standard output [default: `Dockerfile` in the folder]'
@@ -394,6 +406,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand infer 'Run batch inference over a file or a Kafka topic'
             cand compare 'Send the same requests to two servers, and report the rows whose answers differ'
             cand init 'Create a project that is ready to serve, test and build'
+            cand pull 'Fetch models from object stores into folders'
             cand dockerfile 'Write a Dockerfile for a model folder'
             cand build 'Build a container image of a model folder'
             cand manifest 'Print a Kubernetes manifest for an image'
@@ -413,6 +426,8 @@ set edit:completion:arg-completer[mlserver] = {|@words|
         &'mlserver;help;compare'= {
         }
         &'mlserver;help;init'= {
+        }
+        &'mlserver;help;pull'= {
         }
         &'mlserver;help;dockerfile'= {
         }

@@ -85,7 +85,8 @@ mod with_storage {
             cache.map_or_else(|| std::env::temp_dir().join("mlserver-models"), |cache| cache.join("mlserver/models"))
         };
         StorageOptions {
-            cache: settings.cache.clone().unwrap_or_else(of_user),
+            // Absolute, because workers may have another working directory.
+            cache: std::path::absolute(settings.cache.clone().unwrap_or_else(of_user)).unwrap_or_else(|_| of_user()),
             idle_timeout: settings.idle_timeout,
             max_bytes: settings.max_bytes,
             concurrency: settings.concurrency.get(),

@@ -18,6 +18,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ObjectStore, RetryConfig};
 use serde_json::{Map, Value};
 
+use super::error::CredentialsError;
 use super::hub::Hub;
 use super::source::{Bucket, Source};
 use super::transport::{MAX_ANSWER, Transport};
@@ -54,31 +55,6 @@ const GOOGLE_VARIABLES: [(&str, GoogleConfigKey); 5] = [
     ("GOOGLE_SERVICE_ACCOUNT_KEY", GoogleConfigKey::ServiceAccountKey),
     ("GOOGLE_BEARER_TOKEN", GoogleConfigKey::BearerToken),
 ];
-
-/// Why the environment's credentials cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    #[error("cannot read `{}`", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("invalid `{variable}`: {reason}")]
-    Variable { variable: String, reason: String },
-    #[error(
-        "the profile `{profile}` in `{}` {what}, which only the `aws` command resolves; run `eval \"$(aws configure export-credentials \
-         --profile {profile} --format env)\"` first",
-        path.display()
-    )]
-    Profile { profile: String, path: PathBuf, what: &'static str },
-    #[error("`{}` has no profile `{profile}` with keys (`AWS_PROFILE`)", path.display())]
-    NoProfile { profile: String, path: PathBuf },
-    #[error(
-        "no account: set `AZURE_STORAGE_ACCOUNT_NAME`, or name it in the URI (https://ACCOUNT.blob.core.windows.net/CONTAINER/PATH)"
-    )]
-    NoAccount,
-    #[error("{0}")]
-    Store(String),
-    #[error("`HF_HUB_OFFLINE` is set")]
-    Offline,
-}
 
 /// The variables of the environment, which are never shown.
 #[derive(Clone, Default)]

@@ -102,7 +102,7 @@ impl FileFetch<'_> {
             length = now;
             failures += 1;
             // The rest of a file that cannot be continued would be that of another state.
-            if !error.may_pass() || failures == ATTEMPTS || (self.file.etag.is_none() && now > 0) {
+            if !error.may_pass() || failures == ATTEMPTS || (!self.file.continues() && now > 0) {
                 return Err(error);
             }
             tokio::time::sleep(BACKOFF.after(failures - 1).mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -118,7 +118,7 @@ impl FileFetch<'_> {
     }
 
     async fn open(&self) -> Result<Arc<Mutex<PartialFile>>, FetchError> {
-        let (path, resumes) = (self.path.clone(), self.file.etag.is_some());
+        let (path, resumes) = (self.path.clone(), self.file.continues());
         let (size, kind) = (self.file.size, self.file.hash.clone().map(|hash| HashKind::of(&hash)));
         let pinned = self.pin.is_some();
         let open = move || {
@@ -139,7 +139,7 @@ impl FileFetch<'_> {
         let start = partial.lock().length;
         match self.file.size {
             Some(size) if start == size => Ok(()),
-            Some(size) if size - start > LARGE && self.source.has_ranges() => {
+            Some(size) if size - start > LARGE && self.source.has_ranges() && self.file.continues() => {
                 self.fetch_parts(partial, start..size).await
             }
             Some(size) => {
@@ -308,7 +308,7 @@ struct PartialFile {
 }
 
 impl PartialFile {
-    /// Opens a file, or begins anew if it cannot be continued.
+    /// Opens a file, or begins a new one if it cannot be continued.
     fn open(path: &Path, resumes: bool, size: Option<u64>) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(!resumes).open(path)?;
         let mut length = file.metadata()?.len();

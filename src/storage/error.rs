@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::credentials::CredentialsError;
 use super::selection::SelectionError;
 use super::uri::UriError;
 use crate::archives::UnpackError;
@@ -80,4 +79,29 @@ impl FetchError {
             _ => false,
         }
     }
+}
+
+/// Why the environment's credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    #[error("cannot read `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("invalid `{variable}`: {reason}")]
+    Variable { variable: String, reason: String },
+    #[error(
+        "the profile `{profile}` in `{}` {what}, which only the `aws` command resolves; run `eval \"$(aws configure export-credentials \
+         --profile {profile} --format env)\"` first",
+        path.display()
+    )]
+    Profile { profile: String, path: PathBuf, what: &'static str },
+    #[error("`{}` has no profile `{profile}` with keys (`AWS_PROFILE`)", path.display())]
+    NoProfile { profile: String, path: PathBuf },
+    #[error(
+        "no account: set `AZURE_STORAGE_ACCOUNT_NAME`, or name it in the URI (https://ACCOUNT.blob.core.windows.net/CONTAINER/PATH)"
+    )]
+    NoAccount,
+    #[error("{0}")]
+    Store(String),
+    #[error("`HF_HUB_OFFLINE` is set")]
+    Offline,
 }

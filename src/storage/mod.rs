@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use credentials::{CredentialsError, Variables};
+pub use credentials::Variables;
 pub use download::DownloadProgress;
 use download::{DownloadLimits, fetch_all};
-pub use error::{FetchError, StorageError};
+pub use error::{CredentialsError, FetchError, StorageError};
 use place::{Staging, is_archive};
 pub use selection::{RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
@@ -172,7 +172,10 @@ impl Storage {
         destination: &Path,
         progress: &DownloadProgress,
     ) -> Result<Pulled, StorageError> {
-        let staging = Staging::create(destination)?;
+        let failed = |error| StorageError::Write { path: destination.to_owned(), source: std::io::Error::other(error) };
+        let path = destination.to_owned();
+        // Waits for another run with the same destination.
+        let staging = tokio::task::spawn_blocking(move || Staging::create(&path)).await.map_err(failed)??;
         staging.check_space(uri, files)?;
         let limits = DownloadLimits { files: self.0.concurrency, bytes: self.0.max_bytes };
         fetch_all(source, files, staging.path(), uri.sha256.as_deref(), limits, progress)
@@ -183,9 +186,7 @@ impl Storage {
         let placed = tokio::task::spawn_blocking(move || {
             if archive { staging.unpack(&files[0], &shown) } else { staging.place(&files) }
         });
-        let path = destination.to_owned();
-        let files =
-            placed.await.map_err(|error| StorageError::Write { path, source: std::io::Error::other(error) })??;
+        let files = placed.await.map_err(failed)??;
         let bytes = progress.bytes.load(std::sync::atomic::Ordering::Relaxed);
         Ok(Pulled { files, bytes })
     }

@@ -32,6 +32,13 @@ pub struct RemoteFile {
     pub hash: Option<ContentHash>,
 }
 
+impl RemoteFile {
+    /// Reports whether the tag is of these very bytes, so that parts of one tag fit together. Weak tags and times of web servers are not.
+    pub(super) fn continues(&self) -> bool {
+        self.etag.as_deref().is_some_and(|tag| !tag.starts_with("W/") && !tag.ends_with(" GMT"))
+    }
+}
+
 /// Why a selection is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
@@ -247,6 +254,15 @@ mod tests {
         assert_eq!(select("m", many), Err(SelectionError::TooMany));
         let files = [object("a", u64::MAX), object("b", 1)];
         assert_eq!(check_size(&files, 10), Err(SelectionError::TooLarge { found: u64::MAX, limit: 10 }));
+    }
+
+    #[test]
+    fn files_continue_only_with_a_tag_of_their_bytes() {
+        let with = |tag: Option<&str>| RemoteFile { etag: tag.map(str::to_owned), ..object("k", 1) };
+        assert!(with(Some("\"a\"")).continues() && with(Some("0x8DC")).continues());
+        for tag in [None, Some("W/\"a\""), Some("Wed, 21 Oct 2015 07:28:00 GMT")] {
+            assert!(!with(tag).continues(), "{tag:?}");
+        }
     }
 
     #[test]

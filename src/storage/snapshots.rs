@@ -134,6 +134,10 @@ fn snapshot_name(files: &[RemoteFile], uri: &StorageUri) -> String {
         for part in [file.path.as_str(), &size, file.etag.as_deref().unwrap_or_default()] {
             hasher.update(part.as_bytes()).update(&[0]);
         }
+        if file.etag.is_none() {
+            // A change would not be noticed, so each fetch is a state of its own.
+            hasher.update(uuid::Uuid::new_v4().as_bytes());
+        }
     }
     hasher.finalize().to_hex()[..NAME].to_owned()
 }

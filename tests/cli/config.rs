@@ -249,6 +249,11 @@ fn config_show_prints_every_value_and_its_source() {
       cache_max_bytes = 67108864 (default)
       cache_ttl = null (default)
       models_max_bytes = null (default)
+      storage_cache = null (default)
+      storage_idle_timeout = 60.0 (default)
+      storage_max_bytes = 107374182400 (default)
+      storage_concurrency = 4 (default)
+      storage_offline = "use" (default)
       gzip_enabled = true (default)
       non_finite_json = "null" (default)
 
@@ -496,6 +501,7 @@ fn help_of_program_snapshot() {
       infer        Run batch inference over a file or a Kafka topic
       compare      Send the same requests to two servers, and report the rows whose answers differ
       init         Create a project that is ready to serve, test and build
+      pull         Fetch models from object stores into folders
       dockerfile   Write a Dockerfile for a model folder
       build        Build a container image of a model folder
       manifest     Print a Kubernetes manifest for an image

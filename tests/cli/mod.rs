@@ -12,3 +12,5 @@ mod init;
 mod inspect;
 mod look;
 mod manifest;
+#[cfg(not(feature = "storage"))]
+mod pull;

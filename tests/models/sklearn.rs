@@ -33,7 +33,7 @@ pub(super) struct Case {
     #[serde(default)]
     single: bool,
     /// A part of the message, if the model is left to Python.
-    refused: Option<String>,
+    pub(super) refused: Option<String>,
     pub(super) asked: Vec<Asked>,
 }
 

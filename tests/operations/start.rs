@@ -329,7 +329,7 @@ fn start_failed_load_names_file_or_setting() {
             "a remote artifact",
             json!({"parameters": {"uri": "s3://bucket/model.json"}}),
             "",
-            "the artifact `s3://bucket/model.json` is not on this machine",
+            "cannot fetch `s3://bucket/model.json`",
         ),
         (
             "a custom runtime",

@@ -68,6 +68,7 @@ const LIMIT: usize = 12;
 
 #[test]
 fn caller_with_key_is_answered_beside_silent_senders() {
+    let began = Instant::now();
     let server = serve(&json!({"max_connections": LIMIT}));
     let heads = [
         ("no byte", String::new()),
@@ -98,7 +99,9 @@ fn caller_with_key_is_answered_beside_silent_senders() {
     }
     let line = server.wait_for_log("`max_connections`");
     assert!(line.contains("WARNING") && line.contains("to make room for new ones: 12 are open"), "{line}");
-    assert_eq!(server.log().matches("`max_connections`").count(), 1, "one line a minute");
+    let minutes = usize::try_from(began.elapsed().as_secs() / 60).unwrap();
+    let lines = server.log().matches("`max_connections`").count();
+    assert!(lines <= 1 + minutes, "one line a minute: {lines} lines in {:?}", began.elapsed());
 }
 
 #[test]
