@@ -52,6 +52,8 @@ pub enum FetchError {
     Pin { found: usize },
     #[error("it redirects to `{target}`, which is refused: {reason}")]
     Redirect { target: String, reason: &'static str },
+    #[error("its objects were not listed within 10 minutes")]
+    Listing,
     #[error("the answer of the hub cannot be read: {reason}")]
     Hub { reason: String },
     #[error("the limit `storage_max_bytes` of {limit} bytes is reached")]

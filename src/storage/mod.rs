@@ -32,6 +32,9 @@ pub use snapshots::OfflinePolicy;
 use source::Source;
 pub use uri::{Location, StorageService, StorageUri, UriError};
 
+/// The longest time for a list of objects.
+const MAX_LISTING: Duration = Duration::from_mins(10);
+
 /// How models are fetched.
 #[derive(Debug, Clone)]
 pub struct StorageOptions {
@@ -147,7 +150,9 @@ impl Storage {
         filter: &FileFilter,
     ) -> Result<Vec<RemoteFile>, StorageError> {
         let failed = |error| fetch_error(uri, error);
-        let mut files = source.list().await.map_err(failed)?;
+        // Otherwise a store could go on with empty pages.
+        let listed = tokio::time::timeout(MAX_LISTING, source.list()).await;
+        let mut files = listed.unwrap_or(Err(FetchError::Listing)).map_err(failed)?;
         let listed = files.len();
         files.retain(|file| {
             (filter.include.is_empty() || matches_any(&filter.include, &file.path))

@@ -37,7 +37,7 @@ pub(super) async fn fetch(
     uri: &StorageUri,
     progress: &DownloadProgress,
 ) -> Result<PathBuf, StorageError> {
-    let folder = storage.0.cache.join(name(uri.shown().as_bytes()));
+    let folder = storage.0.cache.join(name(uri.cache_key().as_bytes()));
     create(&storage.0.cache)?;
     create(&folder)?;
     let path = folder.join(".lock");

@@ -12,7 +12,7 @@ use super::error::FetchError;
 use super::hub::Hub;
 use super::part::{Part, PartBytes, store_error};
 use super::selection::{MAX_OBJECTS, RemoteFile, SelectionError, select, select_one, siblings};
-use super::transport::DeclaredHash;
+use super::transport::{DeclaredHash, ObjectRead};
 use super::web::Web;
 
 /// How many objects are looked at to say what is beside a missing key.
@@ -106,8 +106,9 @@ impl Bucket {
     }
 
     async fn read(&self, file: &RemoteFile, range: Option<Range<u64>>) -> Result<Part, FetchError> {
-        let options =
+        let mut options =
             GetOptions { if_match: file.etag.clone(), range: range.map(GetRange::Bounded), ..GetOptions::default() };
+        options.extensions.insert(ObjectRead);
         let answer = self.store.get_opts(&path(&file.key)?, options).await.map_err(|error| match error {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
                 FetchError::Changed { key: file.key.clone() }

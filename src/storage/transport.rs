@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{ETAG, RETRY_AFTER};
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient as StoreClient, HttpConnector, HttpError as StoreHttpError, HttpErrorKind, HttpRequest, HttpResponse,
@@ -42,6 +42,11 @@ struct Clients {
     /// By scheme, host and port.
     by_origin: Mutex<HashMap<String, HttpClient>>,
 }
+
+/// Marks a request for an object, whose body is counted where it is written. All other bodies are listings and tokens, which are
+/// collected in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ObjectRead;
 
 /// A hash of the whole object that a response tells.
 #[derive(Debug, Clone)]
@@ -117,8 +122,14 @@ impl Transport {
         if let Some(hash) = declared_hash(response.status, &response.headers).filter(|_| has_hash) {
             answer.extensions_mut().insert(DeclaredHash(hash));
         }
-        let body = HttpResponseBody::new(response.map_err(failed));
-        Ok(answer.map(|()| body))
+        if head.extensions.get::<ObjectRead>().is_some() && response.status.is_success() {
+            return Ok(answer.map(|()| HttpResponseBody::new(response.map_err(failed))));
+        }
+        let body = Limited::new(response, MAX_ANSWER).map_err(move |error| match error.downcast() {
+            Ok(error) => failed(*error),
+            Err(_) => failed(HttpError::TooLarge { limit: MAX_ANSWER }),
+        });
+        Ok(answer.map(|()| HttpResponseBody::new(body)))
     }
 }
 

@@ -121,6 +121,15 @@ impl StorageUri {
         Ok(Self { location, sha256, shown })
     }
 
+    /// Returns what the URI is known by in the cache, where it is only seen as a hash. The query of a URL may name a file; a signature of
+    /// Azure does not.
+    pub(super) fn cache_key(&self) -> &str {
+        match &self.location {
+            Location::Http(url) => url.as_str(),
+            _ => &self.shown,
+        }
+    }
+
     /// Returns the URI as it may be shown.
     pub fn shown(&self) -> &str {
         &self.shown
@@ -284,6 +293,15 @@ mod tests {
         assert_eq!(hub("hf://org/repo"), of("org/repo", None, ""));
         assert_eq!(hub("hf://org/repo:v1.0"), of("org/repo", Some("v1.0"), ""));
         assert_eq!(hub("hf://org/repo@main/sub/folder"), of("org/repo", Some("main"), "sub/folder"));
+    }
+
+    #[test]
+    fn uris_of_other_files_have_other_caches() {
+        let key = |text: &str| StorageUri::parse(text).unwrap().cache_key().to_owned();
+        assert_ne!(key("https://h/get?model=a"), key("https://h/get?model=b"));
+        assert_ne!(key("s3://b/a"), key("s3://b/b"));
+        let azure = |signature: &str| key(&format!("https://me.blob.core.windows.net/c/a?sig={signature}"));
+        assert_eq!(azure("1"), azure("2"));
     }
 
     #[test]

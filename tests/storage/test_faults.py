@@ -1,11 +1,15 @@
 """What a fetch does when the store fails: resumed or refused, never a wrong byte."""
 
+import contextlib
 import hashlib
 import os
 import random
 import signal
+import socketserver
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from conftest import BINARY, SECRET, content, environment, pull, wait_until
@@ -139,3 +143,40 @@ def test_interrupted_runs_say_how_to_continue(s3, proxy, prefix, data, tmp_path)
     _, printed = run.communicate(timeout=30)
     assert run.returncode == 130
     assert "the same command continues where it stopped" in printed and SECRET not in printed
+
+
+class Endless:
+    """A store whose listing is 64 MiB long."""
+
+    def __init__(self):
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_HEAD(self):
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", str(64 << 20))
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    for _ in range(64):
+                        self.wfile.write(b" " * (1 << 20))
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def test_listings_have_a_limit(s3, tmp_path):
+    endless = Endless()
+    printed = pull(s3.uri("m"), tmp_path, code=1, **s3.variables(endless.port))
+    assert f"the response has more than {32 << 20} bytes" in printed
+    endless.server.shutdown()
+    endless.server.server_close()
