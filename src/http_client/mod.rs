@@ -191,7 +191,7 @@ impl HttpClient {
     ///
     /// # Errors
     ///
-    /// Fails if there is no response within the timeout.
+    /// Fails if the server does not respond within the timeout.
     pub async fn open(
         &self,
         method: Method,

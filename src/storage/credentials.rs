@@ -100,7 +100,7 @@ fn is_false(value: &str) -> bool {
 ///
 /// # Panics
 ///
-/// Panics for a path of this machine, which is no store.
+/// Panics if the location is a path of this machine.
 pub(super) fn open(location: &Location, variables: &Variables, idle: Duration) -> Result<Source, CredentialsError> {
     let transport = |options: TlsOptions| {
         let http = HttpOptions { ca: options.ca, insecure: options.insecure, ..HttpOptions::new(idle, MAX_ANSWER) };
@@ -135,7 +135,7 @@ pub(super) fn open(location: &Location, variables: &Variables, idle: Duration) -
             headers: web_headers(url, variables)?,
             has_ranges: AtomicBool::new(false),
         })),
-        Location::Local(_) => unreachable!("a path is no store"),
+        Location::Local(_) => unreachable!("callers open stores only"),
     }
 }
 
@@ -300,7 +300,7 @@ fn s3_keys(
     }))
 }
 
-/// Reads a section of an INI file. `None` if there is no file or no such section.
+/// Reads a section of an INI file. `None` if the file or the section does not exist.
 fn ini_section(path: &Path, name: &str) -> Result<Option<BTreeMap<String, String>>, CredentialsError> {
     let Some(text) = read_small(path)? else { return Ok(None) };
     let mut found = None;
@@ -322,13 +322,13 @@ fn ini_section(path: &Path, name: &str) -> Result<Option<BTreeMap<String, String
     Ok(found)
 }
 
-/// Reads a short text file. `None` if there is none.
+/// Reads a short text file. `None` if it does not exist.
 fn read_small(path: &Path) -> Result<Option<String>, CredentialsError> {
     let failed = |source| CredentialsError::Read { path: path.to_owned(), source };
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(metadata) if !metadata.is_file() || metadata.len() > MAX_FILE => {
-            return Err(failed(io::Error::other("it is no file of at most 1 MiB")));
+            return Err(failed(io::Error::other("it is not a file of at most 1 MiB")));
         }
         metadata => metadata.map_err(failed)?,
     };

@@ -42,7 +42,7 @@ impl Staging {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(write_error(&path)(error)),
             // A link could lead elsewhere.
             _ if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) => {}
-            _ => return Err(write_error(&path)(io::Error::other("it is no folder"))),
+            _ => return Err(write_error(&path)(io::Error::other("it is not a folder"))),
         }
         let lock = lock(&path.join(".lock")).map_err(write_error(&path))?;
         Ok(Self { destination: destination.to_owned(), path, _lock: lock })

@@ -69,7 +69,7 @@ fn listed(siblings: &[String]) -> String {
 ///
 /// # Errors
 ///
-/// Fails if a key has no safe path, two of them conflict, or there are no objects or too many.
+/// Fails if a key is not a safe path, two of them conflict, or the number of objects is 0 or too large.
 pub(super) fn select(prefix: &str, objects: Vec<RemoteFile>) -> Result<Vec<RemoteFile>, SelectionError> {
     let mut files = BTreeMap::new();
     for mut object in objects {
@@ -120,7 +120,7 @@ pub(super) fn select(prefix: &str, objects: Vec<RemoteFile>) -> Result<Vec<Remot
 ///
 /// # Errors
 ///
-/// Fails if it is empty, or its name is no safe path.
+/// Fails if it is empty, or if its name is not a safe path.
 pub(super) fn select_one(mut object: RemoteFile) -> Result<Vec<RemoteFile>, SelectionError> {
     if object.size == Some(0) {
         return Err(SelectionError::Empty { key: object.key });
@@ -298,7 +298,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each selected path is relative, stays inside of the folder, and is no folder of another.
+        /// Each selected path is relative, stays inside of the folder, and is not a folder of another.
         #[test]
         fn selection_is_safe(keys in prop::collection::vec(("[a./]{0,8}", 0..2_u64), 0..8)) {
             let objects = keys.iter().map(|(key, size)| object(&format!("p/{key}"), *size)).collect();

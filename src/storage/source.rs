@@ -126,7 +126,7 @@ impl Bucket {
 }
 
 fn path(key: &str) -> Result<Path, FetchError> {
-    let reason = "is no path of an object: it has an empty part, `.` or `..`";
+    let reason = "is not the path of an object: it has an empty part, `.` or `..`";
     Path::parse(key).map_err(|_| SelectionError::Key { key: key.to_owned(), reason }.into())
 }
 

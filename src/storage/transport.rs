@@ -28,7 +28,7 @@ pub(super) const ATTEMPTS: u32 = 8;
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// How many servers have a client: those of a store, of its credentials, and of redirects.
 const MAX_CLIENTS: usize = 64;
-/// The longest body of an answer that is no part of a file: listings, and tokens.
+/// The longest body of a listing or of a token.
 pub(super) const MAX_ANSWER: usize = 32 << 20;
 
 /// Sends the requests of stores.
@@ -63,7 +63,7 @@ impl Transport {
     ///
     /// # Errors
     ///
-    /// Fails if there is no response at the last attempt. A response with an error is a response.
+    /// Fails if the last attempt gets no response. A response with an error is a response.
     pub(super) async fn send(
         &self,
         method: &Method,
@@ -117,7 +117,7 @@ impl Transport {
         let mut answer = http::Response::new(());
         *answer.status_mut() = response.status;
         *answer.headers_mut() = response.headers.clone();
-        // The tags of buckets of a single zone are no hashes.
+        // The tags of buckets of a single zone are not hashes.
         let has_hash = !url.host_str().is_some_and(|host| host.contains("s3express"));
         if let Some(hash) = declared_hash(response.status, &response.headers).filter(|_| has_hash) {
             answer.extensions_mut().insert(DeclaredHash(hash));

@@ -111,7 +111,7 @@ pub(super) async fn read_part(
 ///
 /// # Errors
 ///
-/// Fails if there is no response, or a redirect is refused: from `https` to `http`, or to an address of a private network that the
+/// Fails if no response arrives, or a redirect is refused: from `https` to `http`, or to an address of a private network that the
 /// user did not name.
 pub(super) async fn follow(
     transport: &Transport,
@@ -134,7 +134,7 @@ pub(super) async fn follow(
         let refused = |reason| FetchError::Redirect { target: shown.clone(), reason };
         let target = location.and_then(|location| at.join(location).ok());
         let target = target.filter(|target| matches!(target.scheme(), "http" | "https"));
-        let target = target.ok_or_else(|| refused("it is no valid address"))?;
+        let target = target.ok_or_else(|| refused("it is not a valid address"))?;
         if at.scheme() == "https" && target.scheme() == "http" {
             return Err(refused("it is not encrypted"));
         }
