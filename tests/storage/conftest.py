@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+import urllib.request
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -108,6 +110,29 @@ class Azure:
         return {"AZURE_STORAGE_CONNECTION_STRING": self.connection}
 
 
+class Google:
+    """A bucket of fake-gcs-server."""
+
+    def __init__(self, port):
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.post("/storage/v1/b?project=test", b'{"name": "models"}', "application/json")
+
+    def post(self, path, data, kind="application/octet-stream"):
+        request = urllib.request.Request(self.endpoint + path, data, {"Content-Type": kind})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            response.read()
+
+    def put(self, key, data):
+        name = urllib.parse.quote(key, safe="")
+        self.post(f"/upload/storage/v1/b/models/o?uploadType=media&name={name}", data)
+
+    def uri(self, key):
+        return f"gs://models/{key}"
+
+    def variables(self):
+        return {"STORAGE_EMULATOR_HOST": self.endpoint}
+
+
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory):
     port = free_port()
@@ -129,7 +154,20 @@ def azure(tmp_path_factory):
         yield Azure(port)
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory):
+    server = os.environ.get("FAKE_GCS_SERVER") or shutil.which("fake-gcs-server")
+    if not server:
+        assert not os.environ.get("CI"), "CI needs fake-gcs-server: set FAKE_GCS_SERVER"
+        pytest.skip("SKIPPED: fake-gcs-server is missing (set FAKE_GCS_SERVER; CONTRIBUTING.md builds it)")
+    port = free_port()
+    address = ["-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    log = tmp_path_factory.mktemp("gcs") / "log"
+    with running([server, "-scheme", "http", "-backend", "memory", *address], port, log):
+        yield Google(port)
+
+
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def store(request):
     return request.getfixturevalue(request.param)
 
