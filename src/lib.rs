@@ -19,6 +19,7 @@ pub mod image;
 pub mod inference;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod lock_file;
 pub mod processes;
 pub mod registry;
 pub mod reload;

@@ -13,6 +13,7 @@ use super::examples;
 #[command(help_template = examples::help(&[
     ("mlserver pull s3://models/churn ./churn", ""),
     ("mlserver pull hf://org/repo ./repo --include '*.safetensors' --include '*.json'", ""),
+    ("mlserver pull s3://models/churn ./churn --lock", "and refuse other files from now on"),
     ("mlserver pull gs://models/churn --list", "what it would fetch"),
 ]))]
 pub struct PullArgs {
@@ -31,6 +32,10 @@ pub struct PullArgs {
     /// Pattern of files not to fetch; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
+
+    /// Write the sizes and SHA-256 hashes of the files into `mlserver.lock`; later runs, and the server, refuse other files
+    #[arg(long, conflicts_with = "list")]
+    pub lock: bool,
 
     /// Number of files to fetch at once [default: the setting `storage_concurrency`]
     #[arg(long, value_name = "NUMBER")]

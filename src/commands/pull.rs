@@ -15,7 +15,7 @@ use crate::cli::pull::PullArgs;
 use crate::registry::{chain, storage_options};
 use crate::settings::{Environment, Settings, SettingsSources};
 use crate::shutdown::Signals;
-use crate::storage::{DownloadProgress, FileFilter, Pulled, Storage, StorageUri};
+use crate::storage::{DownloadProgress, FileFilter, PullOptions, Pulled, Storage, StorageUri};
 use crate::ui::Ui;
 use crate::ui::progress::{ProgressUnit, ProgressUpdate, TerminalProgress};
 
@@ -27,6 +27,7 @@ pub fn run(args: &PullArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
     options.concurrency = args.concurrency.map_or(options.concurrency, std::num::NonZeroUsize::get);
     let storage = Storage::new(options);
     let filter = FileFilter { include: args.include.clone(), exclude: args.exclude.clone() };
+    let options = PullOptions { filter, writes_lock: args.lock };
     let runtime = async_runtime(environment)?;
     runtime.block_on(async {
         let mut signals = Signals::listen().context("cannot listen for signals")?;
@@ -36,7 +37,7 @@ pub fn run(args: &PullArgs, environment: &dyn Environment, ui: &mut Ui) -> Resul
                 let error = anyhow!("stopped by {signal}; the same command continues where it stopped");
                 Err(CommandError { error, code: exit_code(signal) })
             }
-            done = run_until_done(args, environment, &storage, &filter, ui) => done,
+            done = run_until_done(args, environment, &storage, &options, ui) => done,
         }
     })
 }
@@ -45,11 +46,11 @@ async fn run_until_done(
     args: &PullArgs,
     environment: &dyn Environment,
     storage: &Storage,
-    filter: &FileFilter,
+    options: &PullOptions,
     ui: &mut Ui,
 ) -> Result<(), CommandError> {
     if args.list {
-        return list(args, storage, filter, ui).await;
+        return list(args, storage, &options.filter, ui).await;
     }
     if !args.pairs.len().is_multiple_of(2) {
         let error = anyhow!("expected pairs of a URI and a folder, but got {} arguments", args.pairs.len());
@@ -58,7 +59,7 @@ async fn run_until_done(
     let (mut failed, total) = (0, args.pairs.len() / 2);
     for pair in args.pairs.chunks_exact(2) {
         let folder = environment.working_directory().join(&pair[1]);
-        match pull(&pair[0], &folder, storage, filter, args.quiet).await {
+        match pull(&pair[0], &folder, storage, options, args.quiet).await {
             Ok((pulled, seconds)) => ui.note(format_args!(
                 "Fetched {} files of `{}` into `{}`: {} in {seconds:.1} s.",
                 pulled.files,
@@ -97,7 +98,7 @@ async fn pull(
     text: &str,
     folder: &Path,
     storage: &Storage,
-    filter: &FileFilter,
+    options: &PullOptions,
     quiet: bool,
 ) -> anyhow::Result<(Pulled, f64)> {
     let (uri, started) = (StorageUri::parse(text)?, Instant::now());
@@ -107,7 +108,7 @@ async fn pull(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // The first tick is at once.
     ticks.tick().await;
-    let fetch = storage.pull(&uri, folder, filter, &progress);
+    let fetch = storage.pull(&uri, folder, options, &progress);
     tokio::pin!(fetch);
     let outcome = loop {
         tokio::select! {

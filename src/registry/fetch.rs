@@ -1,9 +1,11 @@
 //! Fetches the models of object stores before they are loaded.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use super::{LoadError, Loader, RuntimeFuture};
 use crate::families::ModelFamily;
+use crate::lock_file::LockFile;
 use crate::settings::{ModelSettings, StorageSettings};
 
 /// Gives models whose URI names an object store a path of this machine, and then to another loader.
@@ -22,10 +24,34 @@ impl<L: Loader> FetchingLoader<L> {
 impl<L: Loader> Loader for FetchingLoader<L> {
     fn load(&self, settings: ModelSettings) -> RuntimeFuture<'_> {
         Box::pin(async move {
-            let settings = self.fetcher.localize(settings).await?;
+            let folder = locked_folder(&settings);
+            let lock = folder.as_deref().map_or(Ok(None), LockFile::find).map_err(LoadError::Lock)?;
+            let is_remote = remote_uri(&settings).is_some();
+            let settings = match (lock, folder) {
+                (Some(lock), Some(folder)) if !is_remote => {
+                    check_files(lock, folder).await?;
+                    settings
+                }
+                (lock, _) => self.fetcher.localize(settings, lock).await?,
+            };
             self.loader.load(settings).await
         })
     }
+}
+
+/// Compares the files of a folder with its lock.
+async fn check_files(lock: LockFile, folder: PathBuf) -> Result<(), LoadError> {
+    let check = move || lock.check_files(&folder);
+    tokio::task::spawn_blocking(check).await.map_err(LoadError::panicked)?.map_err(LoadError::Lock)
+}
+
+/// Returns the folder that may have a lock: that of the settings, or of the model's file or folder if it has no settings.
+fn locked_folder(settings: &ModelSettings) -> Option<PathBuf> {
+    if let Some(folder) = settings.folder() {
+        return Some(folder.to_owned());
+    }
+    let path = Path::new(settings.parameters.uri.as_deref().filter(|uri| !uri.contains("://"))?);
+    if path.is_dir() { Some(path.to_owned()) } else { path.parent().map(Path::to_owned) }
 }
 
 /// Returns the URI of a model that the server fetches. Classes of users get their URI as it is, as in the original, since they may
@@ -43,11 +69,9 @@ pub use without_storage::ModelFetcher;
 
 #[cfg(feature = "storage")]
 mod with_storage {
-    use std::path::PathBuf;
-
     use tracing::info;
 
-    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use super::{BTreeMap, LoadError, LockFile, ModelSettings, PathBuf, StorageSettings, remote_uri};
     use crate::settings::StorageOffline;
     use crate::storage::{DownloadProgress, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
     use crate::types::without_credentials;
@@ -63,14 +87,18 @@ mod with_storage {
         }
 
         /// Returns the settings with a path of this machine.
-        pub(super) async fn localize(&self, mut settings: ModelSettings) -> Result<ModelSettings, LoadError> {
+        pub(super) async fn localize(
+            &self,
+            mut settings: ModelSettings,
+            lock: Option<LockFile>,
+        ) -> Result<ModelSettings, LoadError> {
             let Some(uri) = remote_uri(&settings) else { return Ok(settings) };
             let shown = without_credentials(uri);
             let failed = |source| LoadError::Fetch { source: Box::new(source) };
             let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
             let (model, version) = (settings.name.as_str(), settings.version());
             info!(model, version, "Model '{model}' is fetched from `{shown}`.");
-            let path = self.0.cached(&uri, &DownloadProgress::default()).await.map_err(failed)?;
+            let path = self.0.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
             settings.parameters.uri = Some(path.to_string_lossy().into_owned());
             Ok(settings)
         }
@@ -104,7 +132,7 @@ pub use with_storage::storage_options;
 
 #[cfg(not(feature = "storage"))]
 mod without_storage {
-    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use super::{BTreeMap, LoadError, LockFile, ModelSettings, StorageSettings, remote_uri};
     use crate::families::NativeEvaluator;
     use crate::runtimes::Implementation;
 
@@ -119,14 +147,18 @@ mod without_storage {
         }
 
         #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
-        pub(super) async fn localize(&self, settings: ModelSettings) -> Result<ModelSettings, LoadError> {
+        pub(super) async fn localize(
+            &self,
+            settings: ModelSettings,
+            lock: Option<LockFile>,
+        ) -> Result<ModelSettings, LoadError> {
             // MLflow resolves URIs of its own.
             let is_mlflow = || {
                 let implementation = Implementation::of(&settings);
                 implementation.is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
             };
             match remote_uri(&settings) {
-                Some(uri) if !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
+                Some(uri) if lock.is_some() || !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
                 _ => Ok(settings),
             }
         }

@@ -33,6 +33,7 @@ use tracing::warn;
 
 use crate::compute::ComputeError;
 use crate::families::{ModelFamily, NativeEvaluator};
+use crate::lock_file::LockError;
 use crate::repository::ArtifactError;
 #[cfg(test)]
 use crate::runtimes::FnRuntime;
@@ -79,6 +80,9 @@ pub enum LoadError {
     Reserved { route: String },
     #[error("the artifact `{}` is not on this machine; native runtimes read local files", without_credentials(uri))]
     Remote { uri: String },
+    /// The files are not those of `mlserver.lock`.
+    #[error(transparent)]
+    Lock(LockError),
     /// The artifact is in an object store.
     #[cfg(feature = "storage")]
     #[error(transparent)]

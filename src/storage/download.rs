@@ -1,6 +1,6 @@
 //! Fetches files into a folder: several at once, large ones in parts, and after an interruption only what is missing.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -21,7 +21,9 @@ use super::part::Part;
 use super::selection::{ContentHash, RemoteFile};
 use super::source::Source;
 use super::transport::ATTEMPTS;
+use super::uri::StorageUri;
 use crate::http_client::HttpError;
+use crate::lock_file::{LockFile, hex};
 use crate::types::Backoff;
 
 /// The size of a part of a large file, in bytes, and how many are fetched at once.
@@ -52,12 +54,44 @@ pub(super) struct DownloadLimits {
     pub(super) bytes: u64,
 }
 
+/// The SHA-256 that files must have, besides those that the store tells.
+#[derive(Debug)]
+pub(super) struct Pins<'a> {
+    /// Of the only file.
+    uri: Option<&'a str>,
+    lock: BTreeMap<&'a str, &'a str>,
+}
+
+/// The SHA-256 that a file must have.
+#[derive(Debug, Clone, Copy)]
+struct Pin<'a> {
+    /// In lower-case hexadecimal digits.
+    sha256: &'a str,
+    /// Who says so.
+    teller: &'static str,
+}
+
+impl<'a> Pins<'a> {
+    pub(super) fn new(uri: &'a StorageUri, lock: Option<&'a LockFile>) -> Self {
+        let objects = lock.map_or(&[][..], LockFile::objects).iter();
+        let lock = objects.map(|object| (object.path.as_str(), object.sha256.as_str())).collect();
+        Self { uri: uri.sha256.as_deref(), lock }
+    }
+
+    fn of(&self, file: &RemoteFile) -> Option<Pin<'a>> {
+        let of_uri = self.uri.map(|sha256| Pin { sha256, teller: "the URI pins" });
+        let of_lock =
+            || self.lock.get(file.path.as_str()).map(|sha256| Pin { sha256, teller: "`mlserver.lock` has for" });
+        of_uri.or_else(of_lock)
+    }
+}
+
 /// Fetches all files into `stage`, under the names of [`staged_name`]. Those that are there already are not fetched again.
 pub(super) async fn fetch_all(
     source: &Source,
     files: &[RemoteFile],
     stage: &Path,
-    pin: Option<&str>,
+    pins: &Pins<'_>,
     limits: DownloadLimits,
     progress: &DownloadProgress,
 ) -> Result<(), FetchError> {
@@ -66,6 +100,7 @@ pub(super) async fn fetch_all(
     progress.bytes_total.store(total.unwrap_or(0), Ordering::Relaxed);
     let fetches = files.iter().cloned().map(|file| {
         let path = stage.join(staged_name(&file));
+        let pin = pins.of(&file);
         FileFetch { source, file, path, pin, limit: limits.bytes, progress }.run()
     });
     stream::iter(fetches).buffer_unordered(limits.files.max(1)).try_collect().await
@@ -86,7 +121,7 @@ struct FileFetch<'a> {
     source: &'a Source,
     file: RemoteFile,
     path: PathBuf,
-    pin: Option<&'a str>,
+    pin: Option<Pin<'a>>,
     limit: u64,
     progress: &'a DownloadProgress,
 }
@@ -269,9 +304,9 @@ impl FileFetch<'_> {
         }
         if let (Some(expected), Some(pin)) = (self.pin, &partial.pin) {
             let found = hex(pin.clone().finish().as_ref());
-            if found != expected {
-                let expected = expected.to_owned();
-                return Err(FetchError::Hash { key: key(), kind: "SHA-256", expected, found, teller: "the URI pins" });
+            if found != expected.sha256 {
+                let (expected, teller) = (expected.sha256.to_owned(), expected.teller);
+                return Err(FetchError::Hash { key: key(), kind: "SHA-256", expected, found, teller });
             }
         }
         Ok(())
@@ -435,15 +470,6 @@ fn hash_text(hash: &ContentHash) -> String {
         ContentHash::Sha256(bytes) => hex(bytes),
         ContentHash::GitBlob(bytes) => hex(bytes),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut digits = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::selection::SelectionError;
 use super::uri::UriError;
 use crate::archives::UnpackError;
 use crate::http_client::HttpError;
+use crate::lock_file::LockError;
 
 /// Why a model cannot be fetched. No message has credentials.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,10 @@ pub enum StorageError {
     Fetch { uri: String, source: Box<FetchError> },
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("`--lock` is for fetched files, but the files of `{}` are linked", path.display())]
+    LockOfLink { path: PathBuf },
     #[error("cannot unpack `{uri}`")]
     Unpack { uri: String, source: UnpackError },
     #[error("`{}` does not exist", path.display())]

@@ -23,14 +23,16 @@ use std::time::Duration;
 
 pub use credentials::Variables;
 pub use download::DownloadProgress;
-use download::{DownloadLimits, fetch_all};
+use download::{DownloadLimits, Pins, fetch_all};
 pub use error::{CredentialsError, FetchError, StorageError};
-use place::{Staging, is_archive};
+use place::{Placed, Staging, is_archive};
 pub use selection::{RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
 pub use snapshots::OfflinePolicy;
 use source::Source;
 pub use uri::{Location, StorageService, StorageUri, UriError};
+
+use crate::lock_file::{LOCK_FILE, LockFile};
 
 /// The longest time for a list of objects.
 const MAX_LISTING: Duration = Duration::from_mins(10);
@@ -57,6 +59,14 @@ pub struct FileFilter {
     /// Empty for all.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
+}
+
+/// What a pull does besides fetching all files.
+#[derive(Debug, Clone, Default)]
+pub struct PullOptions {
+    pub filter: FileFilter,
+    /// Writes the lock of the folder, instead of checking the files with it.
+    pub writes_lock: bool,
 }
 
 /// What was fetched.
@@ -86,7 +96,8 @@ impl Storage {
         self.select(uri, &source, filter).await
     }
 
-    /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked.
+    /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked. If the
+    /// folder has a lock, nothing else is fetched than what it names.
     ///
     /// # Errors
     ///
@@ -95,39 +106,62 @@ impl Storage {
         &self,
         uri: &StorageUri,
         destination: &Path,
-        filter: &FileFilter,
+        options: &PullOptions,
         progress: &DownloadProgress,
     ) -> Result<Pulled, StorageError> {
         if let Location::Local(path) = &uri.location {
+            if options.writes_lock {
+                return Err(StorageError::LockOfLink { path: path.clone() });
+            }
             let files = place::link(path, destination, uri.shown())?;
             return Ok(Pulled { files, bytes: 0 });
         }
+        let lock = if options.writes_lock { None } else { LockFile::find(destination)? };
         let source = self.open(uri).await?;
         // A store that changes between the list and the end is fetched once more.
         let mut is_last = false;
         loop {
-            let files = self.select(uri, &source, filter).await?;
-            match self.fetch(uri, &source, &files, destination, progress).await {
+            let files = self.select(uri, &source, &options.filter).await?;
+            match self.fetch(uri, &source, &files, destination, lock.as_ref(), progress).await {
                 Err(StorageError::Fetch { source, .. })
                     if matches!(*source, FetchError::Changed { .. }) && !is_last =>
                 {
                     is_last = true;
                 }
-                done => return done,
+                Ok(placed) => {
+                    let files = placed.paths.len();
+                    if options.writes_lock {
+                        write_lock(destination, placed).await?;
+                    }
+                    let bytes = progress.bytes.load(std::sync::atomic::Ordering::Relaxed);
+                    return Ok(Pulled { files, bytes });
+                }
+                Err(error) => return Err(error),
             }
         }
     }
 
-    /// Returns the path of a model, which is fetched into the cache unless the same state of it is there.
+    /// Returns the path of a model, which is fetched into the cache unless the same state of it is there. With a lock, all of its files are
+    /// compared.
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be fetched and is not in the cache.
-    pub async fn cached(&self, uri: &StorageUri, progress: &DownloadProgress) -> Result<PathBuf, StorageError> {
+    /// Fails if it cannot be fetched and is not in the cache, or differs from the lock.
+    pub async fn cached(
+        &self,
+        uri: &StorageUri,
+        lock: Option<LockFile>,
+        progress: &DownloadProgress,
+    ) -> Result<PathBuf, StorageError> {
         if let Location::Local(path) = &uri.location {
             return Ok(path.clone());
         }
-        snapshots::fetch(self, uri, progress).await
+        let found = snapshots::fetch(self, uri, lock.as_ref(), progress).await?;
+        if let Some(lock) = lock {
+            let folder = found.folder.clone();
+            blocking(&found.folder, move || Ok(lock.check_files(&folder)?)).await?;
+        }
+        Ok(found.path)
     }
 
     async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
@@ -155,7 +189,9 @@ impl Storage {
         let mut files = listed.unwrap_or(Err(FetchError::Listing)).map_err(failed)?;
         let listed = files.len();
         files.retain(|file| {
-            (filter.include.is_empty() || matches_any(&filter.include, &file.path))
+            // That of the store protects from nobody who can write to it.
+            file.path != LOCK_FILE
+                && (filter.include.is_empty() || matches_any(&filter.include, &file.path))
                 && !matches_any(&filter.exclude, &file.path)
         });
         if files.is_empty() {
@@ -175,26 +211,40 @@ impl Storage {
         source: &Source,
         files: &[RemoteFile],
         destination: &Path,
+        lock: Option<&LockFile>,
         progress: &DownloadProgress,
-    ) -> Result<Pulled, StorageError> {
-        let failed = |error| StorageError::Write { path: destination.to_owned(), source: std::io::Error::other(error) };
+    ) -> Result<Placed, StorageError> {
+        if let Some(lock) = lock {
+            lock.check_objects(files.iter().map(|file| (file.path.as_str(), file.size)))?;
+        }
         let path = destination.to_owned();
         // Waits for another run with the same destination.
-        let staging = tokio::task::spawn_blocking(move || Staging::create(&path)).await.map_err(failed)??;
+        let staging = blocking(destination, move || Staging::create(&path)).await?;
         staging.check_space(uri, files)?;
         let limits = DownloadLimits { files: self.0.concurrency, bytes: self.0.max_bytes };
-        fetch_all(source, files, staging.path(), uri.sha256.as_deref(), limits, progress)
+        let pins = Pins::new(uri, lock);
+        fetch_all(source, files, staging.path(), &pins, limits, progress)
             .await
             .map_err(|error| fetch_error(uri, error))?;
         let archive = matches!(files, [file] if is_archive(&file.path));
         let (files, shown) = (files.to_vec(), uri.shown().to_owned());
-        let placed = tokio::task::spawn_blocking(move || {
-            if archive { staging.unpack(&files[0], &shown) } else { staging.place(&files) }
-        });
-        let files = placed.await.map_err(failed)??;
-        let bytes = progress.bytes.load(std::sync::atomic::Ordering::Relaxed);
-        Ok(Pulled { files, bytes })
+        blocking(destination, move || if archive { staging.unpack(&files[0], &shown) } else { staging.place(&files) })
+            .await
     }
+}
+
+/// Runs work that waits for the disk, on a thread for that.
+async fn blocking<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+) -> Result<T, StorageError> {
+    let failed = |error| StorageError::Write { path: path.to_owned(), source: std::io::Error::other(error) };
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
+}
+
+async fn write_lock(destination: &Path, placed: Placed) -> Result<(), StorageError> {
+    let folder = destination.to_owned();
+    blocking(destination, move || Ok(LockFile::of(&folder, &placed.paths, placed.archive)?.write(&folder)?)).await
 }
 
 fn fetch_error(uri: &StorageUri, source: FetchError) -> StorageError {

@@ -10,6 +10,7 @@ use super::error::StorageError;
 use super::selection::RemoteFile;
 use super::uri::StorageUri;
 use crate::archives::{self, ArchiveLimits, TreeWriter, UnpackError};
+use crate::lock_file::LockedFile;
 
 /// The folder below the destination that has the files until all are complete.
 pub(super) const STAGE: &str = ".mlserver-pull";
@@ -22,6 +23,15 @@ const ARCHIVES: [&str; 8] = [".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", "
 pub(super) fn is_archive(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ARCHIVES.iter().any(|end| name.ends_with(end))
+}
+
+/// The files that were moved into place.
+#[derive(Debug)]
+pub(super) struct Placed {
+    /// Below the destination.
+    pub(super) paths: Vec<String>,
+    /// The archive that they come from.
+    pub(super) archive: Option<LockedFile>,
 }
 
 /// The hidden folder of a destination.
@@ -44,7 +54,7 @@ impl Staging {
             _ if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) => {}
             _ => return Err(write_error(&path)(io::Error::other("it is not a folder"))),
         }
-        let lock = lock(&path.join(".lock")).map_err(write_error(&path))?;
+        let lock = wait_for_lock(&path.join(".lock")).map_err(write_error(&path))?;
         Ok(Self { destination: destination.to_owned(), path, _lock: lock })
     }
 
@@ -72,8 +82,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Moves the files to their paths below the destination, and returns how many there are.
-    pub(super) fn place(self, files: &[RemoteFile]) -> Result<usize, StorageError> {
+    /// Moves the files to their paths below the destination.
+    pub(super) fn place(self, files: &[RemoteFile]) -> Result<Placed, StorageError> {
         for file in files {
             let target = self.destination.join(&file.path);
             if let Some(parent) = target.parent() {
@@ -91,11 +101,11 @@ impl Staging {
             moved.map_err(write_error(&target))?;
         }
         self.finish()?;
-        Ok(files.len())
+        Ok(Placed { paths: files.iter().map(|file| file.path.clone()).collect(), archive: None })
     }
 
-    /// Unpacks the only file, and returns how many files it has.
-    pub(super) fn unpack(self, file: &RemoteFile, uri: &str) -> Result<usize, StorageError> {
+    /// Unpacks the only file.
+    pub(super) fn unpack(self, file: &RemoteFile, uri: &str) -> Result<Placed, StorageError> {
         let failed = |source| StorageError::Unpack { uri: uri.to_owned(), source };
         let archive =
             File::open(self.path.join(staged_name(file))).map_err(|error| failed(UnpackError::Read(error)))?;
@@ -108,10 +118,14 @@ impl Staging {
         let mut tree = TreeWriter::new(&root);
         let limits = ArchiveLimits { entries: MAX_ENTRIES, ..ArchiveLimits::of(size) };
         let read = archives::read(archive, limits, &mut |entry| tree.write(entry));
-        let unpacked = read.and_then(|()| tree.finish()).map_err(failed)?;
+        read.and_then(|()| tree.finish()).map_err(failed)?;
+        let mut paths = Vec::new();
+        files_below(&root, "", &mut paths)?;
+        paths.sort_unstable();
+        let archive = LockedFile { path: file.path.clone(), ..LockedFile::read(&self.path, &staged_name(file))? };
         merge(&root, &self.destination)?;
         self.finish()?;
-        Ok(usize::try_from(unpacked.files).unwrap_or(usize::MAX))
+        Ok(Placed { paths, archive: Some(archive) })
     }
 
     fn finish(self) -> Result<(), StorageError> {
@@ -120,6 +134,21 @@ impl Staging {
         let _ = File::open(&self.destination).and_then(|folder| folder.sync_all());
         Ok(())
     }
+}
+
+/// Collects the paths of the files below a folder, with `/`. Links are left out: they lead to other files of it.
+fn files_below(folder: &Path, prefix: &str, paths: &mut Vec<String>) -> Result<(), StorageError> {
+    for entry in fs::read_dir(folder).map_err(write_error(folder))? {
+        let entry = entry.map_err(write_error(folder))?;
+        let kind = entry.file_type().map_err(write_error(folder))?;
+        let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if kind.is_dir() {
+            files_below(&entry.path(), &format!("{path}/"), paths)?;
+        } else if kind.is_file() {
+            paths.push(path);
+        }
+    }
+    Ok(())
 }
 
 /// Moves the content of a folder into another one, whose files of the same names are replaced.
@@ -166,7 +195,7 @@ pub(super) fn link(path: &Path, destination: &Path, uri: &str) -> Result<usize, 
 }
 
 /// Waits for the lock of a file, which is released when the file is closed.
-pub(super) fn lock(path: &Path) -> io::Result<File> {
+pub(super) fn wait_for_lock(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     match file.lock() {
         // Some file systems have no locks. Concurrent runs that share the folder are not supported there.
@@ -198,7 +227,7 @@ mod tests {
             fs::write(staging.path().join(staged_name(file)), &file.path).unwrap();
         }
         fs::write(folder.path().join("a"), "old").unwrap();
-        assert_eq!(staging.place(&files).unwrap(), 2);
+        assert_eq!(staging.place(&files).unwrap().paths, ["a", "sub/b"]);
         assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "a");
         assert_eq!(fs::read_to_string(folder.path().join("sub/b")).unwrap(), "sub/b");
         assert!(!folder.path().join(STAGE).exists());
@@ -206,22 +235,27 @@ mod tests {
 
     #[test]
     fn staged_archives_are_unpacked_beside_what_is_there() {
-        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let folder = outside.path().join("in");
         let unpack = |bytes: &[u8]| {
-            let staging = Staging::create(folder.path()).unwrap();
+            let staging = Staging::create(&folder).unwrap();
             fs::write(staging.path().join(staged_name(&file("m.tar"))), bytes).unwrap();
             staging.unpack(&file("m.tar"), "s3://b/m.tar")
         };
-        fs::create_dir(folder.path().join("d")).unwrap();
-        fs::write(folder.path().join("d/other"), "kept").unwrap();
-        assert_eq!(unpack(&tar(&[(FILE, "d/a", 0o644, "A"), (FILE, "b", 0o644, "B")])).unwrap(), 2);
-        assert_eq!(fs::read_to_string(folder.path().join("d/a")).unwrap(), "A");
-        assert_eq!(fs::read_to_string(folder.path().join("d/other")).unwrap(), "kept");
+        fs::create_dir_all(folder.join("d")).unwrap();
+        fs::write(folder.join("d/other"), "kept").unwrap();
+        let placed = unpack(&tar(&[(FILE, "d/a", 0o644, "A"), (FILE, "b", 0o644, "B")])).unwrap();
+        assert_eq!(
+            (&placed.paths[..], placed.archive.unwrap().path.as_str()),
+            (&["b".to_owned(), "d/a".to_owned()][..], "m.tar")
+        );
+        assert_eq!(fs::read_to_string(folder.join("d/a")).unwrap(), "A");
+        assert_eq!(fs::read_to_string(folder.join("d/other")).unwrap(), "kept");
         for hostile in [tar(&[(FILE, "../x", 0o644, "")]), tar(&[(LINK, "l", 0o777, "/etc")])] {
             let error = unpack(&hostile).unwrap_err();
             assert_eq!(error.to_string(), "cannot unpack `s3://b/m.tar`");
         }
-        assert!(!folder.path().parent().unwrap().join("x").exists());
+        assert!(!outside.path().join("x").exists());
     }
 
     #[test]

@@ -11,11 +11,12 @@ use tracing::{info, warn};
 
 use super::download::DownloadProgress;
 use super::error::StorageError;
-use super::place::{STAGE, is_archive, lock, write_error};
+use super::place::{STAGE, is_archive, wait_for_lock, write_error};
 use super::selection::RemoteFile;
 use super::uri::StorageUri;
 use super::{FileFilter, Storage};
 use crate::archives::is_safe_folder;
+use crate::lock_file::LockFile;
 
 /// How many digits of a hash are in a name.
 const NAME: usize = 32;
@@ -31,17 +32,26 @@ pub enum OfflinePolicy {
     Fail,
 }
 
-/// Returns the path of a model in the cache.
+/// A model in the cache.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// Of the model: its only file, or its folder.
+    pub(super) path: PathBuf,
+    pub(super) folder: PathBuf,
+}
+
+/// Returns a model in the cache.
 pub(super) async fn fetch(
     storage: &Storage,
     uri: &StorageUri,
+    lock: Option<&LockFile>,
     progress: &DownloadProgress,
-) -> Result<PathBuf, StorageError> {
+) -> Result<Snapshot, StorageError> {
     let folder = storage.0.cache.join(name(uri.cache_key().as_bytes()));
     create(&storage.0.cache)?;
     create(&folder)?;
     let path = folder.join(".lock");
-    let locked = tokio::task::spawn_blocking(move || lock(&path)).await.map_err(io::Error::other).flatten();
+    let locked = tokio::task::spawn_blocking(move || wait_for_lock(&path)).await.map_err(io::Error::other).flatten();
     let _lock = locked.map_err(write_error(&folder))?;
     let listed = async {
         let source = storage.open(uri).await?;
@@ -55,24 +65,28 @@ pub(super) async fn fetch(
             let newest = if is_outage && storage.0.offline == OfflinePolicy::Use { newest(&folder) } else { None };
             let snapshot = newest.ok_or(error)?;
             warn!("`{}` cannot be reached; the model of the last fetch is used (`storage_offline`).", uri.shown());
-            return Ok(content(&snapshot));
+            return Ok(Snapshot { path: content(&snapshot), folder: snapshot });
         }
     };
+    if let Some(lock) = lock {
+        lock.check_objects(files.iter().map(|file| (file.path.as_str(), file.size)))?;
+    }
     let snapshot = folder.join(snapshot_name(&files, uri));
     if !is_safe_folder(&snapshot) {
         let partial = folder.join(PARTIAL);
         clean(&partial)?;
-        storage.fetch(uri, &source, &files, &partial, progress).await?;
+        storage.fetch(uri, &source, &files, &partial, lock, progress).await?;
         fs::rename(&partial, &snapshot).map_err(write_error(&snapshot))?;
         let bytes = progress.bytes.load(std::sync::atomic::Ordering::Relaxed);
         info!(files = files.len(), bytes, "Fetched `{}`.", uri.shown());
     }
     // By this time, the newest is known.
     let _ = fs::File::open(&snapshot).and_then(|folder| folder.set_modified(SystemTime::now()));
-    Ok(match &files[..] {
+    let path = match &files[..] {
         [file] if !is_archive(&file.path) => snapshot.join(&file.path),
         _ => content(&snapshot),
-    })
+    };
+    Ok(Snapshot { path, folder: snapshot })
 }
 
 /// Removes what an interrupted run moved into place: it may be of another state. What it fetched stays, under names of its state.

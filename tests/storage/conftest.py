@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 
 ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "examples/quickstart/iris-xgboost/model.json"
 BINARY = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver")).resolve()
 # How long to wait for anything before failing.
 PATIENCE = 60
@@ -291,3 +293,46 @@ def pull(*arguments, code=0, **variables):
 def content(folder):
     """Returns the files of a folder by their paths, hidden ones included."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextlib.contextmanager
+def serving(folder, **variables):
+    port = free_port()
+    ports = {"MLSERVER_HOST": "127.0.0.1", "MLSERVER_HTTP_PORT": str(port), "MLSERVER_GRPC_PORT": "0"}
+    variables = environment(**ports, MLSERVER_METRICS_ENDPOINT="", **variables)
+    log = folder.parent / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen([BINARY, "start", folder], env=variables, stdout=out, stderr=out)
+    try:
+        yield Server(port, process, log)
+    finally:
+        process.terminate()
+        process.wait()
+        assert SECRET not in log.read_text()
+
+
+class Server:
+    def __init__(self, port, process, log):
+        self.url, self.process, self.log = f"http://127.0.0.1:{port}", process, log
+
+    def call(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=PATIENCE) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def is_ready(self):
+        with contextlib.suppress(OSError):
+            self.call("/v2/models/iris/ready")
+            return True
+        return False
+
+    def predict(self):
+        tensor = {"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}
+        return self.call("/v2/models/iris/infer", {"inputs": [tensor]})["outputs"][0]["data"]
+
+
+def write_settings(folder, uri, implementation="mlserver_xgboost.XGBoostModel"):
+    folder.mkdir(exist_ok=True)
+    settings = {"name": "iris", "implementation": implementation, "parameters": {"uri": uri}}
+    (folder / "model-settings.json").write_text(json.dumps(settings))
