@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{LoadError, Loader, RuntimeFuture};
 use crate::families::ModelFamily;
 use crate::lock_file::LockFile;
+use crate::runtimes::Runtime;
 use crate::settings::{ModelSettings, StorageSettings};
 
 /// Gives models whose URI names an object store a path of this machine, and then to another loader.
@@ -27,14 +29,18 @@ impl<L: Loader> Loader for FetchingLoader<L> {
             let folder = locked_folder(&settings);
             let lock = folder.as_deref().map_or(Ok(None), LockFile::find).map_err(LoadError::Lock)?;
             let is_remote = remote_uri(&settings).is_some();
-            let settings = match (lock, folder) {
+            match (lock, folder) {
                 (Some(lock), Some(folder)) if !is_remote => {
                     check_files(lock, folder).await?;
-                    settings
+                    self.loader.load(settings).await
                 }
-                (lock, _) => self.fetcher.localize(settings, lock).await?,
-            };
-            self.loader.load(settings).await
+                (lock, _) => {
+                    let (settings, used) = self.fetcher.localize(settings, lock).await?;
+                    let runtime = self.loader.load(settings).await?;
+                    self.fetcher.keep(used, &runtime);
+                    Ok(runtime)
+                }
+            }
         })
     }
 }
@@ -69,38 +75,56 @@ pub use without_storage::ModelFetcher;
 
 #[cfg(feature = "storage")]
 mod with_storage {
+    use std::sync::Weak;
+
+    use parking_lot::Mutex;
     use tracing::info;
 
-    use super::{BTreeMap, LoadError, LockFile, ModelSettings, PathBuf, StorageSettings, remote_uri};
+    use super::{Arc, BTreeMap, LoadError, LockFile, ModelSettings, PathBuf, Runtime, StorageSettings, remote_uri};
     use crate::settings::StorageOffline;
-    use crate::storage::{DownloadProgress, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
+    use crate::storage::{
+        DownloadProgress, OfflinePolicy, SnapshotUse, Storage, StorageOptions, StorageUri, Variables,
+    };
     use crate::types::without_credentials;
 
     /// Fetches models into the cache.
     #[derive(Debug, Clone)]
-    pub struct ModelFetcher(Storage);
+    pub struct ModelFetcher {
+        storage: Storage,
+        /// What keeps the fetched models in the cache, as long as they are loaded: one for each loaded model.
+        in_use: Arc<Mutex<Vec<(SnapshotUse, Weak<dyn Runtime>)>>>,
+    }
 
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
-            Self(Storage::new(storage_options(settings, variables)))
+            Self { storage: Storage::new(storage_options(settings, variables)), in_use: Arc::default() }
         }
 
-        /// Returns the settings with a path of this machine.
+        /// Keeps a model in the cache while its runtime exists.
+        pub(super) fn keep(&self, used: Option<SnapshotUse>, runtime: &Arc<dyn Runtime>) {
+            let mut in_use = self.in_use.lock();
+            in_use.retain(|(_, runtime)| runtime.strong_count() > 0);
+            in_use.extend(used.map(|used| (used, Arc::downgrade(runtime))));
+        }
+
+        /// Returns the settings with a path of this machine, and what keeps it there.
         pub(super) async fn localize(
             &self,
             mut settings: ModelSettings,
             lock: Option<LockFile>,
-        ) -> Result<ModelSettings, LoadError> {
-            let Some(uri) = remote_uri(&settings) else { return Ok(settings) };
+        ) -> Result<(ModelSettings, Option<SnapshotUse>), LoadError> {
+            // Models that were unloaded need not be kept.
+            self.in_use.lock().retain(|(_, runtime)| runtime.strong_count() > 0);
+            let Some(uri) = remote_uri(&settings) else { return Ok((settings, None)) };
             let shown = without_credentials(uri);
             let failed = |source| LoadError::Fetch { source: Box::new(source) };
             let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
             let (model, version) = (settings.name.as_str(), settings.version());
             info!(model, version, "Model '{model}' is fetched from `{shown}`.");
-            let path = self.0.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
-            settings.parameters.uri = Some(path.to_string_lossy().into_owned());
-            Ok(settings)
+            let cached = self.storage.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
+            settings.parameters.uri = Some(cached.path.to_string_lossy().into_owned());
+            Ok((settings, cached.used))
         }
     }
 
@@ -117,6 +141,7 @@ mod with_storage {
             cache: std::path::absolute(settings.cache.clone().unwrap_or_else(of_user)).unwrap_or_else(|_| of_user()),
             idle_timeout: settings.idle_timeout,
             max_bytes: settings.max_bytes,
+            cache_bytes: settings.cache_max_bytes,
             concurrency: settings.concurrency.get(),
             offline: match settings.offline {
                 StorageOffline::Use => OfflinePolicy::Use,
@@ -132,7 +157,7 @@ pub use with_storage::storage_options;
 
 #[cfg(not(feature = "storage"))]
 mod without_storage {
-    use super::{BTreeMap, LoadError, LockFile, ModelSettings, StorageSettings, remote_uri};
+    use super::{Arc, BTreeMap, LoadError, LockFile, ModelSettings, Runtime, StorageSettings, remote_uri};
     use crate::families::NativeEvaluator;
     use crate::runtimes::Implementation;
 
@@ -151,7 +176,7 @@ mod without_storage {
             &self,
             settings: ModelSettings,
             lock: Option<LockFile>,
-        ) -> Result<ModelSettings, LoadError> {
+        ) -> Result<(ModelSettings, ()), LoadError> {
             // MLflow resolves URIs of its own.
             let is_mlflow = || {
                 let implementation = Implementation::of(&settings);
@@ -159,8 +184,11 @@ mod without_storage {
             };
             match remote_uri(&settings) {
                 Some(uri) if lock.is_some() || !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
-                _ => Ok(settings),
+                _ => Ok((settings, ())),
             }
         }
+
+        #[expect(clippy::unused_self, reason = "with the feature, it holds something")]
+        pub(super) fn keep(&self, (): (), _: &Arc<dyn Runtime>) {}
     }
 }

@@ -28,7 +28,7 @@ pub use error::{CredentialsError, FetchError, StorageError};
 use place::{Placed, Staging, is_archive};
 pub use selection::{RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
-pub use snapshots::OfflinePolicy;
+pub use snapshots::{OfflinePolicy, SnapshotUse};
 use source::Source;
 pub use uri::{Location, StorageService, StorageUri, UriError};
 
@@ -46,6 +46,8 @@ pub struct StorageOptions {
     pub idle_timeout: Duration,
     /// The most bytes of a model.
     pub max_bytes: u64,
+    /// The most bytes of the cache. Models in use may have more.
+    pub cache_bytes: Option<u64>,
     /// How many files are fetched at once.
     pub concurrency: usize,
     /// What happens if a store cannot be reached.
@@ -75,6 +77,15 @@ pub struct Pulled {
     pub files: usize,
     /// Without those that were there from an interrupted run.
     pub bytes: u64,
+}
+
+/// A model on this machine.
+#[derive(Debug)]
+pub struct CachedModel {
+    /// Of its only file, or of its folder.
+    pub path: PathBuf,
+    /// Keeps the model in the cache; `None` if it is not there.
+    pub used: Option<SnapshotUse>,
 }
 
 /// Fetches models.
@@ -152,16 +163,16 @@ impl Storage {
         uri: &StorageUri,
         lock: Option<LockFile>,
         progress: &DownloadProgress,
-    ) -> Result<PathBuf, StorageError> {
+    ) -> Result<CachedModel, StorageError> {
         if let Location::Local(path) = &uri.location {
-            return Ok(path.clone());
+            return Ok(CachedModel { path: path.clone(), used: None });
         }
         let found = snapshots::fetch(self, uri, lock.as_ref(), progress).await?;
         if let Some(lock) = lock {
             let folder = found.folder.clone();
             blocking(&found.folder, move || Ok(lock.check_files(&folder)?)).await?;
         }
-        Ok(found.path)
+        Ok(CachedModel { path: found.path, used: Some(found.used) })
     }
 
     async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {

@@ -194,9 +194,14 @@ pub(super) fn link(path: &Path, destination: &Path, uri: &str) -> Result<usize, 
     Ok(sources.len())
 }
 
+/// Opens the file of a lock, which is created.
+pub(super) fn open_lock(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).open(path)
+}
+
 /// Waits for the lock of a file, which is released when the file is closed.
 pub(super) fn wait_for_lock(path: &Path) -> io::Result<File> {
-    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let file = open_lock(path)?;
     match file.lock() {
         // Some file systems have no locks. Concurrent runs that share the folder are not supported there.
         Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),

@@ -1,7 +1,8 @@
 //! The cache of fetched models: `CACHE/URI/SNAPSHOT`, where the names are hashes of the URI and of the listing. A snapshot is complete once it has
-//! its name. Servers that share the folder wait for each other at a lock of the URI.
+//! its name. Servers that share the folder wait for each other at a lock of the URI. A snapshot in use has a shared lock, and is never
+//! removed.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use tracing::{info, warn};
 
 use super::download::DownloadProgress;
 use super::error::StorageError;
-use super::place::{STAGE, is_archive, wait_for_lock, write_error};
+use super::place::{STAGE, is_archive, open_lock, wait_for_lock, write_error};
 use super::selection::RemoteFile;
 use super::uri::StorageUri;
-use super::{FileFilter, Storage};
+use super::{FileFilter, Storage, blocking};
 use crate::archives::is_safe_folder;
 use crate::lock_file::LockFile;
 
@@ -22,6 +23,8 @@ use crate::lock_file::LockFile;
 const NAME: usize = 32;
 /// The folder of a snapshot that is not complete.
 const PARTIAL: &str = ".partial";
+/// The folder of a snapshot that is being removed.
+const REMOVED: &str = ".removed";
 
 /// What happens if a store cannot be reached and the cache has the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,6 +41,31 @@ pub(super) struct Snapshot {
     /// Of the model: its only file, or its folder.
     pub(super) path: PathBuf,
     pub(super) folder: PathBuf,
+    pub(super) used: SnapshotUse,
+}
+
+/// Keeps a snapshot in the cache, as long as it exists.
+#[derive(Debug)]
+pub struct SnapshotUse {
+    _lock: File,
+}
+
+impl SnapshotUse {
+    /// The snapshot's folder must have a lock of its URI.
+    fn begin(snapshot: &Path) -> Result<Self, StorageError> {
+        let path = lock_of(snapshot);
+        let lock = open_lock(&path).and_then(|file| match file.lock_shared() {
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
+            _ => Ok(file),
+        });
+        Ok(Self { _lock: lock.map_err(write_error(&path))? })
+    }
+}
+
+/// Returns the path of a snapshot's lock, beside it.
+fn lock_of(snapshot: &Path) -> PathBuf {
+    let name = snapshot.file_name().unwrap_or_default().to_string_lossy();
+    snapshot.with_file_name(format!(".{name}.lock"))
 }
 
 /// Returns a model in the cache.
@@ -65,7 +93,8 @@ pub(super) async fn fetch(
             let newest = if is_outage && storage.0.offline == OfflinePolicy::Use { newest(&folder) } else { None };
             let snapshot = newest.ok_or(error)?;
             warn!("`{}` cannot be reached; the model of the last fetch is used (`storage_offline`).", uri.shown());
-            return Ok(Snapshot { path: content(&snapshot), folder: snapshot });
+            let used = SnapshotUse::begin(&snapshot)?;
+            return Ok(Snapshot { path: content(&snapshot), folder: snapshot, used });
         }
     };
     if let Some(lock) = lock {
@@ -75,8 +104,14 @@ pub(super) async fn fetch(
     if !is_safe_folder(&snapshot) {
         let partial = folder.join(PARTIAL);
         clean(&partial)?;
+        let needed = files.iter().filter_map(|file| file.size).fold(0, u64::saturating_add);
+        make_room(storage, &folder, needed).await?;
         storage.fetch(uri, &source, &files, &partial, lock, progress).await?;
         fs::rename(&partial, &snapshot).map_err(write_error(&snapshot))?;
+        let used = SnapshotUse::begin(&snapshot)?;
+        // An archive has become larger.
+        make_room(storage, &folder, 0).await?;
+        drop(used);
         let bytes = progress.bytes.load(std::sync::atomic::Ordering::Relaxed);
         info!(files = files.len(), bytes, "Fetched `{}`.", uri.shown());
     }
@@ -86,7 +121,105 @@ pub(super) async fn fetch(
         [file] if !is_archive(&file.path) => snapshot.join(&file.path),
         _ => content(&snapshot),
     };
-    Ok(Snapshot { path, folder: snapshot })
+    let used = SnapshotUse::begin(&snapshot)?;
+    Ok(Snapshot { path, folder: snapshot, used })
+}
+
+/// Removes models that were not used for the longest time, until `needed` more bytes fit. The caller has the lock of `held`, the folder of
+/// its URI.
+async fn make_room(storage: &Storage, held: &Path, needed: u64) -> Result<(), StorageError> {
+    let Some(limit) = storage.0.cache_bytes else { return Ok(()) };
+    let (cache, held) = (storage.0.cache.clone(), held.to_owned());
+    blocking(&storage.0.cache, move || {
+        let left = evict(&cache, &held, limit.saturating_sub(needed))?;
+        if left.saturating_add(needed) > limit {
+            warn!(
+                "The cache `{}` gets {} bytes, more than `storage_cache_max_bytes`, {limit}: its other models are in use.",
+                cache.display(),
+                left.saturating_add(needed)
+            );
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Removes the folders that were not used for the longest time, until the cache has at most `limit` bytes, and returns how many it has.
+fn evict(cache: &Path, held: &Path, limit: u64) -> Result<u64, StorageError> {
+    let mut found = Vec::new();
+    for uri in folders(cache)? {
+        for folder in folders(&uri)? {
+            let modified = fs::metadata(&folder).and_then(|metadata| metadata.modified());
+            found.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), bytes_of(&folder), folder));
+        }
+    }
+    found.sort();
+    let mut total = found.iter().fold(0_u64, |total, (_, bytes, _)| total.saturating_add(*bytes));
+    for (_, bytes, folder) in found {
+        if total <= limit {
+            break;
+        }
+        // The rest of an earlier removal goes with the first one of its URI.
+        if !folder.exists() {
+            total -= bytes;
+        } else if remove(&folder, held)? {
+            info!(bytes, "Removed `{}` from the cache, which has `storage_cache_max_bytes`.", folder.display());
+            total -= bytes;
+        }
+    }
+    Ok(total)
+}
+
+/// Removes a folder of the cache unless it is in use, and reports whether it did.
+fn remove(folder: &Path, held: &Path) -> Result<bool, StorageError> {
+    let Some(uri) = folder.parent() else { return Ok(false) };
+    let is_partial = folder.file_name().is_some_and(|name| name == PARTIAL);
+    // What is being fetched belongs to the caller.
+    if uri == held && is_partial {
+        return Ok(false);
+    }
+    let uri_lock = if uri == held { None } else { try_lock(&uri.join(".lock"))? };
+    if uri != held && uri_lock.is_none() {
+        return Ok(false);
+    }
+    let lock = lock_of(folder);
+    let Some(_lock) = try_lock(&lock)? else { return Ok(false) };
+    // A crash must not leave half a model.
+    let removed = uri.join(REMOVED);
+    if folder != removed {
+        let _ = fs::remove_dir_all(&removed);
+        fs::rename(folder, &removed).map_err(write_error(folder))?;
+    }
+    fs::remove_dir_all(&removed).map_err(write_error(&removed))?;
+    let _ = fs::remove_file(lock);
+    Ok(true)
+}
+
+/// Returns an exclusive lock, or `None` if another one is held.
+fn try_lock(path: &Path) -> Result<Option<File>, StorageError> {
+    let file = open_lock(path).map_err(write_error(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        // Without locks, nobody knows what is in use.
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns the folders in a folder that only this user can write to.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>, StorageError> {
+    let entries = fs::read_dir(folder).map_err(write_error(folder))?;
+    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_safe_folder(path)).collect())
+}
+
+/// Returns the bytes of the files below a folder.
+fn bytes_of(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_of(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    sizes.fold(0, u64::saturating_add)
 }
 
 /// Removes what an interrupted run moved into place: it may be of another state. What it fetched stays, under names of its state.
@@ -198,5 +331,53 @@ mod tests {
             fs::File::open(&folder).unwrap().set_modified(time).unwrap();
         }
         assert_eq!(newest(root.path()), Some(root.path().join("b")));
+    }
+
+    fn snapshot(cache: &Path, uri: &str, name: &str, seconds: u64, bytes: usize) -> PathBuf {
+        for folder in [cache.to_owned(), cache.join(uri), cache.join(uri).join(name)] {
+            create(&folder).unwrap();
+        }
+        let folder = cache.join(uri).join(name);
+        fs::write(folder.join("model"), vec![0; bytes]).unwrap();
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        File::open(&folder).unwrap().set_modified(time).unwrap();
+        folder
+    }
+
+    #[test]
+    fn models_that_were_not_used_for_the_longest_time_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = root.path().join("cache");
+        let (old, used) = (snapshot(&cache, "a", "1", 10, 100), snapshot(&cache, "a", "2", 20, 100));
+        let (partial, new) = (snapshot(&cache, "b", PARTIAL, 30, 100), snapshot(&cache, "c", "1", 40, 100));
+        let held = cache.join("c");
+        let there = || [&old, &used, &partial, &new].map(|folder| folder.exists());
+        assert_eq!(evict(&cache, &held, 400).unwrap(), 400);
+        assert_eq!(there(), [true; 4]);
+        let using = SnapshotUse::begin(&used).unwrap();
+        assert_eq!(evict(&cache, &held, 399).unwrap(), 300);
+        assert_eq!(there(), [false, true, true, true]);
+        // Also what was fetched by a run that was interrupted, unless another run continues it.
+        let fetching = wait_for_lock(&cache.join("b/.lock")).unwrap();
+        assert_eq!(evict(&cache, &held, 250).unwrap(), 200);
+        assert_eq!(there(), [false, true, true, false]);
+        drop(fetching);
+        assert_eq!(evict(&cache, &held, 150).unwrap(), 100);
+        assert_eq!(evict(&cache, &held, 0).unwrap(), 100);
+        assert_eq!(there(), [false, true, false, false]);
+        drop(using);
+        assert_eq!(evict(&cache, &held, 0).unwrap(), 0);
+        assert_eq!(there(), [false; 4]);
+    }
+
+    #[test]
+    fn what_is_being_fetched_is_not_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let cache = root.path().join("cache");
+        let (partial, old) = (snapshot(&cache, "a", PARTIAL, 10, 100), snapshot(&cache, "a", "1", 20, 100));
+        // A crash while it was removed.
+        let removed = snapshot(&cache, "a", REMOVED, 30, 100);
+        assert_eq!(evict(&cache, &cache.join("a"), 0).unwrap(), 100);
+        assert!(partial.exists() && !old.exists() && !removed.exists());
     }
 }

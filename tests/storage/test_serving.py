@@ -82,3 +82,31 @@ def test_pulled_folders_are_served(s3, prefix, tmp_path):
     pull(s3.uri(prefix), tmp_path / "models", **s3.variables())
     with serving(tmp_path / "models", MLSERVER_MODEL_NAME="iris") as server:
         wait_until(lambda: "running on" in server.log.read_text(), "the server", server.process)
+
+
+def test_caches_keep_the_models_in_use(s3, prefix, tmp_path):
+    """Old states are removed when there are too many bytes, but never one that a server has loaded."""
+    folder, cache = tmp_path / "models", tmp_path / "cache"
+    model = MODEL.read_bytes()
+    limit = {"MLSERVER_STORAGE_CACHE": str(cache), "MLSERVER_STORAGE_CACHE_MAX_BYTES": str(int(2.5 * len(model)))}
+    write_settings(folder, s3.uri(f"{prefix}/model.json"))
+
+    def states():
+        return sorted(len(path.read_bytes()) for path in cache.rglob("model.json"))
+
+    s3.put(f"{prefix}/model.json", model)
+    with serving(folder, **limit, **s3.variables()) as server:
+        wait_until(server.is_ready, "the model", server.process)
+        for number in range(1, 4):
+            s3.put(f"{prefix}/model.json", model + b" " * number)
+            # Another server with the same cache.
+            with serving(folder, **limit, **s3.variables()) as other:
+                wait_until(other.is_ready, "the model", other.process)
+            assert states() == [len(model), len(model) + number], number
+        server.call("/v2/repository/models/iris/load", {})
+        server.call("/v2/repository/models/iris/unload", {})
+        s3.put(f"{prefix}/model.json", model + b" " * 4)
+        server.call("/v2/repository/models/iris/load", {})
+        # The first one was unloaded, and is the oldest.
+        assert states() == [len(model) + 3, len(model) + 4]
+        assert "Removed" in server.log.read_text()
