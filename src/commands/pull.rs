@@ -15,7 +15,7 @@ use crate::cli::pull::PullArgs;
 use crate::registry::{chain, storage_options};
 use crate::settings::{Environment, Settings, SettingsSources};
 use crate::shutdown::Signals;
-use crate::storage::{DownloadProgress, FileFilter, PullOptions, Pulled, Storage, StorageUri};
+use crate::storage::{DownloadProgress, FileFilter, PullOptions, Pulled, Storage};
 use crate::ui::Ui;
 use crate::ui::progress::{ProgressUnit, ProgressUpdate, TerminalProgress};
 
@@ -63,7 +63,7 @@ async fn run_until_done(
             Ok((pulled, seconds)) => ui.note(format_args!(
                 "Fetched {} files of `{}` into `{}`: {} in {seconds:.1} s.",
                 pulled.files,
-                StorageUri::parse(&pair[0])?.shown(),
+                storage.uri(&pair[0])?.shown(),
                 pair[1],
                 BinaryBytes(pulled.bytes),
             )),
@@ -83,7 +83,7 @@ async fn run_until_done(
 
 async fn list(args: &PullArgs, storage: &Storage, filter: &FileFilter, ui: &mut Ui) -> Result<(), CommandError> {
     for text in &args.pairs {
-        let uri = StorageUri::parse(text)?;
+        let uri = storage.uri(text)?;
         let files = storage.list(&uri, filter).await.map_err(|error| anyhow!("{}", chain(&error)))?;
         for file in files {
             let size = file.size.map(|size| size.to_string()).unwrap_or_default();
@@ -101,7 +101,7 @@ async fn pull(
     options: &PullOptions,
     quiet: bool,
 ) -> anyhow::Result<(Pulled, f64)> {
-    let (uri, started) = (StorageUri::parse(text)?, Instant::now());
+    let (uri, started) = (storage.uri(text)?, Instant::now());
     let progress = Arc::new(DownloadProgress::default());
     let shown = TerminalProgress::standard(ProgressUnit::Bytes, quiet);
     let mut ticks = interval(shown.interval());

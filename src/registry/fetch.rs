@@ -28,7 +28,7 @@ impl<L: Loader> Loader for FetchingLoader<L> {
         Box::pin(async move {
             let folder = locked_folder(&settings);
             let lock = folder.as_deref().map_or(Ok(None), LockFile::find).map_err(LoadError::Lock)?;
-            let is_remote = remote_uri(&settings).is_some();
+            let is_remote = self.fetcher.remote_uri(&settings).is_some();
             match (lock, folder) {
                 (Some(lock), Some(folder)) if !is_remote => {
                     check_files(lock, folder).await?;
@@ -62,10 +62,10 @@ fn locked_folder(settings: &ModelSettings) -> Option<PathBuf> {
 
 /// Returns the URI of a model that the server fetches. Classes of users get their URI as it is, as in the original, since they may
 /// read it themselves.
-fn remote_uri(settings: &ModelSettings) -> Option<&str> {
+fn remote_uri(settings: &ModelSettings, is_remote: impl FnOnce(&str) -> bool) -> Option<&str> {
     let uri = settings.parameters.uri.as_deref()?;
     let is_ours = ModelFamily::of(&settings.implementation).is_some();
-    (is_ours && crate::repository::is_store_uri(uri)).then_some(uri)
+    (is_ours && (crate::repository::is_store_uri(uri) || is_remote(uri))).then_some(uri)
 }
 
 #[cfg(feature = "storage")]
@@ -82,9 +82,7 @@ mod with_storage {
 
     use super::{Arc, BTreeMap, LoadError, LockFile, ModelSettings, PathBuf, Runtime, StorageSettings, remote_uri};
     use crate::settings::StorageOffline;
-    use crate::storage::{
-        DownloadProgress, OfflinePolicy, SnapshotUse, Storage, StorageOptions, StorageUri, Variables,
-    };
+    use crate::storage::{DownloadProgress, OfflinePolicy, SnapshotUse, Storage, StorageOptions, Variables};
     use crate::types::without_credentials;
 
     /// Fetches models into the cache.
@@ -99,6 +97,11 @@ mod with_storage {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
             Self { storage: Storage::new(storage_options(settings, variables)), in_use: Arc::default() }
+        }
+
+        /// Returns the URI of a model that is fetched.
+        pub(super) fn remote_uri<'a>(&self, settings: &'a ModelSettings) -> Option<&'a str> {
+            remote_uri(settings, |uri| self.storage.is_remote(uri))
         }
 
         /// Keeps a model in the cache while its runtime exists.
@@ -116,10 +119,10 @@ mod with_storage {
         ) -> Result<(ModelSettings, Option<SnapshotUse>), LoadError> {
             // Models that were unloaded need not be kept.
             self.in_use.lock().retain(|(_, runtime)| runtime.strong_count() > 0);
-            let Some(uri) = remote_uri(&settings) else { return Ok((settings, None)) };
+            let Some(uri) = self.remote_uri(&settings) else { return Ok((settings, None)) };
             let shown = without_credentials(uri);
             let failed = |source| LoadError::Fetch { source: Box::new(source) };
-            let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
+            let uri = self.storage.uri(uri).map_err(failed)?;
             let (model, version) = (settings.name.as_str(), settings.version());
             info!(model, version, "Model '{model}' is fetched from `{shown}`.");
             let cached = self.storage.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
@@ -182,10 +185,15 @@ mod without_storage {
                 let implementation = Implementation::of(&settings);
                 implementation.is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
             };
-            match remote_uri(&settings) {
+            match self.remote_uri(&settings) {
                 Some(uri) if lock.is_some() || !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
                 _ => Ok((settings, ())),
             }
+        }
+
+        #[expect(clippy::unused_self, reason = "with the feature, it has the remotes of rclone")]
+        pub(super) fn remote_uri<'a>(&self, settings: &'a ModelSettings) -> Option<&'a str> {
+            remote_uri(settings, |_| false)
         }
 
         #[expect(clippy::unused_self, reason = "with the feature, it holds something")]

@@ -10,6 +10,7 @@ mod error;
 mod hub;
 mod part;
 mod place;
+mod rclone;
 mod selection;
 mod snapshots;
 mod source;
@@ -97,6 +98,20 @@ impl Storage {
         Self(Arc::new(options))
     }
 
+    /// Reads a URI as the environment means it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it is invalid.
+    pub fn uri(&self, text: &str) -> Result<StorageUri, StorageError> {
+        StorageUri::find(text, &self.0.variables)
+    }
+
+    /// Reports whether a text names a remote of rclone.
+    pub fn is_remote(&self, text: &str) -> bool {
+        StorageUri::is_remote(text, &self.0.variables)
+    }
+
     /// Returns the files that a URI selects, in the order of their paths.
     ///
     /// # Errors
@@ -176,14 +191,25 @@ impl Storage {
     }
 
     async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
-        let (location, variables, idle) = (uri.location.clone(), self.0.variables.clone(), self.0.idle_timeout);
+        let (location, remote, options) = (uri.location.clone(), uri.remote.clone(), Arc::clone(&self.0));
         let service = match &location {
             Location::Bucket { service, .. } => service.title(),
             Location::Hub { .. } => "Hugging Face",
             Location::Http(_) => "the server",
             Location::Local(path) => return Err(StorageError::Missing { path: path.clone() }),
         };
-        let open = tokio::task::spawn_blocking(move || credentials::open(&location, &variables, idle)).await;
+        let open = move || {
+            let Some(remote) = remote else {
+                return credentials::open(&location, &options.variables, options.idle_timeout);
+            };
+            let mut source =
+                credentials::open(&location, &remote.variables(&options.variables)?, options.idle_timeout)?;
+            if let Source::Bucket(bucket) = &mut source {
+                bucket.credentials = remote.credentials();
+            }
+            Ok(source)
+        };
+        let open = tokio::task::spawn_blocking(open).await;
         let open = open.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
         open.map_err(|source| StorageError::Credentials { service, source })
     }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::credentials::Variables;
+use super::error::StorageError;
+use super::rclone::Remote;
 use crate::http_client::Url;
 use crate::types::{Secret, without_credentials};
 
@@ -52,6 +55,8 @@ pub struct StorageUri {
     pub location: Location,
     /// The SHA-256 that the only file must have, in lower-case hexadecimal digits.
     pub sha256: Option<String>,
+    /// The remote of rclone that the URI names.
+    pub(super) remote: Option<Remote>,
     /// The URI as it may be shown: without credentials and signatures.
     shown: String,
 }
@@ -87,14 +92,10 @@ impl StorageUri {
     pub fn parse(text: &str) -> Result<Self, UriError> {
         let shown = without_credentials(text);
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Ok(Self { location: Location::Local(text.into()), sha256: None, shown });
+            return Ok(Self { location: Location::Local(text.into()), sha256: None, remote: None, shown });
         };
         let scheme = scheme.to_ascii_lowercase();
-        // In a URL, a `#` begins a fragment, which no server sees; elsewhere it may only begin a pin.
-        let (rest, sha256) = match rest.split_once('#') {
-            Some((rest, pin)) => (rest, Some(read_pin(pin).ok_or_else(|| UriError::Pin { uri: shown.clone() })?)),
-            None => (rest, None),
-        };
+        let (rest, sha256) = split_pin(rest, &shown)?;
         let location = match scheme.as_str() {
             "s3" | "s3a" => bucket(StorageService::S3, rest, &shown)?,
             "gs" | "gcs" => bucket(StorageService::Gcs, rest, &shown)?,
@@ -118,7 +119,27 @@ impl StorageUri {
             }
             _ => return Err(UriError::Scheme { scheme, uri: shown }),
         };
-        Ok(Self { location, sha256, shown })
+        Ok(Self { location, sha256, remote: None, shown })
+    }
+
+    /// Reads a URI as the environment means it: its beginning may be the name of a remote of rclone.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::parse`] does, and for remotes of other types.
+    pub fn find(text: &str, variables: &Variables) -> Result<Self, StorageError> {
+        let failed = |source| StorageError::Credentials { service: "rclone", source };
+        let Some((remote, rest)) = Remote::find(text, variables).map_err(failed)? else {
+            return Ok(Self::parse(text)?);
+        };
+        let shown = without_credentials(text);
+        let (rest, sha256) = split_pin(rest, &shown)?;
+        Ok(Self { location: bucket(remote.service(), rest, &shown)?, sha256, remote: Some(remote), shown })
+    }
+
+    /// Reports whether a text names a remote of rclone.
+    pub fn is_remote(text: &str, variables: &Variables) -> bool {
+        !matches!(Remote::find(text, variables), Ok(None))
     }
 
     /// Returns what the URI is known by in the cache, where it is only seen as a hash. The query of a URL may name a file; a signature of
@@ -134,6 +155,13 @@ impl StorageUri {
     pub fn shown(&self) -> &str {
         &self.shown
     }
+}
+
+/// Splits a pin off. In a URL, a `#` begins a fragment, which no server sees; elsewhere it may only begin a pin.
+fn split_pin<'a>(rest: &'a str, shown: &str) -> Result<(&'a str, Option<String>), UriError> {
+    let Some((rest, pin)) = rest.split_once('#') else { return Ok((rest, None)) };
+    let pin = read_pin(pin).ok_or_else(|| UriError::Pin { uri: shown.to_owned() })?;
+    Ok((rest, Some(pin)))
 }
 
 fn read_pin(pin: &str) -> Option<String> {

@@ -110,3 +110,13 @@ def test_caches_keep_the_models_in_use(s3, prefix, tmp_path):
         # The first one was unloaded, and is the oldest.
         assert states() == [len(model) + 3, len(model) + 4]
         assert "Removed" in server.log.read_text()
+
+
+def test_remotes_of_rclone_are_served(s3, prefix, tmp_path):
+    s3.put(f"{prefix}/model.json", MODEL.read_bytes())
+    write_settings(tmp_path / "models", f"minio:models/{prefix}")
+    remote = {"TYPE": "s3", "ENV_AUTH": "true", "ENDPOINT": f"http://127.0.0.1:{s3.port}"}
+    remote = {f"RCLONE_CONFIG_MINIO_{key}": value for key, value in remote.items()}
+    cache = {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache")}
+    with serving(tmp_path / "models", **cache, **s3.variables(1), **remote) as server:
+        wait_until(server.is_ready, "the model", server.process)

@@ -4,7 +4,7 @@ import io
 import os
 import tarfile
 
-from conftest import content, pull
+from conftest import SECRET, content, pull
 
 NAMES = ["a b.txt", "a+b.txt", "100%.txt", "c%20d.txt", "e#f.txt", "ü/ß.txt", "deep/er/still.bin"]
 
@@ -128,3 +128,15 @@ def test_paths_of_this_machine_are_linked(tmp_path):
     pull(f"file://{tmp_path}/from", tmp_path / "to")
     assert (tmp_path / "to/model.json").is_symlink()
     assert (tmp_path / "to/model.json").read_text() == "{}"
+
+
+def test_remotes_of_rclone_are_stores(s3, prefix, tmp_path):
+    """As Seldon describes stores: by the name of a remote, also one that is called as a scheme."""
+    s3.put(f"{prefix}/m.bin", b"1")
+    keys = {"TYPE": "s3", "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": SECRET, "ENDPOINT": f"http://127.0.0.1:{s3.port}"}
+    for name, uri in [("S3", "s3://models/"), ("MINIO", "minio:models/"), ("MY_STORE", "my-store://models/")]:
+        variables = {f"RCLONE_CONFIG_{name}_{key}": value for key, value in keys.items()}
+        pull(uri + prefix, tmp_path / name, AWS_ENDPOINT_URL="http://127.0.0.1:1", **variables)
+        assert content(tmp_path / name) == {"m.bin": b"1"}
+    other = pull("x:models/m", tmp_path, code=1, RCLONE_CONFIG_X_TYPE="sftp")
+    assert "the type `sftp` is not supported" in other
