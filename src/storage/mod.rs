@@ -57,11 +57,17 @@ pub struct StorageOptions {
 }
 
 /// Which of the selected files are fetched, by patterns of their paths in which `*` is any text.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileFilter {
     /// Empty for all.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
+}
+
+impl FileFilter {
+    fn takes(&self, path: &str) -> bool {
+        (self.include.is_empty() || matches_any(&self.include, path)) && !matches_any(&self.exclude, path)
+    }
 }
 
 /// What a pull does besides fetching all files.
@@ -227,9 +233,7 @@ impl Storage {
         let listed = files.len();
         files.retain(|file| {
             // That of the store protects from nobody who can write to it.
-            file.path != LOCK_FILE
-                && (filter.include.is_empty() || matches_any(&filter.include, &file.path))
-                && !matches_any(&filter.exclude, &file.path)
+            file.path != LOCK_FILE && filter.takes(&file.path) && uri.filter.takes(&file.path)
         });
         if files.is_empty() {
             return Err(failed(SelectionError::Filtered { listed }.into()));

@@ -52,7 +52,7 @@ pub enum SelectionError {
     Key { key: String, reason: &'static str },
     #[error("the keys `{one}` and `{other}` cannot both be files: one is a folder of the other")]
     Conflict { one: String, other: String },
-    #[error("`--include` and `--exclude` leave none of its {listed} files")]
+    #[error("the patterns to include and exclude leave none of its {listed} files")]
     Filtered { listed: usize },
     #[error("the object `{key}` is empty")]
     Empty { key: String },

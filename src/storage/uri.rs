@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::FileFilter;
 use super::credentials::Variables;
 use super::error::StorageError;
 use super::rclone::Remote;
@@ -55,6 +56,8 @@ pub struct StorageUri {
     pub location: Location,
     /// The SHA-256 that the only file must have, in lower-case hexadecimal digits.
     pub sha256: Option<String>,
+    /// Which files are fetched. Only URIs of the hub have patterns, since a repository often has a model in several formats.
+    pub(super) filter: FileFilter,
     /// The remote of rclone that the URI names.
     pub(super) remote: Option<Remote>,
     /// The URI as it may be shown: without credentials and signatures.
@@ -92,16 +95,18 @@ impl StorageUri {
     pub fn parse(text: &str) -> Result<Self, UriError> {
         let shown = without_credentials(text);
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Ok(Self { location: Location::Local(text.into()), sha256: None, remote: None, shown });
+            return Ok(Self::new(Location::Local(text.into()), None, shown));
         };
         let scheme = scheme.to_ascii_lowercase();
         let (rest, sha256) = split_pin(rest, &shown)?;
+        if scheme == "hf" {
+            return hub(rest, sha256, &shown);
+        }
         let location = match scheme.as_str() {
             "s3" | "s3a" => bucket(StorageService::S3, rest, &shown)?,
             "gs" | "gcs" => bucket(StorageService::Gcs, rest, &shown)?,
             "az" | "azure" => bucket(StorageService::Azure, rest, &shown)?,
             "abfs" | "abfss" => lake(rest, &shown)?,
-            "hf" => hub(rest, &shown)?,
             "http" | "https" => web(&scheme, rest, &shown)?,
             "file" => Location::Local(rest.find('/').map_or("", |start| &rest[start..]).into()),
             "pvc" => {
@@ -119,7 +124,11 @@ impl StorageUri {
             }
             _ => return Err(UriError::Scheme { scheme, uri: shown }),
         };
-        Ok(Self { location, sha256, remote: None, shown })
+        Ok(Self::new(location, sha256, shown))
+    }
+
+    fn new(location: Location, sha256: Option<String>, shown: String) -> Self {
+        Self { location, sha256, filter: FileFilter::default(), remote: None, shown }
     }
 
     /// Reads a URI as the environment means it: its beginning may be the name of a remote of rclone.
@@ -134,7 +143,8 @@ impl StorageUri {
         };
         let shown = without_credentials(text);
         let (rest, sha256) = split_pin(rest, &shown)?;
-        Ok(Self { location: bucket(remote.service(), rest, &shown)?, sha256, remote: Some(remote), shown })
+        let location = bucket(remote.service(), rest, &shown)?;
+        Ok(Self { remote: Some(remote), ..Self::new(location, sha256, shown) })
     }
 
     /// Reports whether a text names a remote of rclone.
@@ -213,8 +223,26 @@ fn lake(rest: &str, shown: &str) -> Result<Location, UriError> {
     })
 }
 
-/// Reads `hf://ORG/REPO[:REVISION]`, and `hf://ORG/REPO@REVISION/FOLDER`.
-fn hub(rest: &str, shown: &str) -> Result<Location, UriError> {
+/// Reads `hf://ORG/REPO[:REVISION]`, and `hf://ORG/REPO@REVISION/FOLDER`, with patterns behind `?include=` and `&exclude=`.
+fn hub(rest: &str, sha256: Option<String>, shown: &str) -> Result<StorageUri, UriError> {
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut filter = FileFilter::default();
+    for (name, pattern) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "include" => filter.include.push(pattern.into_owned()),
+            "exclude" => filter.exclude.push(pattern.into_owned()),
+            _ => {
+                let reason = "the query of a URI of the hub has `include=PATTERN` and `exclude=PATTERN` only";
+                return Err(UriError::Refused { uri: shown.to_owned(), reason });
+            }
+        }
+    }
+    let location = hub_location(rest, shown)?;
+    let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+    Ok(StorageUri { filter, ..StorageUri::new(location, sha256, format!("hf://{rest}{query}")) })
+}
+
+fn hub_location(rest: &str, shown: &str) -> Result<Location, UriError> {
     let mut parts = rest.splitn(3, '/');
     let (organization, name, key) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
     let (organization, name) = (organization.unwrap_or_default(), name.unwrap_or_default());
@@ -321,6 +349,18 @@ mod tests {
         assert_eq!(hub("hf://org/repo"), of("org/repo", None, ""));
         assert_eq!(hub("hf://org/repo:v1.0"), of("org/repo", Some("v1.0"), ""));
         assert_eq!(hub("hf://org/repo@main/sub/folder"), of("org/repo", Some("main"), "sub/folder"));
+    }
+
+    #[test]
+    fn uris_of_the_hub_choose_files() {
+        let text = "hf://org/repo:v1?include=*.json&include=*.safetensors&exclude=onnx/*";
+        let uri = StorageUri::parse(text).unwrap();
+        assert_eq!(uri.location, location("hf://org/repo:v1"));
+        assert_eq!(uri.filter.include, ["*.json", "*.safetensors"]);
+        assert_eq!(uri.filter.exclude, ["onnx/*"]);
+        assert_eq!((uri.shown(), uri.cache_key()), (text, text));
+        let error = StorageUri::parse("hf://org/repo?token=hush").unwrap_err().to_string();
+        assert!(error.contains("`include=PATTERN`") && !error.contains("hush"), "{error}");
     }
 
     #[test]

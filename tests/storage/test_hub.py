@@ -153,6 +153,9 @@ def test_folders_and_patterns_choose_files(hub, tmp_path):
     assert content(tmp_path / "a") == {"a b#ü.txt": b"text"}
     pull(f"hf://{REPOSITORY}:v1", tmp_path / "b", "--exclude", "*.bin", HF_ENDPOINT=hub.endpoint)
     assert "pytorch_model.bin" not in content(tmp_path / "b")
+    patterns = "include=*.json&include=*.safetensors&exclude=config*"
+    pull(f"hf://{REPOSITORY}?{patterns}", tmp_path / "c", HF_ENDPOINT=hub.endpoint)
+    assert list(content(tmp_path / "c")) == ["model.safetensors"]
     printed = pull(f"hf://{REPOSITORY}@main/none", tmp_path, code=1, HF_ENDPOINT=hub.endpoint)
     assert "the bucket has config.json, model.safetensors" in printed
 
