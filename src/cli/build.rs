@@ -58,6 +58,10 @@ pub struct BuildArgs {
     #[arg(long, value_name = "FILE", requires = "base_images", help_heading = "Contents")]
     pub requirements: Option<PathBuf>,
 
+    /// Put the models of object stores into the image, instead of fetching them in each container
+    #[arg(long, conflicts_with = "base_images", help_heading = "Contents")]
+    pub offline_models: bool,
+
     /// Do not use the build cache
     #[arg(long, help_heading = "Build")]
     pub no_cache: bool,

@@ -11,9 +11,11 @@ use super::{OutputFormat, examples};
 #[command(help_template = examples::help(&[
     ("mlserver inspect churn.joblib", ""),
     ("mlserver inspect churn.joblib --example", "a request that the model answers"),
+    ("mlserver inspect s3://models/churn/model.json", ""),
 ]))]
 pub struct InspectArgs {
-    /// Model file, folder of an MLflow model, or folder with a `model-settings.json`; nothing in it is executed
+    /// Model file, folder of an MLflow model, or folder with a `model-settings.json`, also as the URI of an object store; nothing in it is
+    /// executed
     pub path: PathBuf,
 
     /// Print only an example request that the model answers

@@ -1,6 +1,6 @@
 //! `mlserver build`: builds an image of a model folder with a Docker engine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,16 @@ use crate::image::docker::{
     self, BuildContext, BuildRequest, BuiltImage, CHECK_LABEL, CheckError, CheckSample, DockerEngine, EngineError,
     ImageCheck,
 };
-use crate::image::{self, BaseImage, DockerfileOptions, IgnoreRules, ImagePlan, ProjectPython};
+use crate::image::{self, BaseImage, DockerfileOptions, IgnoreRules, ImagePlan, ProjectPython, remote_models};
+use crate::registry::{FetchedModel, ModelFetcher};
 use crate::repository::Repository;
 use crate::settings::env::MapEnvironment;
 use crate::settings::{Environment, Settings, SettingsSources};
 use crate::shutdown::Signals;
+use crate::types::without_credentials;
 use crate::ui::Ui;
 
+use super::offline_models::OfflineModels;
 use super::{CommandError, USAGE, async_runtime, exit_code};
 
 /// The sample request of a model, next to its settings.
@@ -38,6 +41,8 @@ struct ImageBuild {
     /// The version of Python, if the project decides it.
     python: Option<ProjectPython>,
     check: Option<ImageCheck>,
+    /// Keep the models of the context in the cache.
+    _fetched: Vec<FetchedModel>,
 }
 
 /// Reports progress on standard error, unless the mode is quiet.
@@ -61,14 +66,17 @@ impl BuildReport<'_> {
 ///
 /// Fails if a step of the build, the check or the push fails, or at a signal. No container is left behind then.
 pub fn run(args: &BuildArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
+    let runtime = async_runtime(environment)?;
     let builds = match (args.base_images, &args.folder, &args.tag) {
         (Some(images), ..) => base_images(args, images, ui)?,
-        (None, Some(folder), Some(tag)) => vec![folder_image(args, folder, tag, environment, ui)?],
+        (None, Some(folder), Some(tag)) => {
+            let offline = runtime.block_on(offline_models(args, folder, environment, ui))?;
+            vec![folder_image(args, folder, tag, offline, environment, ui)?]
+        }
         (None, ..) => {
             return Err(CommandError { error: anyhow!("missing FOLDER and `--tag`, or `--base-images`"), code: USAGE });
         }
     };
-    let runtime = async_runtime(environment)?;
     let outcome = runtime.block_on(until_signal(args, environment, builds, ui));
     // A credential helper may still be running.
     runtime.shutdown_background();
@@ -173,15 +181,46 @@ fn print(format: OutputFormat, tag: &str, built: &BuiltImage, ui: &mut Ui) -> Re
     Ok(())
 }
 
+/// Fetches the models of a folder that are in object stores, if the arguments want them in the image; otherwise says where they stay.
+async fn offline_models(
+    args: &BuildArgs,
+    folder: &Path,
+    environment: &dyn Environment,
+    ui: &mut Ui,
+) -> Result<OfflineModels, CommandError> {
+    if !args.offline_models {
+        let mut report = BuildReport { ui, quiet: args.quiet };
+        for model in remote_models(folder)? {
+            let uri = without_credentials(model.parameters.uri.as_deref().unwrap_or_default());
+            report.note(format_args!(
+                "Model `{}` stays in `{uri}`, and is fetched by each container; `--offline-models` puts it into the image",
+                model.name
+            ));
+        }
+        return Ok(OfflineModels::default());
+    }
+    let settings = Settings::load(Path::new("."), &SettingsSources::read(environment)?, false)?.settings;
+    let fetcher = ModelFetcher::new(&settings.storage, environment.variables().into_iter().collect());
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            Err(CommandError { error: anyhow!("interrupted by {signal}"), code: exit_code(signal) })
+        }
+        fetched = OfflineModels::fetch(folder, &fetcher, ui) => fetched,
+    }
+}
+
 /// Plans the image of a folder.
 fn folder_image(
     args: &BuildArgs,
     folder: &Path,
     tag: &str,
+    offline: OfflineModels,
     environment: &dyn Environment,
     ui: &mut Ui,
 ) -> Result<ImageBuild, CommandError> {
-    let plan = ImagePlan::of(folder)?;
+    let plan = ImagePlan::with_models(folder, &offline.artifacts)?;
     let ignore = IgnoreRules::of_folder(folder)?;
     let variables = environment.variables().into_iter().collect();
     let python = ProjectPython::of(folder, args.python.as_deref(), plan.packed(), &variables);
@@ -202,7 +241,10 @@ fn folder_image(
         ui.warning("ignoring the `Dockerfile` in the folder");
     }
     let server = if args.server.is_some() { Vec::new() } else { own_files()? };
-    let context = BuildContext { dockerfile, folder: Some(folder.to_owned()), ignore, files: Vec::new(), server };
+    let OfflineModels { added, replaced, fetched, .. } = offline;
+    let folder_of_context = Some(folder.to_owned());
+    let context =
+        BuildContext { dockerfile, folder: folder_of_context, ignore, added, replaced, files: Vec::new(), server };
     let arguments = args.build_args.iter().cloned().collect();
     let check = args.check.then(|| image_check(args, folder, tag)).transpose()?;
     let python = plan.follows_project(&options).then_some(options.python);
@@ -210,7 +252,7 @@ fn folder_image(
     if let Some(python) = &python {
         let _ = write!(why, ", in {python}");
     }
-    Ok(ImageBuild { request: request(args, tag, arguments), context, why, python, check })
+    Ok(ImageBuild { request: request(args, tag, arguments), context, why, python, check, _fetched: fetched })
 }
 
 /// Plans the base images, in the order in which they are built.
@@ -244,6 +286,8 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
             dockerfile: image.dockerfile(args.base.as_deref()),
             folder: None,
             ignore: IgnoreRules::default(),
+            added: Vec::new(),
+            replaced: BTreeMap::new(),
             files: image.files(requirements.clone()),
             server: if image.needs_server() { own_files()? } else { Vec::new() },
         };
@@ -253,7 +297,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
             BaseImage::Full => "the server, Python and its packages",
         };
         let request = request(args, &image.tag(repository), arguments);
-        Ok(ImageBuild { request, context, why: why.to_owned(), python: None, check: None })
+        Ok(ImageBuild { request, context, why: why.to_owned(), python: None, check: None, _fetched: Vec::new() })
     });
     builds.collect()
 }

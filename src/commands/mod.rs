@@ -13,6 +13,8 @@ pub mod init;
 pub mod inspect;
 pub mod keys;
 pub mod manifest;
+#[cfg(feature = "image")]
+mod offline_models;
 #[cfg(feature = "storage")]
 pub mod pull;
 mod setting_arguments;

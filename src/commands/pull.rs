@@ -84,8 +84,8 @@ async fn run_until_done(
 async fn list(args: &PullArgs, storage: &Storage, filter: &FileFilter, ui: &mut Ui) -> Result<(), CommandError> {
     for text in &args.pairs {
         let uri = storage.uri(text)?;
-        let files = storage.list(&uri, filter).await.map_err(|error| anyhow!("{}", chain(&error)))?;
-        for file in files {
+        let listing = storage.list(&uri, filter).await.map_err(|error| anyhow!("{}", chain(&error)))?;
+        for file in listing.files {
             let size = file.size.map(|size| size.to_string()).unwrap_or_default();
             ui.line(format_args!("{size}\t{}", file.path))?;
         }

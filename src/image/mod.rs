@@ -23,7 +23,7 @@ use crate::templates::{self, TemplateError};
 use crate::types::text;
 pub use base::BaseImage;
 pub use ignore::{IgnoreError, IgnoreRules};
-pub use plan::{ImagePlan, PlanError, PythonImage, PythonReason};
+pub use plan::{ImagePlan, PlanError, PythonImage, PythonReason, remote_models};
 pub use project_python::{ProjectPython, PythonOrigin, PythonRelease, PythonVersionError};
 
 /// The base image for models of conda, whose environment brings its own Python.

@@ -1,14 +1,15 @@
 //! Finds out what a folder needs to be served: only the server, or Python as well.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::compute::ComputePool;
-use crate::families::NativeEvaluator;
+use crate::families::{ModelFamily, NativeEvaluator};
 use crate::graphs;
-use crate::repository::{Artifact, DiscoveryError, Repository, check_on_disk};
+use crate::repository::{Artifact, DiscoveryError, Repository, check_on_disk, is_store_uri};
 use crate::runtimes::{self, Backend, Implementation};
 use crate::settings::env::MapEnvironment;
 use crate::settings::{ModelSettings, Settings, SettingsError, SettingsSources};
@@ -105,13 +106,28 @@ impl ImagePlan {
     ///
     /// Fails if settings cannot be read, or the artifact of a native model is missing or damaged.
     pub fn of(folder: &Path) -> Result<Self, PlanError> {
+        Self::with_models(folder, &BTreeMap::new())
+    }
+
+    /// Plans the image of a folder, some of whose models have their artifacts elsewhere, by the paths of their settings files.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::of`] does.
+    pub fn with_models(folder: &Path, artifacts: &BTreeMap<PathBuf, PathBuf>) -> Result<Self, PlanError> {
         let absolute = fs::canonicalize(folder).map_err(|_| PlanError::NoFolder { path: folder.to_owned() })?;
         if !absolute.is_dir() {
             return Err(PlanError::NoFolder { path: folder.to_owned() });
         }
         let sources = SettingsSources::read(&MapEnvironment::new(&absolute))?;
         let settings = Settings::load(&absolute, &sources, false)?.settings;
-        let discovery = Repository::new(&absolute, sources, false).discover();
+        let mut discovery = Repository::new(&absolute, sources, false).discover();
+        for model in &mut discovery.models {
+            let artifact = model.settings.source.as_ref().and_then(|source| artifacts.get(source));
+            if let Some(artifact) = artifact {
+                model.settings.parameters.uri = Some(artifact.to_string_lossy().into_owned());
+            }
+        }
         if let Some(error) = discovery.errors.into_iter().next() {
             return Err(error.into());
         }
@@ -157,6 +173,22 @@ impl ImagePlan {
     }
 }
 
+/// Returns the models of a folder that the server fetches from object stores.
+///
+/// # Errors
+///
+/// Fails if the settings of the folder cannot be read.
+pub fn remote_models(folder: &Path) -> Result<Vec<ModelSettings>, PlanError> {
+    let absolute = fs::canonicalize(folder).map_err(|_| PlanError::NoFolder { path: folder.to_owned() })?;
+    let sources = SettingsSources::read(&MapEnvironment::new(&absolute))?;
+    let models = Repository::new(&absolute, sources, false).discover().models.into_iter().map(|model| model.settings);
+    let is_remote = |model: &ModelSettings| {
+        let uri = model.parameters.uri.as_deref();
+        uri.is_some_and(is_store_uri) && ModelFamily::of(&model.implementation).is_some()
+    };
+    Ok(models.filter(is_remote).collect())
+}
+
 impl PythonReason {
     /// Returns why a model needs Python, or `None` if it does not, as loading it would decide. Reads the artifact of a native model.
     ///
@@ -183,6 +215,8 @@ impl PythonReason {
             {
                 return Ok(Some(Self::Model(model())));
             }
+            // It is fetched when the image runs. Only then is known whether the server can evaluate it.
+            Artifact::Remote(uri) if is_store_uri(&uri) => return Ok(None),
             Artifact::Remote(uri) => {
                 return Err(failed(
                     format!("its artifact `{}` is not in the folder", without_credentials(&uri)).into(),

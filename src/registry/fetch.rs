@@ -28,7 +28,7 @@ impl<L: Loader> Loader for FetchingLoader<L> {
         Box::pin(async move {
             let folder = locked_folder(&settings);
             let lock = folder.as_deref().map_or(Ok(None), LockFile::find).map_err(LoadError::Lock)?;
-            let is_remote = self.fetcher.remote_uri(&settings).is_some();
+            let is_remote = remote_uri(&settings, &self.fetcher).is_some();
             match (lock, folder) {
                 (Some(lock), Some(folder)) if !is_remote => {
                     check_files(lock, folder).await?;
@@ -62,11 +62,35 @@ fn locked_folder(settings: &ModelSettings) -> Option<PathBuf> {
 
 /// Returns the URI of a model that the server fetches. Classes of users get their URI as it is, as in the original, since they may
 /// read it themselves.
-fn remote_uri(settings: &ModelSettings, is_remote: impl FnOnce(&str) -> bool) -> Option<&str> {
+fn remote_uri<'a>(settings: &'a ModelSettings, fetcher: &ModelFetcher) -> Option<&'a str> {
     let uri = settings.parameters.uri.as_deref()?;
-    let is_ours = ModelFamily::of(&settings.implementation).is_some();
-    (is_ours && (crate::repository::is_store_uri(uri) || is_remote(uri))).then_some(uri)
+    (ModelFamily::of(&settings.implementation).is_some() && fetcher.is_store(uri)).then_some(uri)
 }
+
+/// A model of an object store, before it is fetched.
+#[derive(Debug)]
+pub struct RemoteModel {
+    /// Without credentials.
+    pub uri: String,
+    pub files: usize,
+    /// Of all files whose sizes the store tells.
+    pub bytes: u64,
+    /// Where the credentials come from.
+    pub credentials: String,
+}
+
+/// A model on this machine.
+#[derive(Debug)]
+pub struct FetchedModel {
+    pub path: PathBuf,
+    used: SnapshotUse,
+}
+
+/// What keeps a model in the cache.
+#[cfg(feature = "storage")]
+type SnapshotUse = Option<crate::storage::SnapshotUse>;
+#[cfg(not(feature = "storage"))]
+type SnapshotUse = ();
 
 #[cfg(feature = "storage")]
 pub use with_storage::ModelFetcher;
@@ -80,9 +104,15 @@ mod with_storage {
     use parking_lot::Mutex;
     use tracing::info;
 
-    use super::{Arc, BTreeMap, LoadError, LockFile, ModelSettings, PathBuf, Runtime, StorageSettings, remote_uri};
+    use super::{
+        Arc, BTreeMap, FetchedModel, LoadError, LockFile, ModelSettings, PathBuf, RemoteModel, Runtime, SnapshotUse,
+        StorageSettings, remote_uri,
+    };
     use crate::settings::StorageOffline;
-    use crate::storage::{DownloadProgress, OfflinePolicy, SnapshotUse, Storage, StorageOptions, Variables};
+    use crate::storage::{
+        DownloadProgress, FileFilter, OfflinePolicy, SnapshotUse as InUse, Storage, StorageError, StorageOptions,
+        Variables,
+    };
     use crate::types::without_credentials;
 
     /// Fetches models into the cache.
@@ -90,7 +120,7 @@ mod with_storage {
     pub struct ModelFetcher {
         storage: Storage,
         /// What keeps the fetched models in the cache, as long as they are loaded: one for each loaded model.
-        in_use: Arc<Mutex<Vec<(SnapshotUse, Weak<dyn Runtime>)>>>,
+        in_use: Arc<Mutex<Vec<(InUse, Weak<dyn Runtime>)>>>,
     }
 
     impl ModelFetcher {
@@ -99,13 +129,40 @@ mod with_storage {
             Self { storage: Storage::new(storage_options(settings, variables)), in_use: Arc::default() }
         }
 
-        /// Returns the URI of a model that is fetched.
-        pub(super) fn remote_uri<'a>(&self, settings: &'a ModelSettings) -> Option<&'a str> {
-            remote_uri(settings, |uri| self.storage.is_remote(uri))
+        /// Reports whether a text names objects of a store.
+        pub fn is_store(&self, uri: &str) -> bool {
+            crate::repository::is_store_uri(uri) || self.storage.is_remote(uri)
+        }
+
+        /// Lists what a URI selects.
+        ///
+        /// # Errors
+        ///
+        /// Fails if the URI is invalid, or its objects cannot be listed.
+        pub async fn look(&self, uri: &str) -> Result<RemoteModel, LoadError> {
+            let uri = self.storage.uri(uri).map_err(failed)?;
+            let listing = self.storage.list(&uri, &FileFilter::default()).await.map_err(failed)?;
+            Ok(RemoteModel {
+                uri: uri.shown().to_owned(),
+                files: listing.files.len(),
+                bytes: listing.files.iter().filter_map(|file| file.size).fold(0, u64::saturating_add),
+                credentials: listing.credentials,
+            })
+        }
+
+        /// Fetches what a URI selects, unless the cache has it.
+        ///
+        /// # Errors
+        ///
+        /// Fails if it cannot be fetched, or differs from the lock.
+        pub async fn fetch(&self, uri: &str, lock: Option<LockFile>) -> Result<FetchedModel, LoadError> {
+            let uri = self.storage.uri(uri).map_err(failed)?;
+            let cached = self.storage.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
+            Ok(FetchedModel { path: cached.path, used: cached.used })
         }
 
         /// Keeps a model in the cache while its runtime exists.
-        pub(super) fn keep(&self, used: Option<SnapshotUse>, runtime: &Arc<dyn Runtime>) {
+        pub(super) fn keep(&self, used: SnapshotUse, runtime: &Arc<dyn Runtime>) {
             let mut in_use = self.in_use.lock();
             in_use.retain(|(_, runtime)| runtime.strong_count() > 0);
             in_use.extend(used.map(|used| (used, Arc::downgrade(runtime))));
@@ -116,19 +173,21 @@ mod with_storage {
             &self,
             mut settings: ModelSettings,
             lock: Option<LockFile>,
-        ) -> Result<(ModelSettings, Option<SnapshotUse>), LoadError> {
+        ) -> Result<(ModelSettings, SnapshotUse), LoadError> {
             // Models that were unloaded need not be kept.
             self.in_use.lock().retain(|(_, runtime)| runtime.strong_count() > 0);
-            let Some(uri) = self.remote_uri(&settings) else { return Ok((settings, None)) };
+            let Some(uri) = remote_uri(&settings, self) else { return Ok((settings, None)) };
             let shown = without_credentials(uri);
-            let failed = |source| LoadError::Fetch { source: Box::new(source) };
-            let uri = self.storage.uri(uri).map_err(failed)?;
             let (model, version) = (settings.name.as_str(), settings.version());
             info!(model, version, "Model '{model}' is fetched from `{shown}`.");
-            let cached = self.storage.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
-            settings.parameters.uri = Some(cached.path.to_string_lossy().into_owned());
-            Ok((settings, cached.used))
+            let fetched = self.fetch(uri, lock).await?;
+            settings.parameters.uri = Some(fetched.path.to_string_lossy().into_owned());
+            Ok((settings, fetched.used))
         }
+    }
+
+    fn failed(source: StorageError) -> LoadError {
+        LoadError::Fetch { source: Box::new(source) }
     }
 
     /// Converts the settings.
@@ -160,7 +219,10 @@ pub use with_storage::storage_options;
 
 #[cfg(not(feature = "storage"))]
 mod without_storage {
-    use super::{Arc, BTreeMap, LoadError, LockFile, ModelSettings, Runtime, StorageSettings, remote_uri};
+    use super::{
+        Arc, BTreeMap, FetchedModel, LoadError, LockFile, ModelSettings, RemoteModel, Runtime, SnapshotUse,
+        StorageSettings, remote_uri,
+    };
     use crate::families::NativeEvaluator;
     use crate::runtimes::Implementation;
 
@@ -179,21 +241,34 @@ mod without_storage {
             &self,
             settings: ModelSettings,
             lock: Option<LockFile>,
-        ) -> Result<(ModelSettings, ()), LoadError> {
+        ) -> Result<(ModelSettings, SnapshotUse), LoadError> {
             // MLflow resolves URIs of its own.
             let is_mlflow = || {
                 let implementation = Implementation::of(&settings);
                 implementation.is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
             };
-            match self.remote_uri(&settings) {
+            match remote_uri(&settings, self) {
                 Some(uri) if lock.is_some() || !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
                 _ => Ok((settings, ())),
             }
         }
 
+        /// Reports whether a text names objects of a store.
         #[expect(clippy::unused_self, reason = "with the feature, it has the remotes of rclone")]
-        pub(super) fn remote_uri<'a>(&self, settings: &'a ModelSettings) -> Option<&'a str> {
-            remote_uri(settings, |_| false)
+        pub fn is_store(&self, uri: &str) -> bool {
+            crate::repository::is_store_uri(uri)
+        }
+
+        /// Refuses to look at a store.
+        #[expect(clippy::unused_async, clippy::unused_self, reason = "with the feature, it lists")]
+        pub async fn look(&self, uri: &str) -> Result<RemoteModel, LoadError> {
+            Err(LoadError::WithoutStorage { uri: uri.to_owned() })
+        }
+
+        /// Refuses to fetch.
+        #[expect(clippy::unused_async, clippy::unused_self, reason = "with the feature, it fetches")]
+        pub async fn fetch(&self, uri: &str, _: Option<LockFile>) -> Result<FetchedModel, LoadError> {
+            Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }
 
         #[expect(clippy::unused_self, reason = "with the feature, it holds something")]

@@ -48,7 +48,7 @@ pub use crate::runtimes::RuntimeStatus;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
 #[cfg(feature = "storage")]
 pub use fetch::storage_options;
-pub use fetch::{FetchingLoader, ModelFetcher};
+pub use fetch::{FetchedModel, FetchingLoader, ModelFetcher, RemoteModel};
 #[cfg(test)]
 pub(crate) use fn_loader::FnLoader;
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};

@@ -78,6 +78,15 @@ pub struct PullOptions {
     pub writes_lock: bool,
 }
 
+/// What a URI selects.
+#[derive(Debug)]
+pub struct Listing {
+    /// In the order of their paths.
+    pub files: Vec<RemoteFile>,
+    /// Where the credentials come from.
+    pub credentials: String,
+}
+
 /// What was fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pulled {
@@ -123,9 +132,10 @@ impl Storage {
     /// # Errors
     ///
     /// Fails if the store cannot be listed, or selects nothing.
-    pub async fn list(&self, uri: &StorageUri, filter: &FileFilter) -> Result<Vec<RemoteFile>, StorageError> {
+    pub async fn list(&self, uri: &StorageUri, filter: &FileFilter) -> Result<Listing, StorageError> {
         let source = self.open(uri).await?;
-        self.select(uri, &source, filter).await
+        let files = self.select(uri, &source, filter).await?;
+        Ok(Listing { files, credentials: source.credentials() })
     }
 
     /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked. If the

@@ -45,6 +45,16 @@ impl Source {
         }
     }
 
+    /// Returns where the credentials come from.
+    pub(super) fn credentials(&self) -> String {
+        match self {
+            Self::Bucket(bucket) => bucket.credentials.clone(),
+            Self::Hub(hub) if hub.token.is_some() => "the token of the hub".to_owned(),
+            Self::Web(web) if !web.headers.is_empty() => "the headers for this host".to_owned(),
+            Self::Hub(_) | Self::Web(_) => "no credentials".to_owned(),
+        }
+    }
+
     /// Reports whether parts of a file can be read without what is before them.
     pub(super) fn has_ranges(&self) -> bool {
         match self {

@@ -39,6 +39,8 @@ def test_values_fit_the_schema(name):
         {"models": {"claim": "a", "hostPath": "/b"}},
         {"models": {"claim": "a", "download": {"image": "b"}}},
         {"models": {"hostPath": "relative"}},
+        {"models": {"claim": "a", "uri": "s3://b"}},
+        {"models": {"uri": "/mnt/models"}},
         {"models": {"download": {"command": ["sh"]}}},
         {"settings": {"http_port": 80}},
         {"settings": {"api_keys_file": "keys.json"}},

@@ -2,7 +2,7 @@
 
 mod secured;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -153,6 +153,58 @@ fn build_native_project_contains_only_the_server() {
         assert!(size < server_size(true), "{size} bytes");
         serves_as(&engine, &tag, "4242:4243", &fs::read(folder.path("a folder/request.json")).unwrap());
     }
+}
+
+/// Moves the model of a project to a web server, which the returned process is.
+#[cfg(feature = "storage")]
+fn move_to_a_server(folder: &Folder, project: &str) -> Child {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    fs::create_dir(folder.path("store")).unwrap();
+    fs::rename(folder.path(&format!("{project}/model.json")), folder.path("store/model.json")).unwrap();
+    let mut server = Command::new("python3")
+        .args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"])
+        .arg(folder.path("store"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let port = line.split(" port ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let path = folder.path(&format!("{project}/model-settings.json"));
+    let mut settings: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    settings["parameters"]["uri"] = format!("http://127.0.0.1:{port}/model.json").into();
+    fs::write(path, settings.to_string()).unwrap();
+    server
+}
+
+#[cfg(feature = "storage")]
+#[test]
+fn build_puts_models_of_stores_into_the_image() {
+    let Some(engine) = engine() else { return };
+    let folder = project(&engine, "xgboost", "p");
+    let mut server = move_to_a_server(&folder, "p");
+    let settings = fs::read(folder.path("p/model-settings.json")).unwrap();
+    let tag = "mlserver-test-offline-models";
+    let command = |flags: &[&str]| {
+        let arguments = [&["build", "p", "--tag", tag, "--network", "host", "--check"], flags].concat();
+        let mut command = mlserver_command(folder.root(), &arguments);
+        command.env("DOCKER_HOST", &engine).env("MLSERVER_STORAGE_CACHE", folder.path("cache")).output().unwrap()
+    };
+    let remote = command(&[]);
+    let stderr = String::from_utf8(remote.stderr).unwrap();
+    assert!(remote.status.success(), "{stderr}");
+    assert!(stderr.starts_with("Model `churn` stays in `http://127.0.0.1:"), "{stderr}");
+    let offline = command(&["--offline-models"]);
+    let stderr = String::from_utf8(offline.stderr).unwrap();
+    assert!(offline.status.success(), "{stderr}");
+    assert!(stderr.starts_with("Model `churn` is in the image, instead of in its object store\n"), "{stderr}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("p/request.json")).unwrap());
+    assert_eq!(fs::read(folder.path("p/model-settings.json")).unwrap(), settings, "the folder is as it was");
 }
 
 /// Returns the commands after `<!-- engine -->` in a document.
@@ -471,6 +523,8 @@ fn build_text(engine: &str, text: &str, folder: &Folder, request: &BuildRequest)
         dockerfile: Dockerfile { text: text.to_owned(), images: Vec::new() },
         folder: Some(folder.root().to_owned()),
         ignore: IgnoreRules::default(),
+        added: Vec::new(),
+        replaced: BTreeMap::new(),
         files: Vec::new(),
         server: Vec::new(),
     };

@@ -17,7 +17,7 @@ use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
 #[cfg(feature = "image")]
 use crate::image::docker::DockerEngine;
-use crate::registry::chain;
+use crate::registry::{ModelFetcher, chain};
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
 use crate::server::{ForwardedHeaders, Port, rest};
@@ -125,6 +125,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         }
         let hidden =
             ForwardedHeaders::of(&settings.access, &settings.tls).map(ForwardedHeaders::hidden).unwrap_or_default();
+        let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
         let mut examined = Vec::new();
         let last: HashMap<_, _> =
             discovery.models.iter().enumerate().map(|(index, model)| (key(model), index)).collect();
@@ -139,7 +140,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
                 findings.warning(format_args!("model `{}`: {warning}", model.settings.name));
             }
             let folder = repository.working_directory();
-            let place = models::examine(&model.settings, folder, &python, &hidden, findings).await;
+            let place = models::examine(&model.settings, folder, &python, &fetcher, &hidden, findings).await;
             models::changes(&model.settings, folder, place, findings);
             examined.push((place, model.settings));
         }

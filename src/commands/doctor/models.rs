@@ -6,7 +6,7 @@ use super::findings::Findings;
 use crate::families::ModelFamily;
 use crate::image::PythonReason;
 use crate::inference::BatchOptions;
-use crate::registry::{artifact_size, chain};
+use crate::registry::{ModelFetcher, artifact_size, chain};
 use crate::repository::Artifact;
 use crate::runtimes::FileDescription;
 use crate::runtimes::python::{Python, SCRIPT_IMPLEMENTATION, StaticFindingLevel};
@@ -26,10 +26,28 @@ pub(super) async fn examine(
     model: &ModelSettings,
     folder: &Path,
     python: &Python,
+    fetcher: &ModelFetcher,
     hidden_headers: &[&str],
     findings: &mut Findings,
 ) -> ModelPlace {
     let name = &model.name;
+    let family = ModelFamily::of(&model.implementation);
+    let uri = model.parameters.uri.as_deref().filter(|uri| family.is_some() && fetcher.is_store(uri));
+    if let Some(uri) = uri {
+        match fetcher.look(uri).await {
+            Ok(found) => findings.ok(format_args!(
+                "model `{name}` is fetched from `{}` when it is loaded: {} files, {} bytes, with {}",
+                found.uri, found.files, found.bytes, found.credentials
+            )),
+            Err(error) => {
+                findings.model_problem(format_args!("model `{name}`: {}", chain(&error)));
+                return ModelPlace::Nowhere;
+            }
+        }
+        if family.is_some_and(|family| family.native.is_some()) {
+            return ModelPlace::Server;
+        }
+    }
     let why = match PythonReason::of(model, folder) {
         Ok(None) => {
             findings.ok(format_args!("model `{name}` is native"));

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 
-use super::CommandError;
+use super::{CommandError, async_runtime};
 use crate::cli::OutputFormat;
 use crate::cli::inspect::InspectArgs;
 use crate::families::{ModelFamily, NativeEvaluator};
-use crate::registry::chain;
+use crate::registry::{FetchedModel, ModelFetcher, chain};
 use crate::repository::{Artifact, check_on_disk};
 use crate::runtimes::FileDescription;
-use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, SettingsSources};
+use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::types::{TensorMetadata, without_credentials};
 use crate::ui::{Highlight, Ui};
 pub(super) use example::{AnsweredExample, answer};
@@ -32,7 +32,9 @@ pub(super) struct InspectedModel {
 
 /// Runs `mlserver inspect`.
 pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let model = InspectedModel::find(&args.path, environment)?;
+    let fetched = fetched(&args.path, environment)?;
+    let path = fetched.as_ref().map_or(&args.path, |model| &model.path);
+    let model = InspectedModel::find(path, environment)?;
     if model.family.native.is_none() {
         return Err(anyhow!(
             "cannot inspect `{}`: files of {} are read by Python only, in `{}`",
@@ -60,6 +62,18 @@ pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Re
         OutputFormat::Json => ui.line(format_args!("{:#}", to_json(&model, &description, answered.as_ref())))?,
     }
     Ok(())
+}
+
+/// Fetches a model into the cache, if the path is the URI of an object store.
+fn fetched(path: &Path, environment: &dyn Environment) -> Result<Option<FetchedModel>, CommandError> {
+    let Some(uri) = path.to_str() else { return Ok(None) };
+    let settings = Settings::load(Path::new("."), &SettingsSources::read(environment)?, false)?.settings;
+    let fetcher = ModelFetcher::new(&settings.storage, environment.variables().into_iter().collect());
+    if !fetcher.is_store(uri) {
+        return Ok(None);
+    }
+    let model = async_runtime(environment)?.block_on(fetcher.fetch(uri, None));
+    Ok(Some(model.map_err(|error| anyhow!("{}", chain(&error)))?))
 }
 
 impl InspectedModel {

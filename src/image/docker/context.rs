@@ -1,5 +1,6 @@
 //! The build context: a tar of the Dockerfile, the folder and the server, written while it is sent.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -27,6 +28,11 @@ pub struct BuildContext {
     /// The folder that becomes `project/`, if any.
     pub folder: Option<PathBuf>,
     pub ignore: IgnoreRules,
+    /// Files and folders of this machine that are added to `project/`, also those that the patterns exclude: the path of each, and its
+    /// path below `project/`.
+    pub added: Vec<(PathBuf, String)>,
+    /// Files of the folder that the image has with another content, or without one not at all, by their paths below the folder.
+    pub replaced: BTreeMap<String, Option<Vec<u8>>>,
     /// Other files: the path of each in the context, and its content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Files of this machine that go to `server/`: the path of each, and its path in the image.
@@ -64,46 +70,75 @@ impl BuildContext {
         }
         if let Some(folder) = &self.folder {
             tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), "project", io::empty())?;
-            add_folder(&mut tar, folder, "", &self.ignore)?;
+            let (target, ignore, replaced) = (Path::new("project"), &self.ignore, &self.replaced);
+            AddedFolder { root: folder, target, ignore, replaced }.add(&mut tar, "")?;
+        }
+        for (source, target) in &self.added {
+            let target = Path::new("project").join(target);
+            if source.is_dir() {
+                let (ignore, replaced) = (&IgnoreRules::default(), &BTreeMap::new());
+                tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), &target, io::empty())?;
+                AddedFolder { root: source, target: &target, ignore, replaced }.add(&mut tar, "")?;
+            } else {
+                add_file(&mut tar, source, &target).map_err(|error| with_path(source, &error))?;
+            }
+        }
+        let replaced = self.replaced.iter().filter_map(|(path, content)| Some((path, content.as_ref()?)));
+        for (path, content) in replaced {
+            let mut header = header(EntryType::Regular, 0o644, content.len() as u64, 0);
+            tar.append_data(&mut header, Path::new("project").join(path), content.as_slice())?;
         }
         tar.into_inner()?.flush()
     }
 }
 
-/// Adds the content of a folder in order, without excluded files.
-///
-/// Owners and permissions for the group are those of this machine, so they are not copied: files in the image belong to root.
-fn add_folder(tar: &mut Builder<impl Write>, root: &Path, below: &str, ignore: &IgnoreRules) -> io::Result<()> {
-    let folder = root.join(below);
-    let mut entries =
-        fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(|e| with_path(&folder, &e))?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let name = entry.file_name();
-        let path = entry.path();
-        let Some(name) = name.to_str() else {
-            return Err(with_path(&path, &io::Error::other("its name is not UTF-8")));
-        };
-        let relative = if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") };
-        let excluded = ignore.excludes(&relative);
-        let kind = entry.file_type().map_err(|error| with_path(&path, &error))?;
-        let target = Path::new("project").join(&relative);
-        if kind.is_dir() {
-            if !excluded {
-                tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), &target, io::empty())?;
+/// A folder whose content is added.
+struct AddedFolder<'a> {
+    root: &'a Path,
+    /// Its path in the context.
+    target: &'a Path,
+    ignore: &'a IgnoreRules,
+    /// By their paths below the folder.
+    replaced: &'a BTreeMap<String, Option<Vec<u8>>>,
+}
+
+impl AddedFolder<'_> {
+    /// Adds the content of a folder in order, without excluded files.
+    ///
+    /// Owners and permissions for the group are those of this machine, so they are not copied: files in the image belong to root.
+    fn add(&self, tar: &mut Builder<impl Write>, below: &str) -> io::Result<()> {
+        let folder = self.root.join(below);
+        let mut entries = fs::read_dir(&folder)
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(|e| with_path(&folder, &e))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let name = entry.file_name();
+            let path = entry.path();
+            let Some(name) = name.to_str() else {
+                return Err(with_path(&path, &io::Error::other("its name is not UTF-8")));
+            };
+            let relative = if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") };
+            let excluded = self.ignore.excludes(&relative) || self.replaced.contains_key(&relative);
+            let kind = entry.file_type().map_err(|error| with_path(&path, &error))?;
+            let target = self.target.join(&relative);
+            if kind.is_dir() {
+                if !excluded {
+                    tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), &target, io::empty())?;
+                }
+                if !excluded || self.ignore.has_exceptions() {
+                    self.add(tar, &relative)?;
+                }
+            } else if excluded {
+            } else if kind.is_symlink() {
+                let link = fs::read_link(&path).map_err(|error| with_path(&path, &error))?;
+                tar.append_link(&mut header(EntryType::Symlink, 0o777, 0, 0), &target, link)?;
+            } else if kind.is_file() {
+                add_file(tar, &path, &target).map_err(|error| with_path(&path, &error))?;
             }
-            if !excluded || ignore.has_exceptions() {
-                add_folder(tar, root, &relative, ignore)?;
-            }
-        } else if excluded {
-        } else if kind.is_symlink() {
-            let link = fs::read_link(&path).map_err(|error| with_path(&path, &error))?;
-            tar.append_link(&mut header(EntryType::Symlink, 0o777, 0, 0), &target, link)?;
-        } else if kind.is_file() {
-            add_file(tar, &path, &target).map_err(|error| with_path(&path, &error))?;
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn add_file(tar: &mut Builder<impl Write>, source: &Path, target: &Path) -> io::Result<()> {
@@ -174,11 +209,19 @@ mod tests {
 
     #[tokio::test]
     async fn build_context_excludes_ignored_files() {
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = folder.path();
-        for (path, content) in
-            [("models.py", "m"), ("a folder/x y.txt", "x"), ("data/keep/k", "k"), ("data/big", "b"), ("run", "r")]
-        {
+        fs::create_dir(other.path().join("data")).unwrap();
+        fs::write(other.path().join("data/x"), "x").unwrap();
+        for (path, content) in [
+            ("m/a.json", "old"),
+            ("m/lock", "l"),
+            ("models.py", "m"),
+            ("a folder/x y.txt", "x"),
+            ("data/keep/k", "k"),
+            ("data/big", "b"),
+            ("run", "r"),
+        ] {
             fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             fs::write(root.join(path), content).unwrap();
         }
@@ -189,6 +232,8 @@ mod tests {
             dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
             folder: Some(root.to_owned()),
             ignore: IgnoreRules::parse("data\n!data/keep").unwrap(),
+            added: vec![(other.path().to_owned(), "m/.model".to_owned()), (root.join("run"), "m/run".to_owned())],
+            replaced: [("m/a.json".to_owned(), Some(b"new".to_vec())), ("m/lock".to_owned(), None)].into(),
             files: vec![("packaging/docker/requirements.txt".into(), b"numpy".to_vec())],
             server: vec![(root.join("run"), "/usr/local/bin/mlserver".into())],
         })
@@ -203,8 +248,14 @@ mod tests {
             ("project/data/keep", 0o755, ""),
             ("project/data/keep/k", 0o644, "k"),
             ("project/link", 0o777, "-> models.py"),
+            ("project/m", 0o755, ""),
             ("project/models.py", 0o644, "m"),
             ("project/run", 0o755, "r"),
+            ("project/m/.model", 0o755, ""),
+            ("project/m/.model/data", 0o755, ""),
+            ("project/m/.model/data/x", 0o644, "x"),
+            ("project/m/run", 0o755, "r"),
+            ("project/m/a.json", 0o644, "new"),
         ];
         let found: Vec<_> = found.iter().map(|(path, mode, text)| (path.as_str(), *mode, text.as_str())).collect();
         assert_eq!(found, expected);
@@ -218,6 +269,8 @@ mod tests {
             dockerfile: Dockerfile { text: String::new(), images: Vec::new() },
             folder: Some(folder.path().to_owned()),
             ignore: IgnoreRules::default(),
+            added: Vec::new(),
+            replaced: BTreeMap::new(),
             files: Vec::new(),
             server: vec![(missing.clone(), "/x".into())],
         };

@@ -49,6 +49,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "mlserver.settings" -}}
 {{- $own := dict "http_port" 8080 "grpc_port" 8081 "metrics_port" 8082 "environments_dir" "/tmp/environments" }}
+{{- if .Values.models.uri }}
+{{- $own = set $own "storage_cache" "/tmp/models" }}
+{{- end }}
 {{- $own = set $own "shutdown_delay" (include "mlserver.shutdownDelay" . | float64) }}
 {{- if include "mlserver.tlsSecret" . }}
 {{- $own = set $own "tls_certificate" "/etc/mlserver/tls/tls.crt" }}
