@@ -190,14 +190,15 @@ async fn offline_models(
 ) -> Result<OfflineModels, CommandError> {
     if !args.offline_models {
         let mut report = BuildReport { ui, quiet: args.quiet };
-        for model in remote_models(folder)? {
+        let remote = remote_models(folder)?;
+        for model in &remote {
             let uri = without_credentials(model.parameters.uri.as_deref().unwrap_or_default());
             report.note(format_args!(
                 "Model `{}` stays in `{uri}`, and is fetched by each container; `--offline-models` puts it into the image",
                 model.name
             ));
         }
-        return Ok(OfflineModels::default());
+        return Ok(OfflineModels { stay: !remote.is_empty(), ..OfflineModels::default() });
     }
     let settings = Settings::load(Path::new("."), &SettingsSources::read(environment)?, false)?.settings;
     let fetcher = ModelFetcher::new(&settings.storage, environment.variables().into_iter().collect());
@@ -241,10 +242,18 @@ fn folder_image(
         ui.warning("ignoring the `Dockerfile` in the folder");
     }
     let server = if args.server.is_some() { Vec::new() } else { own_files()? };
-    let OfflineModels { added, replaced, fetched, .. } = offline;
+    let OfflineModels { stay: with_cache, added, replaced, fetched, .. } = offline;
     let folder_of_context = Some(folder.to_owned());
-    let context =
-        BuildContext { dockerfile, folder: folder_of_context, ignore, added, replaced, files: Vec::new(), server };
+    let context = BuildContext {
+        dockerfile,
+        folder: folder_of_context,
+        ignore,
+        with_cache,
+        added,
+        replaced,
+        files: Vec::new(),
+        server,
+    };
     let arguments = args.build_args.iter().cloned().collect();
     let check = args.check.then(|| image_check(args, folder, tag)).transpose()?;
     let python = plan.follows_project(&options).then_some(options.python);
@@ -286,6 +295,7 @@ fn base_images(args: &BuildArgs, images: BaseImages, ui: &mut Ui) -> Result<Vec<
             dockerfile: image.dockerfile(args.base.as_deref()),
             folder: None,
             ignore: IgnoreRules::default(),
+            with_cache: false,
             added: Vec::new(),
             replaced: BTreeMap::new(),
             files: image.files(requirements.clone()),

@@ -20,6 +20,8 @@ const FOLDER: &str = ".mlserver-model";
 /// Models that were fetched for an image.
 #[derive(Debug, Default)]
 pub(super) struct OfflineModels {
+    /// Whether models are fetched by each container instead.
+    pub(super) stay: bool,
     /// The paths of the artifacts on this machine, by those of their settings files.
     pub(super) artifacts: BTreeMap<PathBuf, PathBuf>,
     /// What is added to the folder: the path on this machine, and the one below the folder.

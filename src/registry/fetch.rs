@@ -106,7 +106,7 @@ mod with_storage {
 
     use super::{
         Arc, BTreeMap, FetchedModel, LoadError, LockFile, ModelSettings, PathBuf, RemoteModel, Runtime, SnapshotUse,
-        StorageSettings, remote_uri,
+        StorageSettings, can_be_created, remote_uri,
     };
     use crate::settings::StorageOffline;
     use crate::storage::{
@@ -196,7 +196,8 @@ mod with_storage {
             let cache = variables.get("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
             let cache = cache
                 .or_else(|| Some(PathBuf::from(variables.get("HOME").filter(|path| !path.is_empty())?).join(".cache")));
-            cache.map_or_else(|| std::env::temp_dir().join("mlserver-models"), |cache| cache.join("mlserver/models"))
+            let cache = cache.map(|cache| cache.join("mlserver/models")).filter(|cache| can_be_created(cache));
+            cache.unwrap_or_else(|| std::env::temp_dir().join("mlserver-models"))
         };
         StorageOptions {
             // Absolute, because workers may have another working directory.
@@ -212,6 +213,13 @@ mod with_storage {
             variables: Variables(variables),
         }
     }
+}
+
+/// Reports whether this user may create a folder. The users of containers often have a home without that right.
+#[cfg(feature = "storage")]
+fn can_be_created(folder: &Path) -> bool {
+    let existing = folder.ancestors().find(|folder| folder.exists());
+    existing.is_some_and(|folder| rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
 #[cfg(feature = "storage")]

@@ -136,6 +136,15 @@ def test_rendered_models():
     assert volumes["download"]["emptyDir"] == {}
 
 
+def test_rendered_bucket():
+    objects = render("bucket")
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    variables = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+    assert (variables["MLSERVER_MODELS_DIR"], variables["AWS_REGION"]) == ("s3://models/production", "eu-central-1")
+    assert settings(objects)["storage_cache"] == "/tmp/models"
+    assert "models" not in {volume["name"] for volume in pod["volumes"]}
+
+
 def test_rendered_settings_and_scaling():
     objects = render("download")
     assert settings(objects)["shutdown_grace_period"] == 60

@@ -523,6 +523,7 @@ fn build_text(engine: &str, text: &str, folder: &Folder, request: &BuildRequest)
         dockerfile: Dockerfile { text: text.to_owned(), images: Vec::new() },
         folder: Some(folder.root().to_owned()),
         ignore: IgnoreRules::default(),
+        with_cache: false,
         added: Vec::new(),
         replaced: BTreeMap::new(),
         files: Vec::new(),

@@ -28,6 +28,8 @@ pub struct BuildContext {
     /// The folder that becomes `project/`, if any.
     pub folder: Option<PathBuf>,
     pub ignore: IgnoreRules,
+    /// Whether `project/` gets an empty folder `.cache`, which every user may write to: images without Python have no other such folder.
+    pub with_cache: bool,
     /// Files and folders of this machine that are added to `project/`, also those that the patterns exclude: the path of each, and its
     /// path below `project/`.
     pub added: Vec<(PathBuf, String)>,
@@ -72,6 +74,9 @@ impl BuildContext {
             tar.append_data(&mut header(EntryType::Directory, 0o755, 0, 0), "project", io::empty())?;
             let (target, ignore, replaced) = (Path::new("project"), &self.ignore, &self.replaced);
             AddedFolder { root: folder, target, ignore, replaced }.add(&mut tar, "")?;
+        }
+        if self.with_cache {
+            tar.append_data(&mut header(EntryType::Directory, 0o777, 0, 0), "project/.cache", io::empty())?;
         }
         for (source, target) in &self.added {
             let target = Path::new("project").join(target);
@@ -232,6 +237,7 @@ mod tests {
             dockerfile: Dockerfile { text: "FROM scratch".to_owned(), images: Vec::new() },
             folder: Some(root.to_owned()),
             ignore: IgnoreRules::parse("data\n!data/keep").unwrap(),
+            with_cache: true,
             added: vec![(other.path().to_owned(), "m/.model".to_owned()), (root.join("run"), "m/run".to_owned())],
             replaced: [("m/a.json".to_owned(), Some(b"new".to_vec())), ("m/lock".to_owned(), None)].into(),
             files: vec![("packaging/docker/requirements.txt".into(), b"numpy".to_vec())],
@@ -251,6 +257,7 @@ mod tests {
             ("project/m", 0o755, ""),
             ("project/models.py", 0o644, "m"),
             ("project/run", 0o755, "r"),
+            ("project/.cache", 0o777, ""),
             ("project/m/.model", 0o755, ""),
             ("project/m/.model/data", 0o755, ""),
             ("project/m/.model/data/x", 0o644, "x"),
@@ -269,6 +276,7 @@ mod tests {
             dockerfile: Dockerfile { text: String::new(), images: Vec::new() },
             folder: Some(folder.path().to_owned()),
             ignore: IgnoreRules::default(),
+            with_cache: false,
             added: Vec::new(),
             replaced: BTreeMap::new(),
             files: Vec::new(),
