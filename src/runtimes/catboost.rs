@@ -209,6 +209,15 @@ impl NativeModel for CatBoostRuntime {
         })
     }
 
+    fn is_unprepared(&self, (outputs, _): &Self::Prepared<'_>) -> bool {
+        let wanted = outputs.iter().any(|output| output.output == CatBoostOutput::Contributions);
+        wanted && !self.model.has_prepared_contributions()
+    }
+
+    fn preparation_bytes(&self) -> usize {
+        self.model.contribution_bytes()
+    }
+
     fn answer(
         &self,
         _: &InferenceRequest,

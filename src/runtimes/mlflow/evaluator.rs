@@ -170,7 +170,25 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.set_contribution_limit(bytes),
             Self::Trees { model, .. } => model.set_contribution_limit(bytes),
-            Self::CatBoost { .. } => {}
+            Self::CatBoost { model, .. } => model.set_contribution_limit(bytes),
+        }
+    }
+
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    pub(super) fn has_prepared_contributions(&self) -> bool {
+        match self {
+            Self::Sklearn { model, .. } => model.has_prepared_contributions(),
+            Self::Trees { model, .. } => model.has_prepared_contributions(),
+            Self::CatBoost { model, .. } => model.has_prepared_contributions(),
+        }
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none.
+    pub(super) fn contribution_bytes(&self) -> usize {
+        match self {
+            Self::Sklearn { model, .. } => model.contribution_bytes(),
+            Self::Trees { model, .. } => model.contribution_bytes(),
+            Self::CatBoost { model, .. } => model.contribution_bytes(),
         }
     }
 

@@ -45,6 +45,7 @@ use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::EstimatorExplanation;
 use crate::evaluators::table::Elements;
+use crate::evaluators::trees::EnsembleOutput;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,
@@ -433,6 +434,15 @@ impl NativeModel for MlflowModel {
             bytes = bytes.saturating_add(more_bytes);
         }
         Ok(Plan { cost, bytes, prepared: outputs })
+    }
+
+    fn is_unprepared(&self, outputs: &Vec<Option<TreeOutput>>) -> bool {
+        let wanted = outputs.iter().flatten().any(|output| output.evaluated() == EnsembleOutput::Contributions);
+        wanted && !self.model.evaluator.has_prepared_contributions()
+    }
+
+    fn preparation_bytes(&self) -> usize {
+        self.model.evaluator.contribution_bytes()
     }
 
     fn answer(

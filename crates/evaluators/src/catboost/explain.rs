@@ -12,7 +12,7 @@ use super::columns::Column;
 use super::evaluator::{Block, Evaluator};
 use super::objective::Objective;
 use super::trees::{Forest, Shape, SlotTest, Step, as_u32};
-use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees, LANES, TableError};
+use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees, LANES, TableError, TableExtent};
 use crate::trees::NoContributions;
 
 /// The library takes smaller weights for 0, up to a rounding error.
@@ -42,6 +42,13 @@ struct Nodes<'f> {
     weights: &'f [f64],
     splits: Vec<Split>,
     roots: Vec<u32>,
+}
+
+impl Explainer {
+    /// Returns the number of bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes.saturating_add(size_of_val(&self.tests[..]))
+    }
 }
 
 impl ExplainedTrees for Nodes<'_> {
@@ -215,6 +222,7 @@ impl Evaluator {
         columns: usize,
         column: impl Fn(usize) -> u32,
         limit: usize,
+        extent: TableExtent,
     ) -> Result<Explainer, NoContributions> {
         self.check_contributions()?;
         let is_weight = |weight: f64| weight == 0.0 || weight.is_finite() && weight >= LEAST_WEIGHT;
@@ -236,7 +244,7 @@ impl Evaluator {
         // The rows that are side by side. The number of columns is that of the last feature, which a file merely declares.
         let totals = columns.saturating_mul(self.forest.dimension).saturating_mul(LANES * size_of::<f64>());
         let explainer = match limit.checked_sub(totals) {
-            Some(rest) => self.prepare(columns, &features, rest),
+            Some(rest) => self.prepare(columns, &features, rest, extent),
             None => Err(TableError::TooLarge { limit }.into()),
         };
         explainer.map_err(|error| match error {
@@ -246,12 +254,18 @@ impl Evaluator {
     }
 
     /// Prepares the trees with at most `limit` bytes. `features` has the column that each slot has values of.
-    fn prepare(&self, columns: usize, features: &[u32], limit: usize) -> Result<Explainer, NoContributions> {
+    fn prepare(
+        &self,
+        columns: usize,
+        features: &[u32],
+        limit: usize,
+        extent: TableExtent,
+    ) -> Result<Explainer, NoContributions> {
         let nodes = Nodes::new(&self.forest, &self.weights, |test| features[test.slot as usize], limit)?;
         let dimension = self.forest.dimension;
         let rest = limit.saturating_sub(size_of_val(&nodes.splits[..]));
         let roots = nodes.roots.iter().map(|root| (*root, 0));
-        let table = ContributionTable::new([columns, dimension, dimension], &nodes, roots, rest)?;
+        let table = ContributionTable::new([columns, dimension, dimension], &nodes, roots, rest, extent)?;
         Ok(Explainer { table, tests: nodes.splits.iter().map(|split| split.test).collect() })
     }
 

@@ -267,6 +267,18 @@ impl FittedEstimator {
         self.root.evaluate.limit_contributions(bytes);
     }
 
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    pub fn has_prepared_contributions(&self) -> bool {
+        let explained = self.root.evaluate.explained(&self.root.info);
+        explained.map_or(true, |(explained, _)| explained.is_prepared())
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none. Takes as long as preparing them.
+    pub fn contribution_bytes(&self) -> usize {
+        let explained = self.root.evaluate.explained(&self.root.info);
+        explained.map_or(0, |(explained, _)| explained.contribution_bytes())
+    }
+
     /// Estimates how long an output of explanations with this many rows takes on one thread, within a factor of a few.
     pub fn estimate_explained(&self, rows: usize, output: EnsembleOutput) -> Duration {
         match self.root.evaluate.explained(&self.root.info) {

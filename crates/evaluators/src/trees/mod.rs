@@ -28,7 +28,7 @@ use std::time::Duration;
 pub use self::data::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 pub use self::error::{LoadError, NoContributions, PredictError, TreeFault};
 use self::forest::Forest;
-use crate::contributions::ContributionTable;
+use crate::contributions::{ContributionTable, TableExtent};
 
 /// A compiled model of either library.
 #[derive(Debug)]
@@ -128,17 +128,30 @@ impl TreeEnsemble {
         }
     }
 
-    fn contribution_table(&self) -> Result<&ContributionTable, &NoContributions> {
-        let prepare = || match &self.evaluator {
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    pub fn has_prepared_contributions(&self) -> bool {
+        self.contributions.get().is_some()
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none. Takes as long as preparing them.
+    pub fn contribution_bytes(&self) -> usize {
+        self.prepare_contributions(TableExtent::Bytes).map_or(0, |table| table.bytes)
+    }
+
+    fn prepare_contributions(&self, extent: TableExtent) -> Result<ContributionTable, NoContributions> {
+        match &self.evaluator {
             Evaluator::Xgboost(evaluator) => match evaluator.forest() {
-                Some(forest) => forest.contribution_table(self.features, self.contribution_limit),
+                Some(forest) => forest.contribution_table(self.features, self.contribution_limit, extent),
                 None => Err(NoContributions::LinearBooster),
             },
             Evaluator::Lightgbm(evaluator) => {
-                evaluator.forest().contribution_table(self.features, self.contribution_limit)
+                evaluator.forest().contribution_table(self.features, self.contribution_limit, extent)
             }
-        };
-        self.contributions.get_or_init(prepare).as_ref()
+        }
+    }
+
+    fn contribution_table(&self) -> Result<&ContributionTable, &NoContributions> {
+        self.contributions.get_or_init(|| self.prepare_contributions(TableExtent::Whole)).as_ref()
     }
 
     /// Returns the number of sums that a row has.
