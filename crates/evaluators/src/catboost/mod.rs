@@ -182,6 +182,12 @@ impl CatBoostModel {
         &self.features
     }
 
+    /// Returns the names of the columns, if the user gave names, and all columns are features.
+    pub fn feature_names(&self) -> Option<Vec<String>> {
+        let is_named = self.features.len() == self.n_columns() && self.features.iter().any(|feature| feature.is_named);
+        is_named.then(|| self.features.iter().map(|feature| feature.name.clone()).collect())
+    }
+
     /// Returns the number of columns of an array.
     pub fn n_columns(&self) -> usize {
         self.features.last().map_or(0, |feature| feature.column.saturating_add(1))
