@@ -98,7 +98,7 @@ impl<'f> Nodes<'f> {
                 for (tree, graph) in trees.iter().enumerate() {
                     let end = ends.next().unwrap_or(steps.len());
                     let root = nodes.add_graph(steps, graph.root as usize..end, count, &feature);
-                    nodes.roots.push(root.ok_or(NoContributions::UnevenTree { tree })?);
+                    nodes.roots.push(root.ok_or(NoContributions::SharedNodes { tree })?);
                 }
             }
         }
@@ -129,7 +129,9 @@ impl<'f> Nodes<'f> {
         }
     }
 
-    /// Adds a tree that is not oblivious, and returns its root, or `None` if its leaves have different depths.
+    /// Adds a tree that is not oblivious, and returns its root, or `None` if several nodes lead to the same one.
+    ///
+    /// If leaves have different depths, the library's contributions do not add up to the raw value. These do, by the same definition.
     fn add_graph(
         &mut self,
         steps: &[Step],
@@ -139,41 +141,43 @@ impl<'f> Nodes<'f> {
     ) -> Option<u32> {
         let own = &steps[range.clone()];
         let start = self.splits.len();
-        // The node and the height of each step, and whether another step leads to it.
-        let mut nodes = vec![(0_u32, 0_u32, false); own.len()];
+        // The node of each step, and whether another step leads to it.
+        let mut nodes = vec![(0_u32, false); own.len()];
         let mut split = start;
         for (step, node) in own.iter().zip(&mut nodes) {
             if is_leaf(step) {
-                let leaf = step.value as usize / self.forest.dimension;
-                let is_leaf = (step.value as usize).is_multiple_of(self.forest.dimension) && leaf < self.weights.len();
-                node.0 = as_u32(is_leaf.then_some(count + leaf)?);
+                node.0 = self.leaf(step, count)?;
             } else {
                 node.0 = as_u32(split);
                 split += 1;
             }
         }
         for (step, index) in own.iter().zip(0..).filter(|(step, _)| !is_leaf(step)) {
-            let [failing, passing] = step.next.map(|next| next as usize - range.start);
-            for next in [failing, passing] {
-                // A walk may end at a node that has a child, and damaged files may share nodes.
-                if next <= index || std::mem::replace(&mut nodes[next].2, true) {
+            let mut children = [0; 2];
+            for (child, next) in children.iter_mut().rev().zip(step.next) {
+                let next = next as usize - range.start;
+                *child = if next == index {
+                    // A walk may end at a node that has one child.
+                    self.leaf(step, count)?
+                } else if next > index && !std::mem::replace(&mut nodes[next].1, true) {
+                    nodes[next].0
+                } else {
                     return None;
-                }
+                };
             }
-            let children = [nodes[passing].0, nodes[failing].0];
             self.splits.push(Split { test: step.test, feature: feature(step.test), children, cover: 0.0 });
-        }
-        for index in (0..own.len()).rev().filter(|index| !is_leaf(&own[*index])) {
-            let [first, second] = own[index].next.map(|next| nodes[next as usize - range.start].1);
-            if first != second {
-                return None;
-            }
-            nodes[index].1 = first + 1;
         }
         for split in (start..self.splits.len()).rev() {
             self.sum_cover(split, count);
         }
         nodes.first().map(|node| node.0)
+    }
+
+    /// Returns the node of the leaf that a walk ends in at a step.
+    fn leaf(&self, step: &Step, count: usize) -> Option<u32> {
+        let leaf = step.value as usize / self.forest.dimension;
+        let is_leaf = (step.value as usize).is_multiple_of(self.forest.dimension) && leaf < self.weights.len();
+        is_leaf.then(|| as_u32(count + leaf))
     }
 
     /// Sets the cover of a split to the sum of its children, whose covers are known.

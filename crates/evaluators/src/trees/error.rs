@@ -236,11 +236,9 @@ pub enum NoContributions {
     /// The library has no contributions to some raw values.
     #[error("CatBoost has no SHAP values of all its raw values: {0}")]
     Outputs(&'static str),
-    /// The library's contributions do not add up to the raw value.
-    #[error(
-        "leaves of tree {tree} have different depths, for which the SHAP values of CatBoost do not add up to the raw value"
-    )]
-    UnevenTree {
+    /// Nodes have several nodes above them, so that a row has several paths to them.
+    #[error("tree {tree} is not a tree: several of its nodes lead to the same one")]
+    SharedNodes {
         /// The index of the tree.
         tree: usize,
     },
