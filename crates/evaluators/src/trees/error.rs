@@ -215,9 +215,6 @@ pub enum NoContributions {
     /// The file does not say how many training rows reach its nodes.
     #[error("its file does not say how many training rows reach each node")]
     NoCovers,
-    /// The model is not one of trees.
-    #[error("it is a linear booster (`gblinear`)")]
-    LinearBooster,
     /// Leaves have linear models.
     #[error("its leaves have linear models")]
     LinearLeaves,
