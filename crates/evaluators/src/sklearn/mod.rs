@@ -42,6 +42,7 @@ mod isotonic;
 mod kernel_approximation;
 mod kernel_ridge;
 mod kernels;
+mod latent_dirichlet;
 mod linear_model;
 mod manifold;
 mod method;
