@@ -212,11 +212,11 @@ def answers(file, form, data):
 
 
 def contributions(model, data, raw):
-    """Returns the SHAP values, or `None` for models that the server refuses: those with categories, those that the library has no
-    values for, those whose values do not add up to all raw values, and those whose values depend on the other rows of a call.
+    """Returns the SHAP values, or `None` for models that the server refuses: those with categories, those that the library has
+    no values for, those whose values do not add up to all raw values, and those whose values depend on other rows of a call.
 
-    The library's values for trees whose leaves have different depths do not add up. Those of small models are computed from all subsets of
-    features, and others are only known to add up."""
+    The library's values for trees whose leaves have different depths do not add up. Those of small models are computed from all
+    subsets of features, and others are only known to add up."""
     if data.categorical or not np.isfinite(raw).all():
         return None
     try:
@@ -258,7 +258,7 @@ def uneven_trees(model):
 
 
 def of_subsets(document, rows):
-    """Returns the contributions by their definition: from the expected value of every tree for every subset of known features."""
+    """Returns the contributions by their definition: from the expected value of each tree for each subset of known features."""
     infos = document["features_info"]["float_features"]
     columns = [info["flat_feature_index"] for info in infos]
     treats_as_true = [info.get("nan_value_treatment") == "AsTrue" for info in infos]
@@ -298,7 +298,8 @@ def of_subsets(document, rows):
             found[place, :, -1] += values[frozenset()]
             for known, value in values.items():
                 for feature in set(own) - known:
-                    orders = math.factorial(len(known)) * math.factorial(len(own) - len(known) - 1) / math.factorial(len(own))
+                    before, after = len(known), len(own) - len(known) - 1
+                    orders = math.factorial(before) * math.factorial(after) / math.factorial(len(own))
                     found[place, :, columns[feature]] += orders * (values[known | {feature}] - value)
     return tensor(found[:, 0] if len(bias) == 1 else found)
 

@@ -91,7 +91,7 @@ def raw_predict(booster, x, margin, linear):
 
 
 def explanations(booster, x, linear):
-    """Contributions and leaves by the trees of `predict`. Files of vector leaves have none, and linear boosters have no leaves."""
+    """Contributions and leaves by the trees of `predict`. Files of vector leaves have none, linear boosters no leaves."""
     none = {"contributions": None, "leaf": None}
     if linear:
         matrix = xgb.DMatrix(x[explained_rows(x)], missing=np.nan)

@@ -12,7 +12,9 @@ def write(out):
         "leaves": RandomTreesEmbedding(6, max_depth=3, random_state=0),
         "leaves_dense": RandomTreesEmbedding(4, max_leaf_nodes=5, sparse_output=False, random_state=0),
         "leaves_deep": RandomTreesEmbedding(2, max_depth=None, min_samples_leaf=4, random_state=0),
-        "leaves_classified": make_pipeline(RandomTreesEmbedding(5, max_depth=4, random_state=0), linear_model.LogisticRegression()),
+        "leaves_classified": make_pipeline(
+            RandomTreesEmbedding(5, max_depth=4, random_state=0), linear_model.LogisticRegression()
+        ),
     }.items():
         rng = rng_for(name)
         x, y = blobs(rng)

@@ -12,7 +12,9 @@ from sklearn.pipeline import make_pipeline
 def write(out):
     for name, model in {
         "topics": LatentDirichletAllocation(3, random_state=0),
-        "topics_online": LatentDirichletAllocation(4, learning_method="online", doc_topic_prior=0.02, batch_size=20, random_state=0),
+        "topics_online": LatentDirichletAllocation(
+            4, learning_method="online", doc_topic_prior=0.02, batch_size=20, random_state=0
+        ),
         "topics_few_steps": LatentDirichletAllocation(2, max_doc_update_iter=3, topic_word_prior=0.7, random_state=0),
         "topics_many_steps": LatentDirichletAllocation(5, max_doc_update_iter=400, mean_change_tol=1e-9, random_state=0),
         "topics_one": LatentDirichletAllocation(1, random_state=0),
