@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::steps::StepScope;
 use super::{Admission, InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
-use crate::runtimes::{BoxFuture, Progress, RuntimeError, Steps};
+use crate::runtimes::{BoxFuture, ModelMemory, Progress, RuntimeError, Steps};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
 use crate::types::{ByteReservation, InferenceRequest, Priority, Tensor, TokenUsage, TraceContext};
@@ -171,6 +171,10 @@ impl Progress for QueuedRequest {
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         self.steps.clone().map(|scope| scope as Arc<dyn Steps>)
+    }
+
+    fn memory(&self) -> Option<Arc<dyn ModelMemory>> {
+        None
     }
 }
 

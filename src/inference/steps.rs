@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::{Admission, Inference, InferenceError, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::runtimes::{
-    BoxFuture, CallReply, MAX_STEP_DEPTH, MAX_STEPS, Progress, RemoteCall, RequestStream, ResponseStream, RuntimeError,
-    StepModel, Steps,
+    BoxFuture, CallReply, MAX_STEP_DEPTH, MAX_STEPS, ModelMemory, Progress, RemoteCall, RequestStream, ResponseStream,
+    RuntimeError, StepModel, Steps,
 };
 use crate::telemetry::traces::Span;
 use crate::types::json::{NonFinite, read_v1_request, write_v1_response};
@@ -413,6 +413,10 @@ impl Progress for StreamProgress {
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         self.0.clone().map(|scope| scope as Arc<dyn Steps>)
+    }
+
+    fn memory(&self) -> Option<Arc<dyn ModelMemory>> {
+        None
     }
 }
 

@@ -428,7 +428,7 @@ impl Registry {
     /// Fails if the model cannot be loaded. The models that serve are not affected.
     pub async fn prepare(&self, settings: ModelSettings) -> Result<PreparedModel, LoadError> {
         let runtime = self.shared.loader.load(settings.clone()).await?;
-        warm_up::warm_up(runtime.as_ref(), &settings).await?;
+        warm_up::warm_up(runtime.as_ref(), &settings, &(Arc::new(()) as _)).await?;
         Ok(PreparedModel { settings, runtime })
     }
 

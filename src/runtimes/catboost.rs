@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::native::{NativeModel, Plan};
 use super::sklearn::{data, elements, tensor};
-use super::tree_explanations::{self, CONTRIBUTIONS, ExplanationSettings};
+use super::tree_explanations::{self, CONTRIBUTIONS, ExplanationSettings, TreeOutput};
 use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::evaluators::catboost::{CatBoostModel, CatBoostOutput, LoadError, PredictError};
@@ -37,6 +37,27 @@ pub(super) struct NamedOutput {
     output: CatBoostOutput,
     /// How many of the largest contributions to return in place of all.
     top: Option<usize>,
+}
+
+impl From<TreeOutput> for NamedOutput {
+    fn from(output: TreeOutput) -> Self {
+        let (name, top) = match output {
+            TreeOutput::Whole(output) => (tree_explanations::name(output).unwrap_or("predict"), None),
+            TreeOutput::LargestContributions(count) => (CONTRIBUTIONS, Some(count)),
+        };
+        Self { name, output: evaluated(output.evaluated()), top }
+    }
+}
+
+/// Returns what the evaluator computes for an output that all models of trees have.
+pub(super) const fn evaluated(output: EnsembleOutput) -> CatBoostOutput {
+    match output {
+        EnsembleOutput::Contributions => CatBoostOutput::Contributions,
+        EnsembleOutput::Margin => CatBoostOutput::Raw,
+        EnsembleOutput::Leaf => CatBoostOutput::Leaf,
+        EnsembleOutput::PredictProba => CatBoostOutput::Probability,
+        EnsembleOutput::Predict => CatBoostOutput::Predict,
+    }
 }
 
 /// A loaded model.
@@ -71,58 +92,33 @@ impl CatBoostRuntime {
     /// Returns how the model explains its predictions.
     pub(super) fn explanation(&self) -> Explanation {
         let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
-        let features = self.model.features();
-        // Columns that are no features have no names.
-        let is_named = features.len() == self.model.n_columns() && features.iter().any(|feature| feature.is_named);
-        Explanation {
-            space: is_on.then_some("margin"),
-            feature_names: is_named.then(|| features.iter().map(|feature| feature.name.clone()).collect()),
-        }
+        Explanation { space: is_on.then_some("margin"), feature_names: self.model.feature_names().map(Into::into) }
     }
 
     /// Returns the outputs to compute, in the requested order.
     fn outputs(&self, request: &InferenceRequest) -> Result<Vec<NamedOutput>, RuntimeError> {
-        let top = tree_explanations::top(request, self.model.n_columns())?;
         let mut outputs = Vec::new();
         for requested in &request.outputs {
             let Some(&(name, output)) = OUTPUTS.iter().find(|(name, _)| *name == requested.name) else { continue };
             if self.model.columns(output).is_none() {
                 return Err(OutputError::Missing { model: "CatBoostRegressor".into(), output: name }.into());
             }
-            let output = NamedOutput { name, output, top: top.filter(|_| output == CatBoostOutput::Contributions) };
+            let output = NamedOutput { name, output, top: None };
             if !outputs.contains(&output) {
                 outputs.push(output);
             }
         }
         if outputs.is_empty() {
-            outputs.push(self.default_output(top));
+            let default = self.explanations.default_output.unwrap_or(EnsembleOutput::Predict);
+            outputs.push(TreeOutput::Whole(default).into());
         }
-        let is_explained = outputs.iter().any(|output| output.output == CatBoostOutput::Contributions);
-        if is_explained && !self.explanations.is_on {
-            return Err(tree_explanations::switched_off());
-        }
-        if is_explained {
+        let outputs = self.explanations.outputs_of(request, outputs, self.model.n_columns())?;
+        if outputs.iter().any(|output| output.output == CatBoostOutput::Contributions) {
             self.model
                 .check_contributions()
                 .map_err(|reason| RuntimeError::invalid_request(PredictError::NoContributions(reason)))?;
         }
-        if top.is_some() && !is_explained {
-            return Err(tree_explanations::top_of_nothing());
-        }
         Ok(outputs)
-    }
-
-    /// Returns the output of requests that name none.
-    fn default_output(&self, top: Option<usize>) -> NamedOutput {
-        match self.explanations.default_output {
-            _ if top.is_some() => NamedOutput { name: CONTRIBUTIONS, output: CatBoostOutput::Contributions, top },
-            Some(EnsembleOutput::Contributions) => {
-                NamedOutput { name: CONTRIBUTIONS, output: CatBoostOutput::Contributions, top: None }
-            }
-            Some(EnsembleOutput::Margin) => NamedOutput { name: "margin", output: CatBoostOutput::Raw, top: None },
-            Some(EnsembleOutput::Leaf) => NamedOutput { name: "leaf", output: CatBoostOutput::Leaf, top: None },
-            _ => NamedOutput { name: "predict", output: CatBoostOutput::Predict, top: None },
-        }
     }
 
     /// Returns the size of a row of an output, in bytes.
@@ -207,6 +203,15 @@ impl NativeModel for CatBoostRuntime {
             bytes: row.saturating_mul(rows),
             prepared: (outputs, decoded),
         })
+    }
+
+    fn is_unprepared(&self, (outputs, _): &Self::Prepared<'_>) -> bool {
+        let wanted = outputs.iter().any(|output| output.output == CatBoostOutput::Contributions);
+        wanted && !self.model.has_prepared_contributions()
+    }
+
+    fn preparation_bytes(&self) -> usize {
+        self.model.contribution_bytes()
     }
 
     fn answer(

@@ -42,7 +42,7 @@ pub use fn_runtime::FnRuntime;
 pub use graph::{GraphResources, load_graph};
 pub use implementation::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native};
 pub use native_steps::StepSettingsError;
-pub use progress::Progress;
+pub use progress::{ModelMemory, Progress};
 pub use steps::{MAX_STEP_DEPTH, MAX_STEPS, ModelDirectory, RemoteAnswer, RemoteCall, RequiredStep, StepModel, Steps};
 
 /// A future that any runtime may return.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::{
-    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-    answer_first, ready,
+    BoxFuture, CallReply, Description, ModelMemory, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus, answer_first, ready,
 };
 use crate::compute::{ComputeError, ComputePool, LONG_WORK};
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority};
@@ -41,6 +41,16 @@ pub(super) trait NativeModel: fmt::Debug + Send + Sync + 'static {
     ///
     /// Takes time in proportion to the number of inputs, not of rows.
     fn plan<'r>(&self, request: &'r InferenceRequest) -> Result<Plan<Self::Prepared<'r>>, RuntimeError>;
+
+    /// Returns whether the answer first prepares what then stays in memory with the model.
+    fn is_unprepared(&self, _prepared: &Self::Prepared<'_>) -> bool {
+        false
+    }
+
+    /// Returns how many bytes of memory that takes. Takes about as long as preparing it.
+    fn preparation_bytes(&self) -> usize {
+        0
+    }
 
     /// Answers a request with what [`Self::plan`] has prepared. Stops at the next block of rows after `stop` is set.
     fn answer(
@@ -95,6 +105,19 @@ impl<M: NativeModel> Native<M> {
         Self { model: Arc::new(model), description, compute }
     }
 
+    /// Plans the answer to a request, and returns whether it is unprepared.
+    fn plan<'r>(&self, request: &'r InferenceRequest) -> Result<(Plan<M::Prepared<'r>>, bool), RuntimeError> {
+        let plan = self.model.plan(request)?;
+        let is_unprepared = self.model.is_unprepared(&plan.prepared);
+        Ok((plan, is_unprepared))
+    }
+
+    /// Waits until the model may take the memory of what it prepares for the answer.
+    async fn grow(&self, priority: Priority, memory: &dyn ModelMemory) -> Result<(), RuntimeError> {
+        let bytes = self.on_pool(priority, || {}, |model, _| model.preparation_bytes()).await?;
+        memory.grow(bytes).await
+    }
+
     /// Answers a request on the pool, and calls `begin` once there is a thread for it.
     async fn answer_on_pool(
         &self,
@@ -147,17 +170,22 @@ impl<M: NativeModel> Runtime for Native<M> {
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
-            let Plan { cost, bytes, prepared } = self.model.plan(&request)?;
+            let (Plan { cost, bytes, prepared }, is_unprepared) = self.plan(&request)?;
             // To fill the memory of a wide answer takes time, too.
             let is_small = bytes < LONG_WORK;
             progress.reserve(if is_small { bytes } else { bytes.saturating_mul(M::COPIES) })?;
-            if is_small && cost <= INLINE {
+            if is_small && cost <= INLINE && !is_unprepared {
                 progress.begin();
                 return self.model.answer(&request, prepared, &NEVER);
             }
             drop(prepared);
             // In a box of its own, so that the futures of short predictions stay small.
-            let answer: BoxFuture<'_, _> = Box::pin(self.answer_on_pool(request, || progress.begin()));
+            let answer: BoxFuture<'_, _> = Box::pin(async {
+                if let Some(memory) = progress.memory().filter(|_| is_unprepared) {
+                    self.grow(request.priority, memory.as_ref()).await?;
+                }
+                self.answer_on_pool(request, || progress.begin()).await
+            });
             answer.await
         })
     }
@@ -294,6 +322,10 @@ mod tests {
         fn used(&self, _: TokenUsage) {}
 
         fn steps(&self) -> Option<Arc<dyn Steps>> {
+            None
+        }
+
+        fn memory(&self) -> Option<Arc<dyn ModelMemory>> {
             None
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{RuntimeError, Steps};
+use super::{BoxFuture, RuntimeError, Steps};
 use crate::types::{TokenUsage, TraceContext};
 
 /// Receives the progress of a request.
@@ -34,6 +34,19 @@ pub trait Progress: fmt::Debug + Send + Sync + 'static {
 
     /// Returns what answers the steps of the request. `None` unless the model's description has steps.
     fn steps(&self) -> Option<Arc<dyn Steps>>;
+
+    /// Returns the memory of the model. `None` if models may take as much as they need.
+    fn memory(&self) -> Option<Arc<dyn ModelMemory>>;
+}
+
+/// The memory of a loaded model, under a budget.
+pub trait ModelMemory: fmt::Debug + Send + Sync + 'static {
+    /// Waits until the model may take this many bytes beside those that it was loaded with. They count until it is unloaded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the budget is too small, or if other models that are in use need it.
+    fn grow(&self, bytes: usize) -> BoxFuture<'_, Result<(), RuntimeError>>;
 }
 
 /// Ignores the progress, and has no steps: for predictions without a request.
@@ -53,6 +66,10 @@ impl Progress for () {
     fn used(&self, _tokens: TokenUsage) {}
 
     fn steps(&self) -> Option<Arc<dyn Steps>> {
+        None
+    }
+
+    fn memory(&self) -> Option<Arc<dyn ModelMemory>> {
         None
     }
 }

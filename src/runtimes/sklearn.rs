@@ -16,6 +16,7 @@ use super::{Explanation, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::evaluators::sklearn::{EstimatorExplanation, EstimatorMethod, FittedEstimator, LoadError, PredictError};
 use crate::evaluators::table::{DataFrame, DenseTable, Elements, IntType, TableData, TableError};
+use crate::evaluators::trees::EnsembleOutput;
 use crate::settings::ModelSettings;
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, RequestedOutput, Tensor, TensorData,
@@ -209,6 +210,18 @@ impl NativeModel for SklearnModel {
         });
         let bytes = explained.fold(of_methods, usize::saturating_add);
         Ok(Plan { cost: cost.fold(Duration::ZERO, Duration::saturating_add), bytes, prepared: outputs })
+    }
+
+    fn is_unprepared(&self, outputs: &Vec<SklearnOutput>) -> bool {
+        let contributes = |output: &SklearnOutput| match output {
+            SklearnOutput::Tree(output) => output.evaluated() == EnsembleOutput::Contributions,
+            SklearnOutput::Method(_) => false,
+        };
+        outputs.iter().any(contributes) && !self.model.has_prepared_contributions()
+    }
+
+    fn preparation_bytes(&self) -> usize {
+        self.model.contribution_bytes()
     }
 
     fn answer(

@@ -167,6 +167,15 @@ impl NativeModel for TreeModel {
         Ok(Plan { cost: cost.sum(), bytes: self.size_of(&outputs, rows), prepared: Prepared { outputs, decoded } })
     }
 
+    fn is_unprepared(&self, prepared: &Prepared<'_>) -> bool {
+        let wanted = prepared.outputs.iter().any(|output| output.evaluated() == EnsembleOutput::Contributions);
+        wanted && !self.model.has_prepared_contributions()
+    }
+
+    fn preparation_bytes(&self) -> usize {
+        self.model.contribution_bytes()
+    }
+
     fn answer(
         &self,
         _: &InferenceRequest,

@@ -322,7 +322,6 @@ async fn catboost_contributions_are_an_output_over_every_protocol() {
 fn catboost_contributions_that_are_refused_say_why() {
     for (name, extra, said) in [
         ("one_hot", json!({}), "it was trained with categories"),
-        ("contributions_uneven", json!({}), "leaves of tree 0 have different depths"),
         ("contributions_scaled", json!({}), "its raw values have the scale 2"),
         ("contributions_uncertain", json!({}), "`RMSEWithUncertainty`"),
         ("contributions_empty_leaves_rmse", json!({}), "has a value, but no training rows"),

@@ -424,6 +424,9 @@ fn mlflow_models_of_trees_explain_their_predictions() {
         ("xgboost_three", "model.json", "mlserver_xgboost.XGBoostModel", json!([2, 3, 4])),
         ("lightgbm_three", "model.lgb", "mlserver_lightgbm.LightGBMModel", json!([2, 3, 4])),
         ("lightgbm_classifier", "model.pkl", "mlserver_sklearn.SKLearnModel", json!([2, 4])),
+        ("catboost_classes", "model.cb", "mlserver_catboost.CatboostModel", json!([2, 3, 4])),
+        ("catboost_number", "model.cb", "mlserver_catboost.CatboostModel", json!([2, 4])),
+        ("catboost_raw", "model.cb", "mlserver_catboost.CatboostModel", json!([2, 4])),
     ] {
         let model = fs::read(goldens().join(name).join("model").join(file)).unwrap();
         let alone =
@@ -434,7 +437,7 @@ fn mlflow_models_of_trees_explain_their_predictions() {
             let outputs: Vec<_> = outputs.iter().map(|name| json!({"name": name})).collect();
             let columns = [("a", [0.5, -0.5]), ("b", [-1.0, 1.5]), ("c", [2.0, 0.0])];
             let data = [0.5, -1.0, 2.0, -0.5, 1.5, 0.0];
-            let (inputs, content_type) = if name == "lightgbm_classifier" {
+            let (inputs, content_type) = if ["lightgbm_classifier", "catboost_raw"].contains(&name) {
                 let column = |(name, data): (&str, [f64; 2])| json!({"name": name, "shape": [2], "datatype": "FP64", "data": data});
                 (columns.map(column).to_vec(), "pd")
             } else {
@@ -463,6 +466,33 @@ fn mlflow_models_of_trees_explain_their_predictions() {
     let server = TestServer::start(native("linear"));
     let metadata = server.get("/v2/models/linear").ok();
     assert_eq!(metadata["parameters"].get("contributions"), None);
+}
+
+/// Models of `CatBoost` without contributions have their other outputs, and an array of one dimension is one row.
+#[test]
+fn mlflow_models_of_catboost_explain_or_say_why_not() {
+    let server = TestServer::start(native("catboost_uncertain"));
+    let column = |name: &str| json!({"name": name, "shape": [1], "datatype": "FP64", "data": [0.5]});
+    let ask = |output: &str| {
+        let inputs: Vec<_> = ["a", "b", "c"].into_iter().map(column).collect();
+        let request = json!({"inputs": inputs, "outputs": [{"name": output}]});
+        server.post("/v2/models/catboost_uncertain/infer", request.to_string())
+    };
+    let message = ask("contributions").error(400);
+    assert!(message.contains("`RMSEWithUncertainty`"), "{message}");
+    assert_eq!(ask("margin").ok()["outputs"][0]["shape"], json!([1, 2]));
+    assert_eq!(ask("leaf").ok()["outputs"][0]["datatype"], "INT32");
+    let metadata = server.get("/v2/models/catboost_uncertain").ok();
+    assert_eq!(metadata["parameters"].get("contributions"), None);
+
+    let server = TestServer::start(native("catboost_number"));
+    let ask = |shape: Value| {
+        let input = json!({"name": "x", "shape": shape, "datatype": "FP64", "data": [0.5, -1.0, 2.0]});
+        let request =
+            json!({"inputs": [input], "outputs": [{"name": "contributions"}], "parameters": {"content_type": "np"}});
+        server.post("/v2/models/catboost_number/infer", request.to_string()).ok()["outputs"].clone()
+    };
+    assert_eq!(ask(json!([3])), ask(json!([1, 3])));
 }
 
 /// What MLflow's Python model returns for one list, as `python/mlserver_mlflow` encodes it.

@@ -262,6 +262,33 @@ fn check_explanations(model: &TreeEnsemble, case: &Case, numbers: &[f64], single
     Ok(())
 }
 
+/// The library takes missing constants of linear leaves for 0.
+#[test]
+fn lightgbm_linear_leaves_without_constants_have_the_constant_zero() {
+    let archives = golden_archives("trees");
+    let archive = archives.iter().find(|archive| archive.name.starts_with("lightgbm-4.7.0")).unwrap();
+    let text = String::from_utf8(archive.file("linear_tree.txt").to_vec()).unwrap();
+    let load = |zeros: bool| {
+        let zero = |line: &str| match line.strip_prefix("leaf_const=") {
+            Some(constants) if zeros => {
+                let constants: Vec<_> = constants.split_ascii_whitespace().map(|_| "0").collect();
+                Some(format!("leaf_const={}\n", constants.join(" ")))
+            }
+            Some(_) => None,
+            None => Some(format!("{line}\n")),
+        };
+        TreeEnsemble::load_lightgbm(text.lines().filter_map(zero).collect::<String>().as_bytes()).unwrap()
+    };
+    let (zero, missing) = (load(true), load(false));
+    let rows: Vec<f64> = (0..40 * zero.n_features()).map(|at| (at * 7 % 23) as f64 / 4.0 - 3.0).collect();
+    let matrix = FeatureMatrix::new(FeatureValues::F64(&rows), 40, zero.n_features()).unwrap();
+    let [zero, missing] = [zero, missing].map(|model| model.predict(matrix, EnsembleOutput::Predict).unwrap().values);
+    assert_eq!(zero, missing);
+    assert!(
+        matches!(zero, PredictedValues::F64(values) if values.iter().any(|value| (value - values[0]).abs() > 0.01))
+    );
+}
+
 /// Contributions add up to the margin.
 fn check_sums(model: &TreeEnsemble, rows: FeatureMatrix<'_>, contributions: &[f64]) -> Result<(), String> {
     let margins: Vec<f64> = match model.predict(rows, EnsembleOutput::Margin).unwrap().values {

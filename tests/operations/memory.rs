@@ -63,6 +63,39 @@ fn memory_budget_evicted_model_loads_on_request() {
 }
 
 #[test]
+fn memory_budget_includes_contributions() {
+    const EXPLAINED: &str = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[6.2,2.8,4.8,1.8]}],"outputs":[{"name":"contributions"}]}"#;
+    let start = |bytes: u64| {
+        let folder = Folder::new().settings(&json!({"models_max_bytes": bytes}));
+        let model = json!({"parameters": {"memory_bytes": 100}});
+        TestServer::start(["m1", "m2"].iter().fold(folder, |folder, name| folder.with_iris(name, &model)))
+    };
+    let explain = |server: &TestServer, name| server.post(&format!("/v2/models/{name}/infer"), EXPLAINED);
+    let server = start(1 << 30);
+    let wanted = explain(&server, "m1").ok()["outputs"].clone();
+    let needed = metric(&server, "models_memory_bytes") - 200;
+    assert!(needed > 1000, "{needed} bytes");
+    explain(&server, "m1").ok();
+    assert_eq!(metric(&server, "models_memory_bytes"), 200 + needed, "they are prepared once");
+
+    // One model at a time can be explained.
+    let server = start(150 + needed);
+    for name in ["m1", "m2", "m1"] {
+        assert_eq!(explain(&server, name).ok()["outputs"], wanted);
+        let in_memory = index(&server).into_iter().filter(|(.., reason)| reason.is_empty());
+        assert_eq!(in_memory.map(|(name, ..)| name).collect::<Vec<_>>(), [name]);
+        assert_eq!(metric(&server, "models_memory_bytes"), 100 + needed);
+    }
+
+    // Predictions need less memory.
+    let server = start(99 + needed);
+    let message = explain(&server, "m1").error(400);
+    assert!(message.contains(&format!("needs {needed} bytes for it beside its own 100")), "{message}");
+    assert!(message.contains("models_max_bytes"), "{message}");
+    server.post("/v2/models/m1/infer", ONE_ROW).ok();
+}
+
+#[test]
 fn memory_budget_failed_load_after_eviction_is_not_ready() {
     let server = TestServer::start(folder());
     for name in ["m1", "m2", "m3"] {

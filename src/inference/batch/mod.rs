@@ -28,8 +28,8 @@ use tracing::{debug, info};
 
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
-    BoxFuture, CallReply, Description, Progress, RemoteCall, RequestStream, ResponseStream, Runtime, RuntimeError,
-    RuntimeStatus, StepModel, Steps,
+    BoxFuture, CallReply, Description, ModelMemory, Progress, RemoteCall, RequestStream, ResponseStream, Runtime,
+    RuntimeError, RuntimeStatus, StepModel, Steps,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::spawn_supervised;
@@ -407,6 +407,11 @@ impl Progress for BatchProgress {
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         let members: Vec<_> = self.members.iter().filter_map(|progress| progress.steps()).collect();
         (!members.is_empty()).then(|| Arc::new(BatchSteps { members }) as Arc<dyn Steps>)
+    }
+
+    /// The budget is behind the batches, and adds the memory of the model.
+    fn memory(&self) -> Option<Arc<dyn ModelMemory>> {
+        None
     }
 }
 

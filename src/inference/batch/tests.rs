@@ -424,6 +424,10 @@ impl Progress for Told {
     fn steps(&self) -> Option<Arc<dyn Steps>> {
         None
     }
+
+    fn memory(&self) -> Option<Arc<dyn ModelMemory>> {
+        None
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,10 @@
 //! loaded longest ago is drained: it takes no further requests, and is evicted when it has finished those it has. So every
 //! model gets its turn, and none is evicted while it is in use. The memory of an evicted model counts until it is free, because
 //! the process of a Python model may need some time to unload it.
+//!
+//! A model in memory may need more of it for an answer, and grows. It does so before any model of the queue is loaded, and idle models are
+//! evicted for it in the same order. It never waits for models in use: their callers could wait for it. Once it is evicted, it needs its
+//! original memory again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -29,6 +33,19 @@ pub struct TooLarge {
     pub pinned: u64,
 }
 
+/// Why a model in memory gets no more of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum GrowthError {
+    #[error(
+        "the model needs {more} bytes for it beside its own {bytes}, which is more than `models_max_bytes` ({budget}) has for it: raise it"
+    )]
+    TooLarge { more: u64, bytes: u64, budget: u64 },
+    #[error(
+        "the model needs {more} bytes for it, but the other models of `models_max_bytes` ({budget}) are in use: try again later"
+    )]
+    InUse { more: u64, budget: u64 },
+}
+
 /// The models, the state of each, and the memory that they may take.
 #[derive(Debug)]
 pub(super) struct Ledger<R> {
@@ -39,6 +56,8 @@ pub(super) struct Ledger<R> {
     entries: BTreeMap<LedgerId, LedgerEntry<R>>,
     /// Models that wait for memory.
     queue: VecDeque<LedgerId>,
+    /// Models in memory that wait for more, so that they have grown by this many bytes.
+    growing: VecDeque<(LedgerId, u64)>,
     last_id: LedgerId,
     /// Counts uses, to order them.
     uses: u64,
@@ -51,11 +70,23 @@ pub(super) struct Ledger<R> {
 
 #[derive(Debug)]
 struct LedgerEntry<R> {
+    /// The bytes that it is loaded with.
     bytes: u64,
+    /// How many bytes it has taken since.
+    grown: u64,
+    /// Whether it has to be told that it cannot grow.
+    growth_refused: bool,
     pinned: bool,
     /// Whether the model has been removed, and is only kept until its memory is free.
     removed: bool,
     state: Residency<R>,
+}
+
+impl<R> LedgerEntry<R> {
+    /// Returns the bytes that it has in memory.
+    const fn held(&self) -> u64 {
+        self.bytes.saturating_add(self.grown)
+    }
 }
 
 #[derive(Debug)]
@@ -80,6 +111,13 @@ struct ResidentModel<R> {
     expected: bool,
     /// The model takes no further users, to make room.
     draining: bool,
+}
+
+impl<R> ResidentModel<R> {
+    fn is_idle(&self, now: Instant) -> bool {
+        let expected = self.expected && now.saturating_duration_since(self.since) < MIN_RESIDENCE;
+        self.users == 0 && !expected
+    }
 }
 
 /// The effects of a change.
@@ -118,6 +156,7 @@ impl<R: Clone> Ledger<R> {
             leaving: 0,
             entries: BTreeMap::new(),
             queue: VecDeque::new(),
+            growing: VecDeque::new(),
             last_id: 0,
             uses: 0,
             has_draining: false,
@@ -134,7 +173,8 @@ impl<R: Clone> Ledger<R> {
     /// Adds a model that is not in memory.
     pub(super) fn add(&mut self, bytes: u64, pinned: bool) -> LedgerId {
         self.last_id += 1;
-        self.entries.insert(self.last_id, LedgerEntry { bytes, pinned, removed: false, state: Residency::Absent });
+        let (grown, growth_refused, removed, state) = (0, false, false, Residency::Absent);
+        self.entries.insert(self.last_id, LedgerEntry { bytes, grown, growth_refused, pinned, removed, state });
         self.last_id
     }
 
@@ -144,8 +184,7 @@ impl<R: Clone> Ledger<R> {
     ///
     /// Fails if there will never be room, even if all other models are evicted.
     pub(super) fn request(&mut self, id: LedgerId) -> Result<MemoryRequest, TooLarge> {
-        let pinned: u64 =
-            self.entries.iter().filter(|(other, entry)| **other != id && entry.pinned).map(|(_, e)| e.bytes).sum();
+        let pinned = self.pinned_beside(id);
         let Some(entry) = self.entries.get_mut(&id) else { return Ok(MemoryRequest::Pending) };
         match &entry.state {
             Residency::Absent => {
@@ -162,6 +201,48 @@ impl<R: Clone> Ledger<R> {
         }
     }
 
+    /// Returns the bytes of other models that are never evicted.
+    fn pinned_beside(&self, id: LedgerId) -> u64 {
+        self.entries.iter().filter(|(other, entry)| **other != id && entry.pinned).map(|(_, entry)| entry.held()).sum()
+    }
+
+    /// Lets a model that is in use or being loaded grow by `bytes` since it was loaded, and returns whether it has. Otherwise, it waits
+    /// for memory that is about to be free; to be called again whenever something has changed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there will never be room, or if there is none beside the models in use.
+    pub(super) fn grow(&mut self, id: LedgerId, bytes: u64) -> Result<bool, GrowthError> {
+        let pinned = self.pinned_beside(id);
+        // A pinned model leaves room for each of the others.
+        let others = self.entries.iter().filter(|(other, entry)| **other != id && !entry.pinned);
+        let largest = others.map(|(_, entry)| entry.bytes).max().unwrap_or_default();
+        let budget = self.budget;
+        let Some(entry) = self.entries.get_mut(&id) else { return Ok(false) };
+        if entry.grown >= bytes {
+            return Ok(true);
+        }
+        let left = budget.saturating_sub(pinned).saturating_sub(if entry.pinned { largest } else { 0 });
+        if entry.bytes.saturating_add(bytes) > left {
+            return Err(GrowthError::TooLarge { more: bytes, bytes: entry.bytes, budget });
+        }
+        if std::mem::take(&mut entry.growth_refused) {
+            return Err(GrowthError::InUse { more: bytes - entry.grown, budget });
+        }
+        if !self.growing.contains(&(id, bytes)) {
+            self.growing.push_back((id, bytes));
+        }
+        Ok(false)
+    }
+
+    /// Forgets that a model waits for more memory.
+    pub(super) fn cancel_growth(&mut self, id: LedgerId) {
+        self.growing.retain(|(other, _)| *other != id);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.growth_refused = false;
+        }
+    }
+
     /// Removes a model from the queue.
     pub(super) fn cancel_request(&mut self, id: LedgerId) {
         if let Some(entry @ LedgerEntry { state: Residency::Waiting, .. }) = self.entries.get_mut(&id) {
@@ -175,7 +256,8 @@ impl<R: Clone> Ledger<R> {
         self.cancel_request(id);
         if let Some(entry @ LedgerEntry { state: Residency::Loading, .. }) = self.entries.get_mut(&id) {
             entry.state = Residency::Absent;
-            self.used -= entry.bytes;
+            self.used -= entry.held();
+            entry.grown = 0;
         }
     }
 
@@ -227,7 +309,7 @@ impl<R: Clone> Ledger<R> {
         match std::mem::replace(&mut entry.state, Residency::Leaving) {
             Residency::Resident(present) => {
                 entry.removed = true;
-                self.leaving += entry.bytes;
+                self.leaving += entry.held();
                 Some(present.model)
             }
             Residency::Leaving => {
@@ -244,17 +326,21 @@ impl<R: Clone> Ledger<R> {
     /// Records that the memory of a model that was evicted or removed is free.
     pub(super) fn freed(&mut self, id: LedgerId) {
         let Some(entry @ LedgerEntry { state: Residency::Leaving, .. }) = self.entries.get_mut(&id) else { return };
-        self.used -= entry.bytes;
-        self.leaving -= entry.bytes;
+        self.used -= entry.held();
+        self.leaving -= entry.held();
+        entry.grown = 0;
         entry.state = Residency::Absent;
         if entry.removed {
             self.entries.remove(&id);
         }
     }
 
-    /// Grants memory to the models in the queue, in order, and evicts others to make room.
+    /// Grants memory to the models that grow and to those in the queue, in order, and evicts others to make room.
     pub(super) fn reallocate(&mut self, now: Instant) -> LedgerChanges<R> {
         let mut changes = LedgerChanges::default();
+        if !self.reallocate_to_growing(now, &mut changes) {
+            return changes;
+        }
         while let Some(&first) = self.queue.front() {
             let Some(entry) = self.entries.get_mut(&first) else {
                 self.queue.pop_front();
@@ -287,20 +373,56 @@ impl<R: Clone> Ledger<R> {
         changes
     }
 
+    /// Grants memory to the models that grow, or refuses it. Returns false if the first of them waits for memory that is about to be free.
+    fn reallocate_to_growing(&mut self, now: Instant, changes: &mut LedgerChanges<R>) -> bool {
+        while let Some(&(id, bytes)) = self.growing.front() {
+            let Some(entry @ LedgerEntry { state: Residency::Loading | Residency::Resident(_), .. }) =
+                self.entries.get(&id)
+            else {
+                self.growing.pop_front();
+                continue;
+            };
+            let wanted = self.used + bytes.saturating_sub(entry.grown);
+            if wanted > self.budget && wanted - self.leaving <= self.budget {
+                return false;
+            }
+            // No model is evicted in vain.
+            if wanted > self.budget && wanted - self.leaving - self.idle_bytes(now) <= self.budget {
+                let Some(idle) = self.longest_idle(now) else { return false };
+                self.evict(idle, changes);
+                continue;
+            }
+            self.growing.pop_front();
+            changes.changed.push(id);
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if wanted <= self.budget {
+                self.used = wanted;
+                entry.grown = entry.grown.max(bytes);
+            } else {
+                entry.growth_refused = true;
+            }
+        }
+        true
+    }
+
+    /// Returns the bytes of all models that can be evicted at once.
+    fn idle_bytes(&self, now: Instant) -> u64 {
+        let idle = |entry: &&LedgerEntry<R>| {
+            !entry.pinned && matches!(&entry.state, Residency::Resident(present) if present.is_idle(now))
+        };
+        self.entries.values().filter(idle).map(LedgerEntry::held).sum()
+    }
+
     /// Finds the idle model that was least recently used.
     fn longest_idle(&mut self, now: Instant) -> Option<LedgerId> {
-        let idle = |present: &ResidentModel<R>| {
-            let expected = present.expected && now.saturating_duration_since(present.since) < MIN_RESIDENCE;
-            present.users == 0 && !expected
-        };
-        let idle = self.all_present().filter(|(_, present)| idle(present));
+        let idle = self.all_present().filter(|(_, present)| present.is_idle(now));
         idle.min_by_key(|(_, present)| present.last_used).map(|(id, _)| id)
     }
 
     fn evict(&mut self, id: LedgerId, changes: &mut LedgerChanges<R>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if let Residency::Resident(present) = std::mem::replace(&mut entry.state, Residency::Leaving) {
-            self.leaving += entry.bytes;
+            self.leaving += entry.held();
             changes.evicted.push((id, present.model));
             changes.changed.push(id);
         }
@@ -310,7 +432,7 @@ impl<R: Clone> Ledger<R> {
     fn drain_oldest(&mut self, wanted: u64, now: Instant) -> bool {
         let draining =
             |entry: &&LedgerEntry<R>| matches!(&entry.state, Residency::Resident(present) if present.draining);
-        let will_be_free: u64 = self.entries.values().filter(draining).map(|entry| entry.bytes).sum();
+        let will_be_free: u64 = self.entries.values().filter(draining).map(LedgerEntry::held).sum();
         if wanted - will_be_free <= self.budget {
             return false;
         }
@@ -478,11 +600,60 @@ mod tests {
         assert_eq!(ledger.used(), 10);
     }
 
+    #[test]
+    fn ledger_grows_model_in_use_and_evicts_idle_ones_for_it() {
+        let now = Instant::now();
+        let mut ledger = Ledger::new(30);
+        let [a, b, c] = [false; 3].map(|pinned| ledger.add(10, pinned));
+        for id in [a, b, c] {
+            load_within_budget(&mut ledger, id, now);
+            ledger.acquire(id).unwrap();
+        }
+        let later = now + MIN_RESIDENCE;
+        assert_eq!(ledger.grow(a, 21), Err(GrowthError::TooLarge { more: 21, bytes: 10, budget: 30 }));
+        assert_eq!(ledger.grow(a, 15), Ok(false));
+        assert!(evicted(&settle(&mut ledger, later)).is_empty(), "all are in use");
+        assert_eq!(ledger.grow(a, 15), Err(GrowthError::InUse { more: 15, budget: 30 }));
+        ledger.release(b);
+        assert_eq!(ledger.grow(a, 15), Ok(false));
+        assert!(evicted(&settle(&mut ledger, later)).is_empty(), "the memory of one is not enough");
+        assert_eq!(ledger.grow(a, 15), Err(GrowthError::InUse { more: 15, budget: 30 }));
+        ledger.release(c);
+        assert_eq!(ledger.grow(a, 15), Ok(false));
+        let changes = ledger.reallocate(later);
+        assert_eq!((evicted(&changes), ledger.used()), (vec![b, c], 30));
+        assert_eq!(ledger.grow(a, 15), Ok(false), "the memory is not free yet");
+        ledger.freed(b);
+        assert_eq!(ledger.request(b), Ok(MemoryRequest::Pending));
+        assert!(ledger.reallocate(later).granted.is_empty(), "it grows before another is loaded");
+        ledger.freed(c);
+        assert!(ledger.reallocate(later).granted.is_empty());
+        assert_eq!((ledger.grow(a, 15), ledger.grow(a, 3), ledger.used()), (Ok(true), Ok(true), 25));
+        ledger.release(a);
+        assert_eq!(evicted(&settle(&mut ledger, later)), [a]);
+        assert_eq!(ledger.used(), 10, "it has given everything back");
+    }
+
+    #[test]
+    fn ledger_pinned_model_leaves_room_for_the_others() {
+        let now = Instant::now();
+        let mut ledger = Ledger::new(20);
+        let (pinned, other) = (ledger.add(8, true), ledger.add(8, false));
+        load_within_budget(&mut ledger, pinned, now);
+        assert_eq!(ledger.grow(pinned, 5), Err(GrowthError::TooLarge { more: 5, bytes: 8, budget: 20 }));
+        assert_eq!(ledger.grow(pinned, 4), Ok(false));
+        settle(&mut ledger, now);
+        assert_eq!((ledger.grow(pinned, 4), ledger.used()), (Ok(true), 12));
+        load_within_budget(&mut ledger, other, now);
+        assert_eq!(ledger.used(), 20);
+        assert_eq!(ledger.grow(other, 1), Err(GrowthError::TooLarge { more: 1, bytes: 8, budget: 20 }));
+    }
+
     proptest! {
         /// In any sequence of steps, the budget holds, no model in use is evicted, and every model gets its turn.
         #[test]
         fn ledger_keeps_budget_and_starves_no_model(
-            sizes in vec(1..6_u64, 2..12), steps in vec((0..12_usize, 0..4_u8, 0..400_u64), 1..300)
+            sizes in vec(1..6_u64, 2..12), steps in vec((0..12_usize, 0..6_u8, 0..400_u64), 1..300)
         ) {
             let mut now = Instant::now();
             let mut ledger = Ledger::new(10);
@@ -506,6 +677,13 @@ mod tests {
                             ledger.release(id);
                         }
                     }
+                    3 if users.get(&id).is_some_and(|count| *count > 0) => {
+                        let before = ledger.used();
+                        let grown = ledger.grow(id, time % 7);
+                        prop_assert_eq!(ledger.used(), before);
+                        prop_assert!(!matches!(grown, Err(GrowthError::InUse { .. })), "it has not been refused before");
+                    }
+                    4 => ledger.cancel_growth(id),
                     _ => ledger.abandon(id),
                 }
                 let changes = settle(&mut ledger, now);
@@ -516,9 +694,15 @@ mod tests {
                     prop_assert_eq!(ledger.loaded(id, id, true, now), None);
                 }
                 prop_assert!(ledger.used() <= 10);
-                let resident = ids.iter().zip(&sizes).filter(|(id, _)| ledger.peek(**id).is_some());
-                let held: u64 = resident.map(|(_, bytes)| bytes).sum();
-                prop_assert!(held <= ledger.used());
+                let resident = ids.iter().filter(|id| ledger.peek(**id).is_some());
+                let held: u64 = resident.map(|id| ledger.entries[id].held()).sum();
+                // Nothing is being loaded or unloaded now, so that no byte is counted twice or lost.
+                prop_assert_eq!(held, ledger.used());
+                prop_assert!(ledger.growing.is_empty(), "models that grow wait for models that leave only");
+                for id in &ids {
+                    // A caller is told at once.
+                    ledger.cancel_growth(*id);
+                }
             }
             // All waiting models are loaded, one after the other, if every use ends and no new one begins.
             for id in &ids {

@@ -5,6 +5,7 @@
 //! memory. A request for an evicted model waits in the model's queue, within its bounds, while a task loads the model.
 
 mod ledger;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +31,8 @@ use crate::runtimes::{
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
 use crate::types::{CustomCall, InferenceRequest, InferenceResponse, V1Handlers};
-use ledger::{Ledger, LedgerChanges, LedgerId, MemoryRequest};
+use ledger::{GrowthError, Ledger, LedgerChanges, LedgerId, MemoryRequest};
+use progress::BudgetedProgress;
 
 pub use ledger::TooLarge;
 
@@ -240,6 +242,15 @@ impl Drop for WaitingCaller<'_> {
     }
 }
 
+/// A model that waits for more memory.
+struct WaitingGrowth<'a>(&'a BudgetedModel);
+
+impl Drop for WaitingGrowth<'_> {
+    fn drop(&mut self) {
+        self.0.memory.change(|state| state.ledger.cancel_growth(self.0.id));
+    }
+}
+
 /// Keeps a model in memory while it is used.
 struct ModelLease {
     model: Arc<BudgetedModel>,
@@ -265,14 +276,14 @@ impl Drop for ModelLease {
 impl BudgetedModel {
     /// Waits for memory and loads the model. If callers are `expected`, the model stays in memory for them. Called by one task
     /// at a time.
-    async fn load_within_budget(&self, expected: bool) -> Result<Arc<dyn Runtime>, LoadError> {
+    async fn load_within_budget(self: &Arc<Self>, expected: bool) -> Result<Arc<dyn Runtime>, LoadError> {
         let claim = MemoryClaim(self);
         if !self.wait_for_memory().await? {
             drop(claim);
             return Err(LoadError::Cancelled);
         }
         let runtime = self.inner.load(self.settings.clone()).await?;
-        warm_up(runtime.as_ref(), &self.settings).await?;
+        warm_up(runtime.as_ref(), &self.settings, &self.progress(Arc::new(()))).await?;
         let unneeded = self.memory.change(|state| {
             let model = Arc::clone(&runtime);
             let unneeded = state.ledger.loaded(self.id, model, expected, Instant::now());
@@ -303,6 +314,30 @@ impl BudgetedModel {
             }
             // Fails if the model has been removed, which the next request for memory reports.
             let _ = tokio::time::timeout(RECHECK_INTERVAL, changed.changed()).await;
+        }
+    }
+
+    /// Adds the memory of the model to the progress of one of its requests.
+    fn progress(self: &Arc<Self>, request: Arc<dyn Progress>) -> Arc<dyn Progress> {
+        Arc::new(BudgetedProgress { request, model: Arc::clone(self) })
+    }
+
+    /// Waits until the model, which is in use or being loaded, has taken this many bytes since it was loaded.
+    async fn grow(&self, bytes: u64) -> Result<(), GrowthError> {
+        let Some(mut changed) = self.memory.state.lock().signals.get(&self.id).map(watch::Sender::subscribe) else {
+            return Ok(());
+        };
+        let _waiting = WaitingGrowth(self);
+        loop {
+            let grow = |state: &mut LedgerState| state.ledger.grow(self.id, bytes);
+            // The memory may have been granted or refused in the same change.
+            if self.memory.change(grow)? || grow(&mut self.memory.state.lock())? {
+                return Ok(());
+            }
+            // Fails only if the model has been removed.
+            if let Ok(Err(_)) = tokio::time::timeout(RECHECK_INTERVAL, changed.changed()).await {
+                return Ok(());
+            }
         }
     }
 
@@ -374,7 +409,7 @@ impl BudgetedModel {
 impl BudgetedModel {
     /// Loads the model, unless no caller waits for it any more. Returns false if the load failed and has to be retried. The
     /// failure is logged if it is the first one or `is_logged`.
-    async fn try_to_load(&self, is_logged: bool) -> bool {
+    async fn try_to_load(self: &Arc<Self>, is_logged: bool) -> bool {
         let (name, version) = (self.settings.name.as_str(), self.settings.version());
         let started = Instant::now();
         match self.load_within_budget(true).await {
@@ -465,14 +500,14 @@ impl Runtime for OnDemand {
         Box::pin(async move {
             let lease = self.model.lease().await?;
             let runtime = lease.runtime()?;
-            runtime.predict(request, progress).await
+            runtime.predict(request, self.model.progress(progress)).await
         })
     }
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
         let opened = async move {
             let lease = self.model.lease().await?;
-            let responses = Arc::clone(lease.runtime()?).predict_stream(requests, progress);
+            let responses = Arc::clone(lease.runtime()?).predict_stream(requests, self.model.progress(progress));
             Ok::<_, RuntimeError>((lease, responses))
         };
         Box::pin(stream::once(opened).flat_map(|opened| {

@@ -4,6 +4,7 @@ use super::*;
 use crate::registry::FnLoader;
 use crate::runtimes::FnRuntime;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::types::RequestErrorKind;
 use std::sync::atomic::AtomicBool;
 
 /// The state that the models of a test share.
@@ -197,6 +198,49 @@ async fn budget_streams_keep_model_in_memory() {
     assert!(tokio::time::timeout(Duration::from_mins(1), &mut other).await.is_err());
     drop(answers);
     other.await.unwrap();
+}
+
+/// Loads models that need as many bytes more for an answer as the id of the request says, and then take a minute for it.
+fn grows() -> FnLoader {
+    FnLoader::new(|_| {
+        let predict = |request: InferenceRequest, progress: Arc<dyn Progress>| async move {
+            let memory = progress.memory().unwrap();
+            memory.grow(request.id.parse().unwrap()).await?;
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            Ok(InferenceResponse::default())
+        };
+        std::future::ready(Ok(FnRuntime::with_progress(predict)))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn budget_counts_memory_that_models_need_for_an_answer() {
+    let metrics = MemoryMetrics::register(&mut MetricsRegistry::default());
+    let loader = BudgetLoader::new(grows(), 30, PathBuf::from("/"), metrics);
+    let [a, b] = [loader.load(settings(10, false)).await.unwrap(), loader.load(settings(10, false)).await.unwrap()];
+    let used = || loader.memory.state.lock().ledger.used();
+    let ask = |model: &Arc<dyn Runtime>, bytes: &str| {
+        let model = Arc::clone(model);
+        let request = request(bytes);
+        async move { model.predict(request, Arc::new(())).await.map(drop) }
+    };
+    ask(&a, "10").await.unwrap();
+    assert_eq!((used(), is_evicted(&b)), (30, false), "both fit");
+    ask(&a, "4").await.unwrap();
+    assert_eq!(used(), 30, "it has grown before");
+    let refused = ask(&a, "21").await.unwrap_err();
+    assert_eq!(refused.kind(), RequestErrorKind::BadRequest);
+    assert!(refused.to_string().contains("21 bytes for it beside its own 10"), "{refused}");
+    let mut busy = Box::pin(ask(&b, "0"));
+    assert!(futures_util::poll!(&mut busy).is_pending());
+    let refused = ask(&a, "11").await.unwrap_err();
+    assert_eq!((refused.kind(), used()), (RequestErrorKind::Overloaded, 30));
+    ask(&a, "9").await.unwrap();
+    busy.await.unwrap();
+    ask(&a, "11").await.unwrap();
+    assert_eq!((used(), is_evicted(&b)), (21, true));
+    ask(&b, "0").await.unwrap();
+    assert_eq!((used(), is_evicted(&a)), (10, true), "an evicted model has given everything back");
 }
 
 /// Loads models whose memory is free some time after they have been unloaded, as in a worker.

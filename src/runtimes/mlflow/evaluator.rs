@@ -13,6 +13,7 @@ use crate::evaluators::catboost::{self, CatBoostModel, CatBoostOutput};
 use crate::evaluators::sklearn::{self, ContributionSpace, EstimatorExplanation, EstimatorMethod};
 use crate::evaluators::table::{Elements, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
+use crate::runtimes::catboost::evaluated;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -170,7 +171,25 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.set_contribution_limit(bytes),
             Self::Trees { model, .. } => model.set_contribution_limit(bytes),
-            Self::CatBoost { .. } => {}
+            Self::CatBoost { model, .. } => model.set_contribution_limit(bytes),
+        }
+    }
+
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    pub(super) fn has_prepared_contributions(&self) -> bool {
+        match self {
+            Self::Sklearn { model, .. } => model.has_prepared_contributions(),
+            Self::Trees { model, .. } => model.has_prepared_contributions(),
+            Self::CatBoost { model, .. } => model.has_prepared_contributions(),
+        }
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none.
+    pub(super) fn contribution_bytes(&self) -> usize {
+        match self {
+            Self::Sklearn { model, .. } => model.contribution_bytes(),
+            Self::Trees { model, .. } => model.contribution_bytes(),
+            Self::CatBoost { model, .. } => model.contribution_bytes(),
         }
     }
 
@@ -185,7 +204,13 @@ impl Evaluator {
                 leaves: model.row_bytes(EnsembleOutput::Leaf).map(|bytes| [bytes / size_of::<i32>(), 1]),
                 is_single: matches!(flavor, Flavor::Xgboost(_)),
             }),
-            Self::CatBoost { .. } => None,
+            Self::CatBoost { model, .. } => Some(EstimatorExplanation {
+                space: ContributionSpace::Margin,
+                features: model.n_columns(),
+                sums: model.n_outputs(),
+                leaves: model.columns(CatBoostOutput::Leaf).map(|trees| [trees, 1]),
+                is_single: false,
+            }),
         }
     }
 
@@ -194,16 +219,16 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.check_contributions().is_ok(),
             Self::Trees { model, .. } => model.check_contributions().is_ok(),
-            Self::CatBoost { .. } => false,
+            Self::CatBoost { model, .. } => model.check_contributions().is_ok(),
         }
     }
 
     /// Returns the names of the features that contribute, if the file has them.
-    pub(super) fn explained_names(&self) -> Option<&[String]> {
+    pub(super) fn explained_names(&self) -> Option<Vec<String>> {
         match self {
-            Self::Sklearn { model, .. } => model.explained_names(),
-            Self::Trees { model, .. } => model.feature_names(),
-            Self::CatBoost { .. } => None,
+            Self::Sklearn { model, .. } => model.explained_names().map(<[String]>::to_vec),
+            Self::Trees { model, .. } => model.feature_names().map(<[String]>::to_vec),
+            Self::CatBoost { model, .. } => model.feature_names(),
         }
     }
 
@@ -212,7 +237,7 @@ impl Evaluator {
         match self {
             Self::Sklearn { model, .. } => model.estimate_explained(rows, output),
             Self::Trees { model, .. } => model.estimate(rows, output),
-            Self::CatBoost { .. } => Duration::ZERO,
+            Self::CatBoost { model, .. } => model.estimate(rows, evaluated(output)),
         }
     }
 
@@ -228,9 +253,18 @@ impl Evaluator {
                 model.explain(output, data, stop).map_err(|error| InputError::Model(error.to_string()))
             }
             Self::Trees { model, flavor } => predict_trees(model, *flavor, data, output, stop),
-            Self::CatBoost { .. } => {
-                let message = "CatBoost models of MLflow have no outputs `contributions`, `margin` and `leaf`";
-                Err(InputError::Model(message.to_owned()))
+            Self::CatBoost { model, .. } => {
+                let failed = |error: catboost::PredictError| InputError::Model(error.to_string());
+                let found = model.predict(data, evaluated(output), stop).map_err(failed)?;
+                let values = match found.elements {
+                    Elements::F64(values) => PredictedValues::F64(values.into_owned()),
+                    Elements::Int(values, _) => PredictedValues::I32(
+                        // The numbers of leaves were counted in 32 bits.
+                        values.iter().map(|leaf| i32::try_from(*leaf).unwrap_or(i32::MAX)).collect(),
+                    ),
+                    _ => return Err(InputError::Model("explanations are no numbers".to_owned())),
+                };
+                Ok(trees::Prediction { values, columns: found.columns })
             }
         }
     }

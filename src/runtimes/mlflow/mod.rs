@@ -45,6 +45,7 @@ use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::EstimatorExplanation;
 use crate::evaluators::table::Elements;
+use crate::evaluators::trees::EnsembleOutput;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,
@@ -132,18 +133,24 @@ impl EnforcedModel {
 
     /// Predicts all rows. `are_named` says that the names of columns were given on purpose.
     fn predict(&self, input: &ModelInput, are_named: bool, stop: &AtomicBool) -> Result<Prediction, InputError> {
-        if let (ModelInput::Array(NdArray { shape, elements }), InputSchema::Any, Evaluator::CatBoost { .. }) =
-            (input, &self.signature.input, &self.evaluator)
-            && let [columns] = shape[..]
-        {
-            // CatBoost takes an array of one dimension for one row.
-            let row = ModelInput::Array(NdArray { shape: vec![1, columns], elements: elements.clone() });
+        if let Some(row) = self.one_row(input) {
             let data = enforce::enforce(&row, &self.signature.input)?;
             return self.evaluator.predict(&data, stop).map(Prediction::of_list);
         }
         let input = self.arranged(input, are_named)?;
         let data = enforce::enforce(&input, &self.signature.input)?;
         self.evaluator.predict(&data, stop)
+    }
+
+    /// Returns the row that `CatBoost` takes an array of one dimension for.
+    fn one_row(&self, input: &ModelInput) -> Option<ModelInput> {
+        let (ModelInput::Array(NdArray { shape, elements }), InputSchema::Any, Evaluator::CatBoost { .. }) =
+            (input, &self.signature.input, &self.evaluator)
+        else {
+            return None;
+        };
+        let [columns] = shape[..] else { return None };
+        Some(ModelInput::Array(NdArray { shape: vec![1, columns], elements: elements.clone() }))
     }
 
     /// Evaluates an output that explains predictions.
@@ -154,7 +161,8 @@ impl EnforcedModel {
         (input, are_named): (&ModelInput, bool),
         stop: &AtomicBool,
     ) -> Result<Result<Vec<Tensor>, RuntimeError>, InputError> {
-        let input = self.arranged(input, are_named)?;
+        let row = self.one_row(input);
+        let input = self.arranged(row.as_ref().unwrap_or(input), are_named)?;
         let data = enforce::enforce(&input, &self.signature.input)?;
         let found = self.evaluator.explain(output.evaluated(), &data, stop)?;
         Ok(tree_explanations::tensors(explained, output, data.rows(), found))
@@ -288,7 +296,7 @@ impl MlflowModel {
             explanation: explained.map(|explained| Explanation {
                 space: (explanations.is_on && evaluator.has_contributions())
                     .then_some(tree_explanations::space(explained.space)),
-                feature_names: evaluator.explained_names().map(<[String]>::to_vec).map(Into::into),
+                feature_names: evaluator.explained_names().map(Into::into),
             }),
             ..RuntimeDescription::native()
         };
@@ -433,6 +441,15 @@ impl NativeModel for MlflowModel {
             bytes = bytes.saturating_add(more_bytes);
         }
         Ok(Plan { cost, bytes, prepared: outputs })
+    }
+
+    fn is_unprepared(&self, outputs: &Vec<Option<TreeOutput>>) -> bool {
+        let wanted = outputs.iter().flatten().any(|output| output.evaluated() == EnsembleOutput::Contributions);
+        wanted && !self.model.evaluator.has_prepared_contributions()
+    }
+
+    fn preparation_bytes(&self) -> usize {
+        self.model.evaluator.contribution_bytes()
     }
 
     fn answer(

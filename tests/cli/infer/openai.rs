@@ -155,10 +155,11 @@ fn infer_openai_batch_ends_if_no_row_can_be_answered() {
     for (status, path) in [(401, ""), (404, "/wrong")] {
         let server =
             ScriptedServer::serve(move |_| Reply::Answer(status, "", r#"{"error":{"message":"no"}}"#.to_owned()));
-        let ran = batch(&format!("{}{path}", server.address), row("a", "m", "x").repeat(50)).run();
+        let ran = batch(&format!("{}{path}", server.address), row("a", "m", "x").repeat(5000)).run();
         assert_eq!(ran.code, Some(1), "{}", ran.stderr);
         assert!(ran.stderr.contains(&format!("no ({status})")), "{}", ran.stderr);
-        assert!(server.received().len() < 50, "not every row is tried");
+        // On a busy machine, many are sent before the first answer is read.
+        assert!(server.received().len() < 5000, "not every row is tried");
     }
 }
 

@@ -1,6 +1,8 @@
 """Trains models of CatBoost, and writes what the library answers."""
 
+import itertools
 import json
+import math
 import tempfile
 import zlib
 from pathlib import Path
@@ -210,14 +212,20 @@ def answers(file, form, data):
 
 
 def contributions(model, data, raw):
-    """Returns the SHAP values, or `None` for models that the server refuses: those with categories, those that the library has no
-    values for, those whose values do not add up to all raw values, and those whose values depend on the other rows of a call."""
+    """Returns the SHAP values, or `None` for models that the server refuses: those with categories, those that the library has
+    no values for, those whose values do not add up to all raw values, and those whose values depend on other rows of a call.
+
+    The library's values for trees whose leaves have different depths do not add up. Those of small models are computed from all
+    subsets of features, and others are only known to add up."""
     if data.categorical or not np.isfinite(raw).all():
         return None
     try:
         found = model.get_feature_importance(data=catboost.Pool(data.asked), type="ShapValues", thread_count=1)
     except catboost.CatBoostError:
         return None
+    trees = uneven_trees(model)
+    if trees and raw.size == found.sum(-1).size:
+        return of_subsets(trees, data.asked) if data.asked.shape[1] <= 5 else "additive"
     sums = found.sum(-1).ravel()
     if sums.shape != raw.shape or np.abs(sums - raw).max() > 1e-9 * max(np.abs(found).max(), 1e-300):
         return None
@@ -225,6 +233,75 @@ def contributions(model, data, raw):
     if np.abs(first - found[:1]).max() > 1e-9 * np.abs(found).max():
         return None
     return tensor(found)
+
+
+def export(model):
+    """Returns the export of a model as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.json")
+        model.save_model(str(file), format="json")
+        return json.loads(file.read_text(encoding="utf-8"))
+
+
+def depths(node, above=0):
+    """Returns the depths of the leaves below a node."""
+    if "left" not in node:
+        return {above}
+    return depths(node["left"], above + 1) | depths(node["right"], above + 1)
+
+
+def uneven_trees(model):
+    """Returns the export of a model if it has trees whose leaves have different depths."""
+    document = export(model)
+    has_uneven = any(len(depths(tree)) > 1 for tree in document.get("trees", []))
+    return document if has_uneven and document["scale_and_bias"][0] == 1 else None
+
+
+def of_subsets(document, rows):
+    """Returns the contributions by their definition: from the expected value of each tree for each subset of known features."""
+    infos = document["features_info"]["float_features"]
+    columns = [info["flat_feature_index"] for info in infos]
+    treats_as_true = [info.get("nan_value_treatment") == "AsTrue" for info in infos]
+    bias = np.atleast_1d(document["scale_and_bias"][1])
+
+    def cover(node):
+        return cover(node["left"]) + cover(node["right"]) if "left" in node else node["weight"]
+
+    def features(node):
+        if "left" not in node:
+            return set()
+        return {node["split"]["float_feature_index"]} | features(node["left"]) | features(node["right"])
+
+    def expected(node, row, known):
+        if "left" not in node:
+            return np.atleast_1d(node["value"]).astype(float)
+        feature = node["split"]["float_feature_index"]
+        if feature in known:
+            value = row[columns[feature]]
+            passes = treats_as_true[feature] if np.isnan(value) else value > np.float32(node["split"]["border"])
+            return expected(node["right" if passes else "left"], row, known)
+        covers = [cover(node[side]) for side in ("left", "right")]
+        if sum(covers) == 0:
+            return 0 * bias
+        sides = [expected(node[side], row, known) for side in ("left", "right")]
+        return (covers[0] * sides[0] + covers[1] * sides[1]) / sum(covers)
+
+    found = np.zeros((len(rows), len(bias), rows.shape[1] + 1))
+    for place, row in enumerate(rows.to_numpy(dtype=np.float32)):
+        found[place, :, -1] = bias
+        for tree in document["trees"]:
+            own = sorted(features(tree))
+            values = {}
+            for size in range(len(own) + 1):
+                for known in itertools.combinations(own, size):
+                    values[frozenset(known)] = expected(tree, row, known)
+            found[place, :, -1] += values[frozenset()]
+            for known, value in values.items():
+                for feature in set(own) - known:
+                    before, after = len(known), len(own) - len(known) - 1
+                    orders = math.factorial(before) * math.factorial(after) / math.factorial(len(own))
+                    found[place, :, columns[feature]] += orders * (values[known | {feature}] - value)
+    return tensor(found[:, 0] if len(bias) == 1 else found)
 
 
 def write(folder, name, model, data, pool, has_json):
@@ -281,15 +358,14 @@ def case(folder, name, loss="Logloss", labels=None, classes=3, tune=None, data=N
 
 def with_values_of_empty_leaves(model):
     """Returns the model with values in the leaves that no training row has reached."""
+    document = export(model)
+    for tree in document["oblivious_trees"]:
+        count = len(tree["leaf_values"]) // len(tree["leaf_weights"])
+        for leaf, weight in enumerate(tree["leaf_weights"]):
+            if weight == 0:
+                tree["leaf_values"][leaf * count : (leaf + 1) * count] = [leaf + 0.5] * count
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.json")
-        model.save_model(str(file), format="json")
-        document = json.loads(file.read_text(encoding="utf-8"))
-        for tree in document["oblivious_trees"]:
-            count = len(tree["leaf_values"]) // len(tree["leaf_weights"])
-            for leaf, weight in enumerate(tree["leaf_weights"]):
-                if weight == 0:
-                    tree["leaf_values"][leaf * count : (leaf + 1) * count] = [leaf + 0.5] * count
         file.write_text(json.dumps(document), encoding="utf-8")
         edited = catboost.CatBoost()
         edited.load_model(str(file), format="json")
@@ -374,6 +450,10 @@ def newest_cases():
         cases[f"contributions_{policy.lower()}"] = {"loss": "RMSE", "grow_policy": policy, "depth": depth, "data": numbers}
     # The library's contributions to such trees do not add up.
     cases["contributions_uneven"] = {"loss": "RMSE", "grow_policy": "Depthwise", "depth": 6, "data": numbers}
+    uneven = {"grow_policy": "Lossguide", "max_leaves": 11, "depth": 9, "has_json": True}
+    cases["contributions_uneven_multiclass"] = {"loss": "MultiClass", "data": {**numbers, "missing": 0.3}, **uneven}
+    cases["contributions_uneven_repeated"] = {"loss": "RMSE", "data": {"numbers": 1, "categories": 0}, **uneven}
+    cases["contributions_uneven_logloss"] = {"data": {**numbers, "missing": 0.2}, "nan_mode": "Max", **uneven}
     cases["contributions_deep"] = {"loss": "MultiClass", "depth": 8, "has_json": True, "data": {**numbers, "missing": 0.3}}
     cases["contributions_repeated"] = {"depth": 7, "data": {"numbers": 1, "categories": 0}, "iterations": 5}
     cases["contributions_biased"] = {"loss": "MultiRMSE", "tune": lambda model: model.set_scale_and_bias(1.0, [0.5, 2.0, -7.0])}

@@ -33,6 +33,8 @@ def write(models, out):
     for cases in sorted(models.glob("*/cases.jsonl")):
         for text in cases.read_text(encoding="utf-8").splitlines():
             case = json.loads(text)
+            if not case["asked"]:  # left to Python
+                continue
             line = explained(joblib.load(cases.parent / case["model"]), rows_of(case["asked"][0]["input"]))
             if line is not None:
                 lines.append(
@@ -99,7 +101,8 @@ def boosted(model, rows):
 
     booster, matrix = model.get_booster(), xgboost.DMatrix(rows)
     if model.get_params().get("booster") == "gblinear":
-        return "xgboost", None, None
+        contributions = booster.predict(matrix, pred_contribs=True)
+        return "xgboost", contributions.reshape(len(rows), -1, rows.shape[1] + 1), None
     best = getattr(model, "best_iteration", None) if booster.attr("best_iteration") else None
     if best is None:
         until = {}

@@ -91,10 +91,11 @@ def raw_predict(booster, x, margin, linear):
 
 
 def explanations(booster, x, linear):
-    """Contributions and leaves by the trees of `predict`. Files of vector leaves and linear boosters have none."""
+    """Contributions and leaves by the trees of `predict`. Files of vector leaves have none, linear boosters no leaves."""
     none = {"contributions": None, "leaf": None}
     if linear:
-        return none
+        matrix = xgb.DMatrix(x[explained_rows(x)], missing=np.nan)
+        return {"contributions": explained(lambda: booster.predict(matrix, pred_contribs=True)), "leaf": None}
     trees = trees_of(booster) if V >= (2, 0) else []
     if any(int(tree["tree_param"]["size_leaf_vector"]) > 1 for tree in trees):
         return none

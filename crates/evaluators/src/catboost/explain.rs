@@ -12,7 +12,7 @@ use super::columns::Column;
 use super::evaluator::{Block, Evaluator};
 use super::objective::Objective;
 use super::trees::{Forest, Shape, SlotTest, Step, as_u32};
-use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees, LANES, TableError};
+use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees, LANES, TableError, TableExtent};
 use crate::trees::NoContributions;
 
 /// The library takes smaller weights for 0, up to a rounding error.
@@ -42,6 +42,13 @@ struct Nodes<'f> {
     weights: &'f [f64],
     splits: Vec<Split>,
     roots: Vec<u32>,
+}
+
+impl Explainer {
+    /// Returns the number of bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.table.bytes.saturating_add(size_of_val(&self.tests[..]))
+    }
 }
 
 impl ExplainedTrees for Nodes<'_> {
@@ -91,7 +98,7 @@ impl<'f> Nodes<'f> {
                 for (tree, graph) in trees.iter().enumerate() {
                     let end = ends.next().unwrap_or(steps.len());
                     let root = nodes.add_graph(steps, graph.root as usize..end, count, &feature);
-                    nodes.roots.push(root.ok_or(NoContributions::UnevenTree { tree })?);
+                    nodes.roots.push(root.ok_or(NoContributions::SharedNodes { tree })?);
                 }
             }
         }
@@ -122,7 +129,9 @@ impl<'f> Nodes<'f> {
         }
     }
 
-    /// Adds a tree that is not oblivious, and returns its root, or `None` if its leaves have different depths.
+    /// Adds a tree that is not oblivious, and returns its root, or `None` if several nodes lead to the same one.
+    ///
+    /// If leaves have different depths, the library's contributions do not add up to the raw value. These do, by the same definition.
     fn add_graph(
         &mut self,
         steps: &[Step],
@@ -132,41 +141,43 @@ impl<'f> Nodes<'f> {
     ) -> Option<u32> {
         let own = &steps[range.clone()];
         let start = self.splits.len();
-        // The node and the height of each step, and whether another step leads to it.
-        let mut nodes = vec![(0_u32, 0_u32, false); own.len()];
+        // The node of each step, and whether another step leads to it.
+        let mut nodes = vec![(0_u32, false); own.len()];
         let mut split = start;
         for (step, node) in own.iter().zip(&mut nodes) {
             if is_leaf(step) {
-                let leaf = step.value as usize / self.forest.dimension;
-                let is_leaf = (step.value as usize).is_multiple_of(self.forest.dimension) && leaf < self.weights.len();
-                node.0 = as_u32(is_leaf.then_some(count + leaf)?);
+                node.0 = self.leaf(step, count)?;
             } else {
                 node.0 = as_u32(split);
                 split += 1;
             }
         }
         for (step, index) in own.iter().zip(0..).filter(|(step, _)| !is_leaf(step)) {
-            let [failing, passing] = step.next.map(|next| next as usize - range.start);
-            for next in [failing, passing] {
-                // A walk may end at a node that has a child, and damaged files may share nodes.
-                if next <= index || std::mem::replace(&mut nodes[next].2, true) {
+            let mut children = [0; 2];
+            for (child, next) in children.iter_mut().rev().zip(step.next) {
+                let next = next as usize - range.start;
+                *child = if next == index {
+                    // A walk may end at a node that has one child.
+                    self.leaf(step, count)?
+                } else if next > index && !std::mem::replace(&mut nodes[next].1, true) {
+                    nodes[next].0
+                } else {
                     return None;
-                }
+                };
             }
-            let children = [nodes[passing].0, nodes[failing].0];
             self.splits.push(Split { test: step.test, feature: feature(step.test), children, cover: 0.0 });
-        }
-        for index in (0..own.len()).rev().filter(|index| !is_leaf(&own[*index])) {
-            let [first, second] = own[index].next.map(|next| nodes[next as usize - range.start].1);
-            if first != second {
-                return None;
-            }
-            nodes[index].1 = first + 1;
         }
         for split in (start..self.splits.len()).rev() {
             self.sum_cover(split, count);
         }
         nodes.first().map(|node| node.0)
+    }
+
+    /// Returns the node of the leaf that a walk ends in at a step.
+    fn leaf(&self, step: &Step, count: usize) -> Option<u32> {
+        let leaf = step.value as usize / self.forest.dimension;
+        let is_leaf = (step.value as usize).is_multiple_of(self.forest.dimension) && leaf < self.weights.len();
+        is_leaf.then(|| as_u32(count + leaf))
     }
 
     /// Sets the cover of a split to the sum of its children, whose covers are known.
@@ -215,6 +226,7 @@ impl Evaluator {
         columns: usize,
         column: impl Fn(usize) -> u32,
         limit: usize,
+        extent: TableExtent,
     ) -> Result<Explainer, NoContributions> {
         self.check_contributions()?;
         let is_weight = |weight: f64| weight == 0.0 || weight.is_finite() && weight >= LEAST_WEIGHT;
@@ -236,7 +248,7 @@ impl Evaluator {
         // The rows that are side by side. The number of columns is that of the last feature, which a file merely declares.
         let totals = columns.saturating_mul(self.forest.dimension).saturating_mul(LANES * size_of::<f64>());
         let explainer = match limit.checked_sub(totals) {
-            Some(rest) => self.prepare(columns, &features, rest),
+            Some(rest) => self.prepare(columns, &features, rest, extent),
             None => Err(TableError::TooLarge { limit }.into()),
         };
         explainer.map_err(|error| match error {
@@ -246,12 +258,18 @@ impl Evaluator {
     }
 
     /// Prepares the trees with at most `limit` bytes. `features` has the column that each slot has values of.
-    fn prepare(&self, columns: usize, features: &[u32], limit: usize) -> Result<Explainer, NoContributions> {
+    fn prepare(
+        &self,
+        columns: usize,
+        features: &[u32],
+        limit: usize,
+        extent: TableExtent,
+    ) -> Result<Explainer, NoContributions> {
         let nodes = Nodes::new(&self.forest, &self.weights, |test| features[test.slot as usize], limit)?;
         let dimension = self.forest.dimension;
         let rest = limit.saturating_sub(size_of_val(&nodes.splits[..]));
         let roots = nodes.roots.iter().map(|root| (*root, 0));
-        let table = ContributionTable::new([columns, dimension, dimension], &nodes, roots, rest)?;
+        let table = ContributionTable::new([columns, dimension, dimension], &nodes, roots, rest, extent)?;
         Ok(Explainer { table, tests: nodes.splits.iter().map(|split| split.test).collect() })
     }
 

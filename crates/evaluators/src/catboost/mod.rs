@@ -34,6 +34,7 @@ use self::evaluator::Evaluator;
 use self::explain::Explainer;
 use self::objective::Objective;
 use self::raw::{Labels, RawModel};
+use crate::contributions::TableExtent;
 use crate::table::{Elements, TableData};
 pub use crate::trees::LoadError;
 use crate::trees::error::quote;
@@ -156,18 +157,35 @@ impl CatBoostModel {
         self.evaluator.check_contributions()
     }
 
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    pub fn has_prepared_contributions(&self) -> bool {
+        self.explainer.get().is_some()
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none. Takes as long as preparing them.
+    pub fn contribution_bytes(&self) -> usize {
+        self.prepare_contributions(TableExtent::Bytes).map_or(0, |explainer| explainer.bytes())
+    }
+
+    fn prepare_contributions(&self, extent: TableExtent) -> Result<Explainer, NoContributions> {
+        // The table of contributions numbers columns in 32 bits.
+        let column = |feature: usize| u32::try_from(self.features[feature].column).unwrap_or(u32::MAX);
+        self.evaluator.explainer(self.n_columns(), column, self.contribution_limit, extent)
+    }
+
     fn explainer(&self) -> Result<&Explainer, &NoContributions> {
-        let prepare = || {
-            // The table of contributions numbers columns in 32 bits.
-            let column = |feature: usize| u32::try_from(self.features[feature].column).unwrap_or(u32::MAX);
-            self.evaluator.explainer(self.n_columns(), column, self.contribution_limit)
-        };
-        self.explainer.get_or_init(prepare).as_ref()
+        self.explainer.get_or_init(|| self.prepare_contributions(TableExtent::Whole)).as_ref()
     }
 
     /// Returns the features in the order of their columns.
     pub fn features(&self) -> &[CatBoostFeature] {
         &self.features
+    }
+
+    /// Returns the names of the columns, if the user gave names, and all columns are features.
+    pub fn feature_names(&self) -> Option<Vec<String>> {
+        let is_named = self.features.len() == self.n_columns() && self.features.iter().any(|feature| feature.is_named);
+        is_named.then(|| self.features.iter().map(|feature| feature.name.clone()).collect())
     }
 
     /// Returns the number of columns of an array.

@@ -25,7 +25,7 @@ mod table;
 
 pub(crate) use self::rows::ExplainedRows;
 pub use self::table::TableError;
-pub(crate) use self::table::{ContributionTable, ExplainedTrees};
+pub(crate) use self::table::{ContributionTable, ExplainedTrees, TableExtent};
 
 /// How many rows are evaluated side by side, if there are enough.
 pub(crate) const LANES: usize = 8;

@@ -114,13 +114,23 @@ pub(crate) struct ContributionTable {
     pub(crate) bytes: usize,
 }
 
+/// What is prepared of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableExtent {
+    /// All of it.
+    Whole,
+    /// Its number of bytes, without its trees.
+    Bytes,
+}
+
 /// The rules of quadrature that a model needs, by number of points.
 type Rules = HashMap<usize, (Vec<Point>, Arc<[f64]>)>;
 
 impl ContributionTable {
     /// Prepares trees, each given by its root and its output.
     ///
-    /// `width` is the number of values of a leaf: one, or the number of outputs.
+    /// `width` is the number of values of a leaf: one, or the number of outputs. With [`TableExtent::Bytes`], the table only has its size,
+    /// and no more memory is taken than for one tree.
     ///
     /// # Errors
     ///
@@ -130,6 +140,7 @@ impl ContributionTable {
         model: &impl ExplainedTrees,
         trees: impl IntoIterator<Item = (u32, usize)>,
         limit: usize,
+        extent: TableExtent,
     ) -> Result<Self, TableError> {
         let mut table = Self { trees: Vec::new(), features, outputs, width, expected: vec![0.0; outputs], bytes: 0 };
         let mut rules = Rules::new();
@@ -137,9 +148,11 @@ impl ContributionTable {
             let expected = &mut table.expected[output..][..width];
             let mut search = Search::new(index, limit.saturating_sub(table.bytes), expected);
             search.run(root, model).map_err(|error| error.with_limit(limit))?;
-            let tree = search.finish(output, &mut rules).map_err(|error| error.with_limit(limit))?;
-            table.bytes = table.bytes.saturating_add(tree.bytes());
-            table.trees.push(tree);
+            let bytes = search.bytes().map_err(|error| error.with_limit(limit))?;
+            table.bytes = table.bytes.saturating_add(bytes);
+            if extent == TableExtent::Whole {
+                table.trees.push(search.finish(output, &mut rules));
+            }
         }
         Ok(table)
     }
@@ -148,17 +161,6 @@ impl ContributionTable {
 impl TableError {
     fn with_limit(self, limit: usize) -> Self {
         if matches!(self, Self::TooLarge { .. }) { Self::TooLarge { limit } } else { self }
-    }
-}
-
-impl TreeTable {
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + size_of_val(&self.splits[..])
-            + size_of_val(&self.edges[..])
-            + size_of_val(&self.steps[..])
-            + size_of_val(&self.values[..])
-            + size_of_val(&self.factors[..])
     }
 }
 
@@ -289,8 +291,14 @@ impl<'e> Search<'e> {
         Ok(())
     }
 
-    fn finish(self, output: usize, rules: &mut Rules) -> Result<TreeTable, TableError> {
-        let points = self.most.div_ceil(2).max(1);
+    /// Returns the number of points of the quadrature.
+    fn points(&self) -> usize {
+        self.most.div_ceil(2).max(1)
+    }
+
+    /// Returns the size of the tree in the table.
+    fn bytes(&self) -> Result<usize, TableError> {
+        let points = self.points();
         let for_points = self.edges.len().saturating_mul(size_of::<Factor>());
         // Beside the table, an evaluation keeps products and sums of all lanes for each edge of a path.
         let beside = (self.depth + 1).saturating_mul(2 * LANES * size_of::<f64>());
@@ -298,6 +306,16 @@ impl<'e> Search<'e> {
         if bytes.saturating_add(size_of_val(&self.values[..])) > self.limit {
             return Err(TableError::TooLarge { limit: self.limit });
         }
+        Ok(size_of::<TreeTable>()
+            + size_of_val(&self.splits[..])
+            + size_of_val(&self.edges[..])
+            + size_of_val(&self.steps[..])
+            + size_of_val(&self.values[..])
+            + for_points * points)
+    }
+
+    fn finish(self, output: usize, rules: &mut Rules) -> TreeTable {
+        let points = self.points();
         let (rule, missed) = rules.entry(points).or_insert_with(|| {
             let rule = rule(points);
             let missed = rule.iter().map(|point| -point.weight / (1.0 - point.at)).collect();
@@ -314,7 +332,7 @@ impl<'e> Search<'e> {
                 Factor { failed: failed / before, passed: passed / before, contributed }
             }));
         }
-        Ok(TreeTable {
+        TreeTable {
             output,
             splits: self.splits,
             edges: self.edges,
@@ -323,6 +341,6 @@ impl<'e> Search<'e> {
             depth: self.depth,
             factors,
             missed: Arc::clone(missed),
-        })
+        }
     }
 }

@@ -4,7 +4,8 @@
 
 use proptest::prelude::{Strategy, prop, prop_oneof, proptest};
 
-use super::{ContributionTable, ExplainedTrees, TableError};
+use super::table::{Edge, Factor, Step, TreeTable};
+use super::{ContributionTable, ExplainedTrees, TableError, TableExtent};
 
 const FEATURES: usize = 8;
 
@@ -140,7 +141,21 @@ impl ExplainedTrees for Pairs<'_> {
 fn table(tree: &Node, limit: usize) -> Result<(ContributionTable, Nodes<'_>), TableError> {
     let mut nodes = Nodes(Vec::new());
     tree.flatten(&mut nodes);
-    ContributionTable::new([FEATURES, 1, 1], &nodes, [(0, 0)], limit).map(|table| (table, nodes))
+    let prepare = |extent| ContributionTable::new([FEATURES, 1, 1], &nodes, [(0, 0)], limit, extent);
+    let measured = prepare(TableExtent::Bytes).map(|table| (table.bytes, table.trees.len()));
+    let table = prepare(TableExtent::Whole);
+    assert_eq!(measured, table.as_ref().map(|table| (bytes(&table.trees), 0)).map_err(Clone::clone));
+    table.map(|table| (table, nodes))
+}
+
+/// Returns the bytes that trees take.
+fn bytes(trees: &[TreeTable]) -> usize {
+    let of_tree = |tree: &TreeTable| {
+        let edges = tree.edges.len() * size_of::<Edge>() + tree.factors.len() * size_of::<Factor>();
+        let steps = tree.steps.len() * size_of::<Step>() + tree.splits.len() * size_of::<u32>();
+        size_of::<TreeTable>() + edges + steps + tree.values.len() * size_of::<f64>()
+    };
+    trees.iter().map(of_tree).sum()
 }
 
 /// Returns the contributions of `L` rows.
@@ -198,7 +213,7 @@ proptest! {
         tree.flatten(&mut nodes);
         let pairs = Pairs(nodes);
         // Two trees, of which the second is the first one again.
-        let table = ContributionTable::new([FEATURES, 2, 2], &pairs, [(0, 0), (0, 0)], usize::MAX).unwrap();
+        let table = ContributionTable::new([FEATURES, 2, 2], &pairs, [(0, 0), (0, 0)], usize::MAX, TableExtent::Whole).unwrap();
         let test = |_: usize, node: u32| {
             let Node::Split(feature, threshold, ..) = pairs.0.0[node as usize].0 else { unreachable!("a split") };
             [if Node::goes_first(&row, *feature, *threshold) { u64::MAX } else { 0 }]
@@ -261,7 +276,7 @@ fn deep_trees_are_exact_or_too_large() {
     let features = 300;
     let (links, last) = chain(features, |at| 1000.0 - 2.0 * at as f64);
     let chain = Chain(links, last);
-    let table = ContributionTable::new([features, 1, 1], &chain, [(0, 0)], 1 << 30).unwrap();
+    let table = ContributionTable::new([features, 1, 1], &chain, [(0, 0)], 1 << 30, TableExtent::Whole).unwrap();
     // All leaves have the same value, so nothing depends on any feature.
     let mut totals = vec![[0.0; 1]; features];
     table.add(|_, _| [u64::MAX], &mut totals, &mut table.scratch(), || true);
@@ -269,7 +284,7 @@ fn deep_trees_are_exact_or_too_large() {
     assert!((table.expected[0] - 1.0).abs() < 1e-12);
     let (links, last) = self::chain(100_000, |at| 1e6 - at as f64);
     let chain = Chain(links, last);
-    let found = ContributionTable::new([100_000, 1, 1], &chain, [(0, 0)], 1 << 30);
+    let found = ContributionTable::new([100_000, 1, 1], &chain, [(0, 0)], 1 << 30, TableExtent::Whole);
     assert_eq!(found.unwrap_err(), TableError::TooLarge { limit: 1 << 30 });
 }
 

@@ -286,6 +286,14 @@ impl Explain for Booster {
         self.model.check_contributions()
     }
 
+    fn is_prepared(&self) -> bool {
+        self.model.has_prepared_contributions()
+    }
+
+    fn contribution_bytes(&self) -> usize {
+        self.model.contribution_bytes()
+    }
+
     fn cost(&self) -> u64 {
         self.cost_of(EnsembleOutput::Contributions)
     }

@@ -9,6 +9,7 @@ use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedMatrix, FittedObject, SklearnVersion};
 use super::kernels::{self, KernelCentering};
+use super::latent_dirichlet;
 use super::method::{EstimatorMethod, MethodSet};
 use super::numerics::{affine, solve_positive, transpose};
 use super::spec::{ClassTable, EstimatorSpec};
@@ -19,6 +20,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("decomposition.FastICA", independent),
     ("decomposition.IncrementalPCA", principal),
     ("decomposition.KernelPCA", kernel_principal),
+    ("decomposition.LatentDirichletAllocation", latent_dirichlet::load),
     ("decomposition.MiniBatchSparsePCA", sparse),
     ("decomposition.PCA", principal),
     ("decomposition.SparsePCA", sparse),

@@ -96,6 +96,12 @@ pub(super) trait Explain {
     /// Checks quickly whether there may be contributions.
     fn check(&self) -> Result<(), NoContributions>;
 
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    fn is_prepared(&self) -> bool;
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if there are none. Takes as long as preparing them.
+    fn contribution_bytes(&self) -> usize;
+
     /// Estimates the time for the contributions of a row in nanoseconds, within a factor of a few.
     fn cost(&self) -> u64;
 

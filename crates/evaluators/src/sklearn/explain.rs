@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees};
-use crate::trees::{DEFAULT_CONTRIBUTION_LIMIT, NoContributions};
+use super::error::PredictError;
+use super::estimator::EstimatorInfo;
+use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees, TableExtent};
+use crate::trees::{DEFAULT_CONTRIBUTION_LIMIT, NoContributions, PredictedValues, Prediction};
 
 /// A tree whose splits test one feature each.
 pub(super) trait ExplainedTree {
@@ -67,6 +69,38 @@ impl Default for Contributions {
 }
 
 impl Contributions {
+    /// Returns whether the table has been prepared, or is known not to exist.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.table.get().is_some()
+    }
+
+    /// Returns the number of bytes of the table, 0 if the model has none. Takes as long as preparing it.
+    pub(super) fn bytes<T: ExplainedTree>(&self, model: &SummedTrees<'_, T>) -> usize {
+        self.prepare(model, TableExtent::Bytes).map_or(0, |table| table.bytes)
+    }
+
+    fn prepare<T: ExplainedTree>(
+        &self,
+        model: &SummedTrees<'_, T>,
+        extent: TableExtent,
+    ) -> Result<ContributionTable, NoContributions> {
+        let shape = [model.features, model.sums, model.width];
+        let roots = model.trees.iter().map(|(_, sum)| (0, *sum));
+        Ok(ContributionTable::new(shape, model, roots, self.limit, extent)?)
+    }
+
+    /// Returns what [`Contributions::of`] returns, as an output of an estimator.
+    pub(super) fn predict<T: ExplainedTree>(
+        &self,
+        model: &SummedTrees<'_, T>,
+        rows: &[T::Value],
+        start: &[f64],
+        (info, stop): (&EstimatorInfo, &AtomicBool),
+    ) -> Result<Prediction, PredictError> {
+        let found = self.of(model, rows, start, stop).map_err(|error| info.no_contributions(error))?;
+        Ok(Prediction { values: PredictedValues::F64(found), columns: model.sums * (model.features + 1) })
+    }
+
     /// Returns for each row and sum the contributions of the features, and then the sum of `start` and the expected values of the
     /// trees.
     pub(super) fn of<T: ExplainedTree>(
@@ -76,11 +110,7 @@ impl Contributions {
         start: &[f64],
         stop: &AtomicBool,
     ) -> Result<Vec<f64>, NoContributions> {
-        let prepare = || {
-            let shape = [model.features, model.sums, model.width];
-            let roots = model.trees.iter().map(|(_, sum)| (0, *sum));
-            ContributionTable::new(shape, model, roots, self.limit).map_err(NoContributions::from)
-        };
+        let prepare = || self.prepare(model, TableExtent::Whole);
         let table = self.table.get_or_init(prepare).as_ref().map_err(Clone::clone)?;
         Ok(table.explain(&Rows { model, values: rows, stop }, rows.len() / model.features.max(1), start))
     }

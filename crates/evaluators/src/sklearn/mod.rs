@@ -42,6 +42,7 @@ mod isotonic;
 mod kernel_approximation;
 mod kernel_ridge;
 mod kernels;
+mod latent_dirichlet;
 mod linear_model;
 mod manifold;
 mod method;
@@ -265,6 +266,18 @@ impl FittedEstimator {
     /// [`TreeEnsemble::set_contribution_limit`](crate::trees::TreeEnsemble::set_contribution_limit).
     pub fn set_contribution_limit(&mut self, bytes: usize) {
         self.root.evaluate.limit_contributions(bytes);
+    }
+
+    /// Returns whether contributions have been prepared, or are known not to exist.
+    pub fn has_prepared_contributions(&self) -> bool {
+        let explained = self.root.evaluate.explained(&self.root.info);
+        explained.map_or(true, |(explained, _)| explained.is_prepared())
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none. Takes as long as preparing them.
+    pub fn contribution_bytes(&self) -> usize {
+        let explained = self.root.evaluate.explained(&self.root.info);
+        explained.map_or(0, |(explained, _)| explained.contribution_bytes())
     }
 
     /// Estimates how long an output of explanations with this many rows takes on one thread, within a factor of a few.

@@ -513,6 +513,16 @@ impl Evaluate for MeanOfTrees {
     }
 }
 
+impl MeanOfTrees {
+    fn summed(&self) -> SummedTrees<'_, Tree> {
+        let Trees { features, width, .. } = self.trees;
+        let trees = self.trees.all().map(|tree| (tree, 0)).collect();
+        #[expect(clippy::cast_precision_loss, reason = "as NumPy divides")]
+        let scale = 1.0 / self.trees.count() as f64;
+        SummedTrees { trees, scale, features, sums: width, width }
+    }
+}
+
 impl Explain for MeanOfTrees {
     fn space(&self) -> ContributionSpace {
         if self.labels.is_some() { ContributionSpace::Probability } else { ContributionSpace::Prediction }
@@ -534,6 +544,14 @@ impl Explain for MeanOfTrees {
         self.trees.check_covers()
     }
 
+    fn is_prepared(&self) -> bool {
+        self.contributions.is_prepared()
+    }
+
+    fn contribution_bytes(&self) -> usize {
+        if self.check().is_ok() { self.contributions.bytes(&self.summed()) } else { 0 }
+    }
+
     fn cost(&self) -> u64 {
         contribution_cost(self.trees.sizes(), self.trees.features, self.trees.width)
     }
@@ -545,7 +563,7 @@ impl Explain for MeanOfTrees {
         info: &EstimatorInfo,
         stop: &AtomicBool,
     ) -> Result<Prediction, PredictError> {
-        let Trees { features, width, .. } = self.trees;
+        let width = self.trees.width;
         let x = rows(data, info, self.missing)?;
         Ok(match output {
             EnsembleOutput::Leaf => {
@@ -556,13 +574,7 @@ impl Explain for MeanOfTrees {
             }
             EnsembleOutput::Contributions => {
                 self.check().map_err(|error| info.no_contributions(error))?;
-                let trees = self.trees.all().map(|tree| (tree, 0)).collect();
-                #[expect(clippy::cast_precision_loss, reason = "as NumPy divides")]
-                let scale = 1.0 / self.trees.count() as f64;
-                let model = SummedTrees { trees, scale, features, sums: width, width };
-                let found = self.contributions.of(&model, &x, &vec![0.0; width], stop);
-                let found = found.map_err(|error| info.no_contributions(error))?;
-                Prediction { values: PredictedValues::F64(found), columns: width * (features + 1) }
+                self.contributions.predict(&self.summed(), &x, &vec![0.0; width], (info, stop))?
             }
             _ => Prediction { values: PredictedValues::F64(self.trees.mean(&x, data.rows())), columns: width },
         })

@@ -215,9 +215,6 @@ pub enum NoContributions {
     /// The file does not say how many training rows reach its nodes.
     #[error("its file does not say how many training rows reach each node")]
     NoCovers,
-    /// The model is not one of trees.
-    #[error("it is a linear booster (`gblinear`)")]
-    LinearBooster,
     /// Leaves have linear models.
     #[error("its leaves have linear models")]
     LinearLeaves,
@@ -236,11 +233,9 @@ pub enum NoContributions {
     /// The library has no contributions to some raw values.
     #[error("CatBoost has no SHAP values of all its raw values: {0}")]
     Outputs(&'static str),
-    /// The library's contributions do not add up to the raw value.
-    #[error(
-        "leaves of tree {tree} have different depths, for which the SHAP values of CatBoost do not add up to the raw value"
-    )]
-    UnevenTree {
+    /// Nodes have several nodes above them, so that a row has several paths to them.
+    #[error("tree {tree} is not a tree: several of its nodes lead to the same one")]
+    SharedNodes {
         /// The index of the tree.
         tree: usize,
     },

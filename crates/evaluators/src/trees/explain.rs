@@ -6,7 +6,7 @@ use super::data::InputRows;
 use super::error::NoContributions;
 use super::forest::Forest;
 use super::scalar::Scalar;
-use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees};
+use crate::contributions::{ContributionTable, ExplainedRows, ExplainedTrees, TableExtent};
 
 impl<T: Scalar> ExplainedTrees for Forest<T> {
     fn cover(&self, _: usize, node: u32) -> f64 {
@@ -45,12 +45,13 @@ impl<T: Scalar> Forest<T> {
         &self,
         features: usize,
         limit: usize,
+        extent: TableExtent,
     ) -> Result<ContributionTable, NoContributions> {
         self.check_contributions()?;
         let trees = self.groups.iter().flat_map(|group| {
             group.roots.into_iter().zip(group.outputs.map(|output| output as usize)).take(group.trees)
         });
-        Ok(ContributionTable::new([features, self.outputs, 1], self, trees, limit)?)
+        Ok(ContributionTable::new([features, self.outputs, 1], self, trees, limit, extent)?)
     }
 
     /// Returns for each row and output the contributions of the features, and then the sum of `base` and the expected values of the

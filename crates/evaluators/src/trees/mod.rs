@@ -28,7 +28,8 @@ use std::time::Duration;
 pub use self::data::{EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, Prediction};
 pub use self::error::{LoadError, NoContributions, PredictError, TreeFault};
 use self::forest::Forest;
-use crate::contributions::ContributionTable;
+use self::scalar::Scalar;
+use crate::contributions::{ContributionTable, TableExtent};
 
 /// A compiled model of either library.
 #[derive(Debug)]
@@ -121,24 +122,37 @@ impl TreeEnsemble {
     /// Names what it lacks. Covers of nodes and the limit are only checked by the first prediction of contributions.
     pub fn check_contributions(&self) -> Result<(), NoContributions> {
         match &self.evaluator {
-            Evaluator::Xgboost(evaluator) => {
-                evaluator.forest().map_or(Err(NoContributions::LinearBooster), Forest::check_contributions)
-            }
+            // A linear booster has the contributions in its weights.
+            Evaluator::Xgboost(evaluator) => evaluator.forest().map_or(Ok(()), Forest::check_contributions),
             Evaluator::Lightgbm(evaluator) => evaluator.forest().check_contributions(),
         }
     }
 
-    fn contribution_table(&self) -> Result<&ContributionTable, &NoContributions> {
-        let prepare = || match &self.evaluator {
+    /// Returns whether contributions have been prepared, or need not be.
+    pub fn has_prepared_contributions(&self) -> bool {
+        let is_linear = matches!(&self.evaluator, Evaluator::Xgboost(evaluator) if evaluator.forest().is_err());
+        is_linear || self.contributions.get().is_some()
+    }
+
+    /// Returns how many bytes contributions take once they are prepared, 0 if the model has none. Takes as long as preparing them.
+    pub fn contribution_bytes(&self) -> usize {
+        let (features, limit) = (self.features, self.contribution_limit);
+        let table = match &self.evaluator {
             Evaluator::Xgboost(evaluator) => match evaluator.forest() {
-                Some(forest) => forest.contribution_table(self.features, self.contribution_limit),
-                None => Err(NoContributions::LinearBooster),
+                Ok(forest) => forest.contribution_table(features, limit, TableExtent::Bytes),
+                Err(_) => return 0,
             },
             Evaluator::Lightgbm(evaluator) => {
-                evaluator.forest().contribution_table(self.features, self.contribution_limit)
+                evaluator.forest().contribution_table(features, limit, TableExtent::Bytes)
             }
         };
-        self.contributions.get_or_init(prepare).as_ref()
+        table.map_or(0, |table| table.bytes)
+    }
+
+    fn contribution_table<T: Scalar>(&self, forest: &Forest<T>) -> Result<&ContributionTable, NoContributions> {
+        let (features, limit) = (self.features, self.contribution_limit);
+        let table = self.contributions.get_or_init(|| forest.contribution_table(features, limit, TableExtent::Whole));
+        table.as_ref().map_err(Clone::clone)
     }
 
     /// Returns the number of sums that a row has.
@@ -179,7 +193,7 @@ impl TreeEnsemble {
     pub fn estimate(&self, rows: usize, output: EnsembleOutput) -> Duration {
         let nanoseconds = match (&self.evaluator, output) {
             (Evaluator::Xgboost(evaluator), EnsembleOutput::Contributions) => {
-                evaluator.forest().map_or(0, |forest| forest.contribution_cost(rows))
+                evaluator.forest().map_or_else(|_| evaluator.cost(rows), |forest| forest.contribution_cost(rows))
             }
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Contributions) => {
                 evaluator.forest().contribution_cost(rows)
@@ -211,19 +225,16 @@ impl TreeEnsemble {
             (Evaluator::Xgboost(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Predict) => Ok(evaluator.predict(rows)),
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Margin) => Ok(evaluator.margins(rows)),
-            (evaluator, EnsembleOutput::Contributions) => {
-                let table = self.contribution_table().map_err(Clone::clone)?;
-                match evaluator {
-                    Evaluator::Lightgbm(evaluator) => Ok(evaluator.contributions(table, rows)),
-                    Evaluator::Xgboost(evaluator) => match evaluator.forest() {
-                        Some(forest) => Ok(evaluator.contributions(forest, table, rows)),
-                        None => Err(NoContributions::LinearBooster.into()),
-                    },
-                }
+            (Evaluator::Lightgbm(evaluator), EnsembleOutput::Contributions) => {
+                Ok(evaluator.contributions(self.contribution_table(evaluator.forest())?, rows))
             }
+            (Evaluator::Xgboost(evaluator), EnsembleOutput::Contributions) => match evaluator.forest() {
+                Ok(forest) => Ok(evaluator.contributions(forest, self.contribution_table(forest)?, rows)),
+                Err(linear) => Ok(xgboost::Evaluator::linear_contributions(linear, rows)),
+            },
             (Evaluator::Lightgbm(evaluator), EnsembleOutput::Leaf) => Ok(evaluator.leaves(rows)),
             (Evaluator::Xgboost(evaluator), EnsembleOutput::Leaf) => {
-                let forest = evaluator.forest().ok_or(PredictError::NoLeaves)?;
+                let forest = evaluator.forest().map_err(|_| PredictError::NoLeaves)?;
                 Ok(xgboost::Evaluator::leaves(forest, rows))
             }
             (_, EnsembleOutput::PredictProba) => Err(PredictError::NoProbabilities { kind: self.kind() }),

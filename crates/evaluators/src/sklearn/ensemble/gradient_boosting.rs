@@ -10,7 +10,7 @@ use crate::sklearn::fitted::{FittedObject, SklearnVersion};
 use crate::sklearn::method::{EstimatorMethod, MethodSet};
 use crate::sklearn::numerics::{argmax, expit, softmax};
 use crate::sklearn::spec::EstimatorSpec;
-use crate::sklearn::tree::{self, LeafKind, Trees};
+use crate::sklearn::tree::{self, LeafKind, Tree, Trees};
 use crate::table::{DenseTable, Elements, TableData};
 use crate::trees::{EnsembleOutput, NoContributions, PredictedValues, Prediction};
 
@@ -174,6 +174,13 @@ impl GradientBoosting {
         Ok(sums)
     }
 
+    fn summed(&self) -> SummedTrees<'_, Tree> {
+        let (sums, features) = (self.trees.len(), self.features);
+        let of_sum = self.trees.iter().enumerate();
+        let trees = of_sum.flat_map(|(sum, trees)| trees.all().map(move |tree| (tree, sum))).collect();
+        SummedTrees { trees, scale: self.learning_rate, features, sums, width: 1 }
+    }
+
     fn initial_sums(&self, estimator: &Estimator, x: &[f32], rows: usize) -> Result<Vec<f64>, PredictError> {
         let columns = self.features;
         let table = TableData::Table(DenseTable { elements: Elements::F32(x.into()), rows, columns });
@@ -265,6 +272,14 @@ impl Explain for GradientBoosting {
         self.trees.iter().try_for_each(Trees::check_covers)
     }
 
+    fn is_prepared(&self) -> bool {
+        self.contributions.is_prepared()
+    }
+
+    fn contribution_bytes(&self) -> usize {
+        if self.check().is_ok() { self.contributions.bytes(&self.summed()) } else { 0 }
+    }
+
     fn cost(&self) -> u64 {
         contribution_cost(self.trees.iter().flat_map(Trees::sizes), self.features, 1)
     }
@@ -276,7 +291,7 @@ impl Explain for GradientBoosting {
         info: &EstimatorInfo,
         stop: &AtomicBool,
     ) -> Result<Prediction, PredictError> {
-        let (sums, features) = (self.trees.len(), self.features);
+        let sums = self.trees.len();
         let x = tree::rows(data, info, false)?;
         Ok(match output {
             EnsembleOutput::Leaf => {
@@ -294,12 +309,7 @@ impl Explain for GradientBoosting {
                     InitialPrediction::Constant(start) => start.clone(),
                     InitialPrediction::Zero | InitialPrediction::Estimator(_) => vec![0.0; sums],
                 };
-                let of_sum = self.trees.iter().enumerate();
-                let trees = of_sum.flat_map(|(sum, trees)| trees.all().map(move |tree| (tree, sum))).collect();
-                let model = SummedTrees { trees, scale: self.learning_rate, features, sums, width: 1 };
-                let found = self.contributions.of(&model, &x, &start, stop);
-                let found = found.map_err(|error| info.no_contributions(error))?;
-                Prediction { values: PredictedValues::F64(found), columns: sums * (features + 1) }
+                self.contributions.predict(&self.summed(), &x, &start, (info, stop))?
             }
             _ => Prediction { values: PredictedValues::F64(self.sums(&x, data.rows())?), columns: sums },
         })

@@ -346,14 +346,22 @@ impl HistGradientBoosting {
         Ok(x.to_f64().into_owned())
     }
 
-    /// Returns the contributions of the features in the order of the request.
-    fn contributions(&self, x: &[f64], stop: &AtomicBool) -> Result<Vec<f64>, NoContributions> {
+    fn summed(&self) -> SummedTrees<'_, Tree> {
         let (sums, features) = (self.baseline.len(), self.features);
-        let places = self.places.as_ref().ok_or(NoContributions::NoPlaces)?;
         let trees = self.trees.iter().enumerate().map(|(index, tree)| (tree, index % sums)).collect();
-        let model = SummedTrees { trees, scale: 1.0, features, sums, width: 1 };
-        let mut found = self.contributions.of(&model, x, &self.baseline, stop)?;
-        if self.encoder.is_some() {
+        SummedTrees { trees, scale: 1.0, features, sums, width: 1 }
+    }
+
+    /// Returns the contributions of the features in the order of the request.
+    fn contributions(
+        &self,
+        x: &[f64],
+        (info, stop): (&EstimatorInfo, &AtomicBool),
+    ) -> Result<Prediction, PredictError> {
+        let features = self.features;
+        let places = self.places.as_ref().ok_or_else(|| info.no_contributions(NoContributions::NoPlaces))?;
+        let mut prediction = self.contributions.predict(&self.summed(), x, &self.baseline, (info, stop))?;
+        if let (Some(_), PredictedValues::F64(found)) = (&self.encoder, &mut prediction.values) {
             let mut own = vec![0.0; features];
             for found in found.chunks_exact_mut(features + 1) {
                 own.copy_from_slice(&found[..features]);
@@ -362,7 +370,7 @@ impl HistGradientBoosting {
                 }
             }
         }
-        Ok(found)
+        Ok(prediction)
     }
 
     fn sums(&self, x: &[f64]) -> Vec<f64> {
@@ -458,6 +466,14 @@ impl Explain for HistGradientBoosting {
         if self.places.is_some() { Ok(()) } else { Err(NoContributions::NoPlaces) }
     }
 
+    fn is_prepared(&self) -> bool {
+        self.contributions.is_prepared()
+    }
+
+    fn contribution_bytes(&self) -> usize {
+        if self.check().is_ok() { self.contributions.bytes(&self.summed()) } else { 0 }
+    }
+
     fn cost(&self) -> u64 {
         let trees = self.trees.iter().map(|tree| [tree.nodes.len(), tree.depth]);
         let encoder = self.encoder.as_ref().map_or(0, |encoder| encoder.evaluate.cost());
@@ -474,10 +490,7 @@ impl Explain for HistGradientBoosting {
         let x = self.rows(data, info)?;
         let sums = self.baseline.len();
         let (values, columns) = match output {
-            EnsembleOutput::Contributions => {
-                let found = self.contributions(&x, stop).map_err(|error| info.no_contributions(error))?;
-                (found, sums * (self.features + 1))
-            }
+            EnsembleOutput::Contributions => return self.contributions(&x, (info, stop)),
             EnsembleOutput::Leaf => return Err(PredictError::NoLeaves { class: Arc::clone(&info.class) }),
             _ => (self.sums(&x), sums),
         };

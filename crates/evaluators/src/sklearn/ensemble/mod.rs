@@ -25,6 +25,7 @@ pub(super) const CLASSES: ClassTable = &[
     ("ensemble.IsolationForest", isolation_forest::isolation_forest),
     ("ensemble.RandomForestClassifier", forest::classifier),
     ("ensemble.RandomForestRegressor", forest::regressor),
+    ("ensemble.RandomTreesEmbedding", forest::embedding),
     ("ensemble.StackingClassifier", stacking::classifier),
     ("ensemble.StackingRegressor", stacking::regressor),
     ("ensemble.VotingClassifier", voting::classifier),

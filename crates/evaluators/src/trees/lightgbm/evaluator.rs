@@ -307,7 +307,9 @@ fn category_sets(section: &Section<'_>) -> Result<Vec<Vec<u32>>, TreeFault> {
 
 /// Reads the linear models of all leaves.
 fn linear_models(section: &Section<'_>, leaves: usize) -> Result<Vec<LinearModel>, TreeFault> {
-    let constants: Vec<f64> = section.list("leaf_const", leaves)?;
+    // The library takes missing constants for 0.
+    let constants: Vec<f64> =
+        if section.get("leaf_const").is_some() { section.list("leaf_const", leaves)? } else { vec![0.0; leaves] };
     let counts: Vec<usize> = section.list("num_features", leaves)?;
     let total = counts.iter().fold(0, |sum: usize, count| sum.saturating_add(*count));
     let features: Vec<i64> = section.list("leaf_features", total)?;

@@ -125,11 +125,11 @@ impl Evaluator {
         Prediction { values: PredictedValues::F32(margins), columns: outputs }
     }
 
-    /// Returns the trees, if the booster has some.
-    pub(in crate::trees) fn forest(&self) -> Option<&Forest<f32>> {
+    /// Returns the trees, or the linear booster in their place.
+    pub(in crate::trees) fn forest(&self) -> Result<&Forest<f32>, &LinearBooster> {
         match &self.booster {
-            Booster::Trees(forest) => Some(forest),
-            Booster::Linear(_) => None,
+            Booster::Trees(forest) => Ok(forest),
+            Booster::Linear(linear) => Err(linear),
         }
     }
 
@@ -148,6 +148,23 @@ impl Evaluator {
         };
         let values = values.into_iter().map(f32::from_f64).collect();
         Prediction { values: PredictedValues::F32(values), columns: self.base.len() * (rows.columns() + 1) }
+    }
+
+    /// Returns the contributions of features to the margins of a linear booster. The result is of no use if it was stopped.
+    pub(in crate::trees) fn linear_contributions(linear: &LinearBooster, rows: FeatureMatrix<'_>) -> Prediction {
+        let columns = linear.outputs() * (rows.columns() + 1);
+        let mut contributions = Vec::with_capacity(rows.rows() * columns);
+        for index in 0..rows.rows() {
+            if index.is_multiple_of(64) && rows.is_stopped() {
+                break;
+            }
+            let range = index * rows.columns()..(index + 1) * rows.columns();
+            match rows.values() {
+                FeatureValues::F32(values) => linear.contribute(&values[range], f32::from_f32, &mut contributions),
+                FeatureValues::F64(values) => linear.contribute(&values[range], f32::from_f64, &mut contributions),
+            }
+        }
+        Prediction { values: PredictedValues::F32(contributions), columns }
     }
 
     /// Returns the number of the leaf in each tree.

@@ -4,7 +4,7 @@ use crate::trees::error::LoadError;
 
 /// A weight for each feature and output, and a bias for each output.
 #[derive(Debug)]
-pub(super) struct LinearBooster {
+pub(in crate::trees) struct LinearBooster {
     /// Ordered by feature, then output; the biases come last.
     weights: Vec<f32>,
     features: usize,
@@ -22,6 +22,10 @@ impl LinearBooster {
         Ok(Self { weights, features, outputs, base })
     }
 
+    pub(super) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
     /// Computes all margins of one row. A missing value contributes nothing.
     pub(super) fn margins<S: Copy>(&self, row: &[S], convert: impl Fn(S) -> f32, margins: &mut [f32]) {
         let bias = &self.weights[self.features * self.outputs..];
@@ -34,6 +38,18 @@ impl LinearBooster {
                 }
             }
             *margin = sum;
+        }
+    }
+
+    /// Appends what each feature of a row contributes to each margin, and then the bias, as the library computes them.
+    pub(super) fn contribute<S: Copy>(&self, row: &[S], convert: impl Fn(S) -> f32, contributions: &mut Vec<f32>) {
+        let bias = &self.weights[self.features * self.outputs..];
+        for (output, bias) in bias.iter().enumerate() {
+            let weights = self.weights[output..].iter().step_by(self.outputs);
+            let values = row.iter().map(|value| convert(*value));
+            contributions
+                .extend(values.zip(weights).map(|(value, weight)| if value.is_nan() { 0.0 } else { value * weight }));
+            contributions.push(bias + self.base);
         }
     }
 
