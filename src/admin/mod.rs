@@ -11,6 +11,7 @@ mod keyed_lock;
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Shared, join_all};
 use futures_util::{FutureExt, TryFutureExt};
@@ -37,6 +38,9 @@ const MAX_FAILURES: usize = 1024;
 
 /// The maximum number of concurrent scans of the disk; others wait.
 const MAX_SCANS: usize = 2;
+
+/// How old the list of a repository in a store may be for an index.
+const MAX_LIST_AGE: Duration = Duration::from_secs(10);
 
 /// The reasons why an index, a load or an unload failed.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +131,12 @@ impl Admin {
     /// Fails if too many operations are in flight, or if the repository cannot be read.
     pub async fn index(&self, only_ready: bool) -> Result<Vec<IndexEntry>, AdminError> {
         let _permit = self.state.admit()?;
+        if let Some(source) = self.state.repository.source()
+            && let Err(error) = source.refresh(MAX_LIST_AGE).await
+        {
+            // What is loaded can be listed all the same.
+            warn!("Couldn't list the repository: {error}. The index has its last known models.");
+        }
         let discovery = self.state.scan(None).await?;
         let models = self.state.registry.models();
         let mut entries = index::index(&discovery, &models, &self.state.failures.lock());
@@ -296,7 +306,12 @@ impl AdminState {
     async fn find(&self, name: &str) -> Result<Vec<ModelSettings>, AdminError> {
         let Discovery { models, errors } = match self.repository.custom() {
             Some(custom) => self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?),
-            None => self.scan(Some(name)).await?,
+            None => {
+                if let Some(source) = self.repository.source() {
+                    source.refresh(Duration::ZERO).await.map_err(DiscoveryError::from)?;
+                }
+                self.scan(Some(name)).await?
+            }
         };
         let loaded = self.registry.versions(name);
         let root = self.repository.root();

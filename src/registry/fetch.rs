@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{LoadError, Loader, RuntimeFuture};
 use crate::families::ModelFamily;
+use crate::repository::FolderSource;
 use crate::settings::{ModelSettings, StorageSettings};
 
 /// Gives models whose URI names an object store a path of this machine, and then to another loader.
@@ -43,36 +44,65 @@ pub use without_storage::ModelFetcher;
 
 #[cfg(feature = "storage")]
 mod with_storage {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
 
     use tracing::info;
 
-    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use super::{BTreeMap, FolderSource, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use crate::registry::store_repository::StoreRepository;
     use crate::settings::StorageOffline;
     use crate::storage::{DownloadProgress, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
-    use crate::types::without_credentials;
 
     /// Fetches models into the cache.
     #[derive(Debug, Clone)]
-    pub struct ModelFetcher(Storage);
+    pub struct ModelFetcher {
+        storage: Storage,
+        /// Where the models are, if the repository is in a store.
+        repository: Option<Arc<StoreRepository>>,
+    }
 
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
-            Self(Storage::new(storage_options(settings, variables)))
+            Self { storage: Storage::new(storage_options(settings, variables)), repository: None }
+        }
+
+        /// Takes models from a repository in a store, whose settings files appear in `folder`.
+        ///
+        /// # Errors
+        ///
+        /// Fails if the store cannot be listed.
+        pub async fn open_repository(&mut self, uri: &str, folder: &Path) -> Result<Arc<dyn FolderSource>, LoadError> {
+            let failed = |source| LoadError::Fetch { source: Box::new(source) };
+            let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
+            let (storage, offline) = (self.storage.clone(), self.storage.offline());
+            let repository = StoreRepository::open(storage, uri, folder, offline).await.map_err(failed)?;
+            Ok(Arc::clone(self.repository.insert(Arc::new(repository))) as Arc<dyn FolderSource>)
         }
 
         /// Returns the settings with a path of this machine.
         pub(super) async fn localize(&self, mut settings: ModelSettings) -> Result<ModelSettings, LoadError> {
+            if let Some(repository) = &self.repository {
+                settings = repository.localize(settings, self).await?;
+            }
             let Some(uri) = remote_uri(&settings) else { return Ok(settings) };
-            let shown = without_credentials(uri);
-            let failed = |source| LoadError::Fetch { source: Box::new(source) };
-            let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
-            let (model, version) = (settings.name.as_str(), settings.version());
-            info!(model, version, "Model '{model}' is fetched from `{shown}`.");
-            let path = self.0.cached(&uri, &DownloadProgress::default()).await.map_err(failed)?;
+            let uri = StorageUri::parse(uri).map_err(|error| LoadError::Fetch { source: Box::new(error.into()) })?;
+            let path = self.fetch(&uri, &settings).await?;
             settings.parameters.uri = Some(path.to_string_lossy().into_owned());
             Ok(settings)
+        }
+
+        /// Returns the path in the cache of what a URI selects.
+        pub(in crate::registry) async fn fetch(
+            &self,
+            uri: &StorageUri,
+            settings: &ModelSettings,
+        ) -> Result<PathBuf, LoadError> {
+            let (model, version) = (settings.name.as_str(), settings.version());
+            info!(model, version, "Model '{model}' is fetched from `{}`.", uri.shown());
+            let path = self.storage.cached(uri, &DownloadProgress::default()).await;
+            path.map_err(|source| LoadError::Fetch { source: Box::new(source) })
         }
     }
 
@@ -104,7 +134,10 @@ pub use with_storage::storage_options;
 
 #[cfg(not(feature = "storage"))]
 mod without_storage {
-    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::{BTreeMap, FolderSource, LoadError, ModelSettings, StorageSettings, remote_uri};
     use crate::families::NativeEvaluator;
     use crate::runtimes::Implementation;
 
@@ -116,6 +149,16 @@ mod without_storage {
         /// Creates a fetcher.
         pub fn new(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
             Self(())
+        }
+
+        /// Refuses the repository.
+        ///
+        /// # Errors
+        ///
+        /// Fails always.
+        #[expect(clippy::unused_async, clippy::needless_pass_by_ref_mut, reason = "with the feature, it fetches")]
+        pub async fn open_repository(&mut self, uri: &str, _: &Path) -> Result<Arc<dyn FolderSource>, LoadError> {
+            Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }
 
         #[expect(clippy::unused_async, reason = "with the feature, it fetches")]

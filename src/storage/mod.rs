@@ -8,6 +8,7 @@ mod credentials;
 mod download;
 mod error;
 mod hub;
+mod mirror;
 mod part;
 mod place;
 mod selection;
@@ -25,8 +26,9 @@ pub use credentials::Variables;
 pub use download::DownloadProgress;
 use download::{DownloadLimits, fetch_all};
 pub use error::{CredentialsError, FetchError, StorageError};
+pub use mirror::Mirror;
 use place::{Staging, is_archive};
-pub use selection::{RemoteFile, SelectionError};
+pub use selection::{MAX_REPOSITORY_OBJECTS, RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
 pub use snapshots::OfflinePolicy;
 use source::Source;
@@ -74,6 +76,11 @@ pub struct Storage(Arc<StorageOptions>);
 impl Storage {
     pub fn new(options: StorageOptions) -> Self {
         Self(Arc::new(options))
+    }
+
+    /// Returns what happens if a store cannot be reached.
+    pub fn offline(&self) -> OfflinePolicy {
+        self.0.offline
     }
 
     /// Returns the files that a URI selects, in the order of their paths.

@@ -20,7 +20,7 @@ use crate::archives::is_safe_folder;
 /// How many digits of a hash are in a name.
 const NAME: usize = 32;
 /// The folder of a snapshot that is not complete.
-const PARTIAL: &str = ".partial";
+pub(super) const PARTIAL: &str = ".partial";
 
 /// What happens if a store cannot be reached and the cache has the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,22 +37,17 @@ pub(super) async fn fetch(
     uri: &StorageUri,
     progress: &DownloadProgress,
 ) -> Result<PathBuf, StorageError> {
-    let folder = storage.0.cache.join(name(uri.cache_key().as_bytes()));
-    create(&storage.0.cache)?;
-    create(&folder)?;
-    let path = folder.join(".lock");
-    let locked = tokio::task::spawn_blocking(move || lock(&path)).await.map_err(io::Error::other).flatten();
-    let _lock = locked.map_err(write_error(&folder))?;
+    let (folder, _lock) = open_folder(storage, uri.cache_key()).await?;
     let listed = async {
         let source = storage.open(uri).await?;
         let files = storage.select(uri, &source, &FileFilter::default()).await?;
-        Ok((source, files))
+        Ok::<_, StorageError>((source, files))
     };
     let (source, files) = match listed.await {
         Ok(listed) => listed,
         Err(error) => {
-            let is_outage = matches!(&error, StorageError::Fetch { source, .. } if source.is_outage());
-            let newest = if is_outage && storage.0.offline == OfflinePolicy::Use { newest(&folder) } else { None };
+            let is_used = error.is_outage() && storage.0.offline == OfflinePolicy::Use;
+            let newest = if is_used { newest(&folder) } else { None };
             let snapshot = newest.ok_or(error)?;
             warn!("`{}` cannot be reached; the model of the last fetch is used (`storage_offline`).", uri.shown());
             return Ok(content(&snapshot));
@@ -73,6 +68,17 @@ pub(super) async fn fetch(
         [file] if !is_archive(&file.path) => snapshot.join(&file.path),
         _ => content(&snapshot),
     })
+}
+
+/// Creates the folder of a key in the cache, and waits for its lock, which is released when the file is dropped.
+pub(super) async fn open_folder(storage: &Storage, key: &str) -> Result<(PathBuf, fs::File), StorageError> {
+    let folder = storage.0.cache.join(name(key.as_bytes()));
+    create(&storage.0.cache)?;
+    create(&folder)?;
+    let path = folder.join(".lock");
+    let locked = tokio::task::spawn_blocking(move || lock(&path)).await.map_err(io::Error::other).flatten();
+    let lock = locked.map_err(write_error(&folder))?;
+    Ok((folder, lock))
 }
 
 /// Removes what an interrupted run moved into place: it may be of another state. What it fetched stays, under names of its state.
@@ -100,7 +106,7 @@ fn content(snapshot: &Path) -> PathBuf {
 }
 
 /// Creates a folder that only this user can write to, or checks that an existing one is.
-fn create(folder: &Path) -> Result<(), StorageError> {
+pub(super) fn create(folder: &Path) -> Result<(), StorageError> {
     if is_safe_folder(folder) {
         return Ok(());
     }
@@ -115,7 +121,7 @@ fn create(folder: &Path) -> Result<(), StorageError> {
     }
 }
 
-fn newest(folder: &Path) -> Option<PathBuf> {
+pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let snapshots = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
     let dated = snapshots.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())));
@@ -126,7 +132,7 @@ fn name(text: &[u8]) -> String {
     blake3::hash(text).to_hex()[..NAME].to_owned()
 }
 
-fn snapshot_name(files: &[RemoteFile], uri: &StorageUri) -> String {
+pub(super) fn snapshot_name(files: &[RemoteFile], uri: &StorageUri) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(uri.sha256.as_deref().unwrap_or_default().as_bytes());
     for file in files {

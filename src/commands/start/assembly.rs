@@ -64,6 +64,7 @@ pub(super) async fn start(
     models: &[ModelSettings],
     repository: Repository,
     python: Python,
+    fetcher: ModelFetcher,
     events: CloudEventVariables,
     mut metrics: MetricsRegistry,
 ) -> Result<RunningServer, CommandError> {
@@ -71,7 +72,6 @@ pub(super) async fn start(
     let compute = python.compute().clone();
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
-    let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
     let registry = registry(settings, &repository, &python, fetcher, &traces, &mut metrics);
     for model in models {
         registry.announce(model);
