@@ -7,6 +7,7 @@
 
 mod index;
 mod keyed_lock;
+mod poll;
 
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 pub use index::{IndexEntry, IndexState};
+pub use poll::Poller;
 
-use crate::registry::{LoadError, NotFound, Registry, chain};
+use crate::registry::{LoadError, ModelFetcher, NotFound, PreparedModel, Registry, chain};
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::settings::ModelSettings;
 use crate::types::RequestErrorKind;
@@ -88,6 +90,7 @@ pub struct Admin {
 struct AdminState {
     registry: Registry,
     repository: Arc<Repository>,
+    fetcher: Option<ModelFetcher>,
     locks: KeyedLocks,
     failures: Mutex<Failures>,
     waiting: Mutex<WaitingLoads>,
@@ -109,6 +112,7 @@ impl Admin {
         let state = AdminState {
             registry,
             repository: Arc::new(repository),
+            fetcher: None,
             locks: KeyedLocks::default(),
             failures: Mutex::default(),
             waiting: Mutex::default(),
@@ -117,6 +121,18 @@ impl Admin {
             stopping: CancellationToken::new(),
         };
         Self { state: Arc::new(state) }
+    }
+
+    /// Watches the models that `fetcher` fetches, too.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is shared already.
+    #[must_use]
+    pub fn with_fetcher(mut self, fetcher: ModelFetcher) -> Self {
+        let state = Arc::get_mut(&mut self.state).expect("a server is assembled before its parts are shared");
+        state.fetcher = Some(fetcher);
+        self
     }
 
     /// Rejects loads and unloads from now on, and cancels those in flight.
@@ -268,24 +284,26 @@ impl AdminState {
         let guard = self.locks.lock(name).await;
         // From here on, the load may have read the disk.
         self.waiting.lock().remove(name);
-        let result = self.load_locked(name).await;
+        let result = self.load_locked(name, None).await;
         drop(guard);
-        result
+        result.map(drop)
     }
 
-    async fn load_locked(&self, name: &str) -> Result<(), AdminError> {
+    /// Loads every version of a name, and returns whether they serve: with `expected`, only if the files have this state after the load.
+    async fn load_locked(&self, name: &str, expected: Option<blake3::Hash>) -> Result<bool, AdminError> {
         let versions = self.find(name).await?;
         for settings in &versions {
             self.registry.announce_optional(settings);
         }
-        let mut prepared = Vec::with_capacity(versions.len());
-        for settings in &versions {
-            let (registry, to_load) = (self.registry.clone(), settings.clone());
-            match contained(async move { registry.prepare(to_load).await }).await {
-                Ok(model) => prepared.push(model),
-                Err(error) => return Err(self.roll_back(&versions, settings, error)),
-            }
+        let prepared = self.prepare(&versions).await;
+        if let Some(expected) = expected
+            && self.state_of(&versions).await != Some(expected)
+        {
+            // What was read may be half of a change.
+            versions.iter().for_each(|settings| self.registry.withdraw(settings));
+            return Ok(false);
         }
+        let prepared = prepared.map_err(|(settings, error)| self.roll_back(&versions, settings, error))?;
         let reloaded = self.registry.versions(name).iter().any(|model| model.state.is_ready());
         if let Err(error) = self.registry.replace(name, prepared) {
             // Only graphs have steps, and any of the versions may be the reason.
@@ -296,7 +314,21 @@ impl AdminState {
         for settings in &versions {
             log_loaded(settings, &self.registry, reloaded);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Loads all versions, or returns the one that fails.
+    async fn prepare<'a>(
+        &self,
+        versions: &'a [ModelSettings],
+    ) -> Result<Vec<PreparedModel>, (&'a ModelSettings, LoadError)> {
+        let mut prepared = Vec::with_capacity(versions.len());
+        for settings in versions {
+            let (registry, to_load) = (self.registry.clone(), settings.clone());
+            let model = contained(async move { registry.prepare(to_load).await }).await;
+            prepared.push(model.map_err(|error| (settings, error))?);
+        }
+        Ok(prepared)
     }
 
     /// Finds the versions of a name on disk.

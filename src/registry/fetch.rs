@@ -47,12 +47,14 @@ mod with_storage {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
-    use tracing::info;
+    use tracing::{debug, info};
 
     use super::{BTreeMap, FolderSource, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use crate::registry::chain;
     use crate::registry::store_repository::StoreRepository;
+    use crate::repository::disk_state;
     use crate::settings::StorageOffline;
-    use crate::storage::{DownloadProgress, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
+    use crate::storage::{DownloadProgress, Location, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
 
     /// Fetches models into the cache.
     #[derive(Debug, Clone)]
@@ -91,6 +93,26 @@ mod with_storage {
             let path = self.fetch(&uri, &settings).await?;
             settings.parameters.uri = Some(path.to_string_lossy().into_owned());
             Ok(settings)
+        }
+
+        /// Reports whether a model's URI names a store.
+        #[expect(clippy::unused_self, reason = "without the feature, no fetcher fetches")]
+        pub fn is_remote(&self, settings: &ModelSettings) -> bool {
+            remote_uri(settings).is_some()
+        }
+
+        /// Returns a hash of the objects that a model's URI selects now, or `None` if they cannot be listed.
+        pub async fn state(&self, settings: &ModelSettings) -> Option<blake3::Hash> {
+            let uri = StorageUri::parse(remote_uri(settings)?).ok()?;
+            if let Location::Local(path) = uri.location {
+                return tokio::task::spawn_blocking(move || disk_state(&path)).await.ok();
+            }
+            let state = self.storage.state(&uri).await;
+            if let Err(error) = &state {
+                let model = settings.name.as_str();
+                debug!(model, "Couldn't look for changes of model '{model}': {}", chain(error));
+            }
+            Some(blake3::hash(state.ok()?.as_bytes()))
         }
 
         /// Returns the path in the cache of what a URI selects.
@@ -149,6 +171,18 @@ mod without_storage {
         /// Creates a fetcher.
         pub fn new(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
             Self(())
+        }
+
+        /// Reports whether a model's URI names a store that is listed: never.
+        #[expect(clippy::unused_self, reason = "with the feature, it fetches")]
+        pub const fn is_remote(&self, _: &ModelSettings) -> bool {
+            false
+        }
+
+        /// Returns no state.
+        #[expect(clippy::unused_self, clippy::unused_async, reason = "with the feature, it lists a store")]
+        pub async fn state(&self, _: &ModelSettings) -> Option<blake3::Hash> {
+            None
         }
 
         /// Refuses the repository.

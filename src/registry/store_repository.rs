@@ -112,8 +112,7 @@ impl StoreRepository {
 
     /// Returns the path below the repository, with `/`, of a path below its folder.
     fn below(&self, path: &Path) -> Option<String> {
-        let below = path.strip_prefix(&self.folder.link).ok()?;
-        Some(below.to_str()?.to_owned())
+        joined("", path.strip_prefix(&self.folder.link).ok()?.to_str()?)
     }
 }
 
@@ -253,7 +252,7 @@ mod tests {
             "c/.hidden/model-settings.json",
             "c/graph.yaml",
             "settings.json",
-            "weights.bin",
+            "weights.cbm",
         ]);
         let found: Vec<_> =
             wanted(&files).into_iter().map(|(index, limit)| (files[index].path.as_str(), limit)).collect();
@@ -261,7 +260,7 @@ mod tests {
             ("a/1/model-settings.json", MAX_SETTINGS),
             ("c/graph.yaml", MAX_SETTINGS),
             ("b/model.ubj", BEGINNING),
-            ("weights.bin", BEGINNING),
+            ("weights.cbm", BEGINNING),
         ];
         assert_eq!(found, expected);
     }

@@ -7,6 +7,7 @@ mod artifact;
 mod custom;
 mod discovery;
 mod source;
+mod state;
 mod steps;
 mod unconfigured;
 mod version;
@@ -15,5 +16,6 @@ pub use artifact::{Artifact, ArtifactError, SpecialFileError, check_on_disk, is_
 pub use custom::{CustomError, CustomRepository, Listed};
 pub use discovery::{Discovery, DiscoveryError, Repository};
 pub use source::FolderSource;
+pub use state::disk_state;
 pub use unconfigured::{UnconfiguredError, UnconfiguredModel};
 pub use version::{compare_versions, default_version};

@@ -64,6 +64,9 @@ settings! {
         overload_as_429: bool = [Bool, Bool(false), new_here],
         /// Serve the model repository API (index, load, unload)
         repository_api: bool = [Bool, Bool(true), new_here, of_operator],
+        /// Seconds between looks for changed, new and deleted models, which are loaded and unloaded then; 0 means never
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        repository_poll_interval: Option<Duration> = [SECONDS, Float(0.0), new_here],
         /// Separate port for the model repository API; null serves it on the REST and gRPC ports
         admin_port: Option<u16> = [PORT, Null, new_here, of_operator],
         /// Add a Server-Timing header with queue and prediction times to responses

@@ -93,6 +93,18 @@ impl Storage {
         self.select(uri, &source, filter).await
     }
 
+    /// Returns a name of the state of what a URI selects: another one after each change.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
+    pub async fn state(&self, uri: &StorageUri) -> Result<String, StorageError> {
+        if let Location::Local(path) = &uri.location {
+            return Err(StorageError::Missing { path: path.clone() });
+        }
+        Ok(snapshots::snapshot_name(&self.list(uri, &FileFilter::default()).await?, uri))
+    }
+
     /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked.
     ///
     /// # Errors

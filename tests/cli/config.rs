@@ -192,6 +192,7 @@ fn config_show_prints_every_value_and_its_source() {
       stream_idle_timeout = 300.0 (default)
       overload_as_429 = false (default)
       repository_api = true (default)
+      repository_poll_interval = 0.0 (default)
       admin_port = null (default)
       server_timing = false (default)
       strict_tensors = false (default)

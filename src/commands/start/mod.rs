@@ -22,6 +22,7 @@ use tracing::{error, info, warn};
 use super::custom_repository::PythonRepository;
 use super::setting_arguments::sources;
 use super::{CommandError, FAILURE, USAGE, async_runtime, shell_quoted};
+use crate::admin::Poller;
 use crate::cli::is_script;
 use crate::cli::start::StartArgs;
 use crate::registry::{ModelFetcher, chain};
@@ -32,7 +33,7 @@ use crate::settings::{
     CloudEventVariables, Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings,
     SettingsSources, SettingsWarning, openai_route_prefix,
 };
-use crate::shutdown::{Signals, task_failure};
+use crate::shutdown::{Signals, spawn_supervised, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
@@ -174,6 +175,11 @@ async fn serve(
     let (readable, unreadable_count) = (models.len(), unreadable.len());
     for UnreadableModel { settings, reason } in unreadable {
         server.admin.list_failed(&settings, reason);
+    }
+    if let Some(every) = settings.repository_poll_interval {
+        // What changes while models load is noticed, too.
+        let poller = Poller::new(server.admin.clone(), settings.load_models_at_startup).await;
+        spawn_supervised("polls of the repository", poller.run(every));
     }
     let loading = server.admin.load_at_start(models);
     let reason = tokio::select! {
