@@ -174,7 +174,7 @@ settings! {
         idle_timeout: Duration = [TIMEOUT, Float(60.0), new_here, of_operator, no_effect_without_storage],
         /// Maximum size of a model from an object store in bytes
         max_bytes: u64 = [POSITIVE, Int(100 << 30), new_here, of_operator, no_effect_without_storage],
-        /// Number of files of a model to fetch at once
+        /// Number of files of models to fetch at once
         concurrency: NonZeroUsize = [int(1, 64), Int(4), new_here, of_operator, no_effect_without_storage],
         /// Whether the last fetched model is used if its object store cannot be reached
         offline: StorageOffline =

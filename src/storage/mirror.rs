@@ -19,14 +19,14 @@ use super::selection::RemoteFile;
 use super::snapshots::{OfflinePolicy, PARTIAL, create, newest, open_folder, snapshot_name};
 use super::source::Source;
 use super::uri::StorageUri;
-use super::{MAX_LISTING, Storage, fetch_error};
+use super::{Storage, fetch_error};
 use crate::archives::is_safe_folder;
 use crate::http_client::HttpError;
 
 /// The most files of a mirror.
 const MAX_MIRRORED: usize = 10_000;
 /// How many of them are fetched at once.
-const CONCURRENCY: usize = 16;
+const CONCURRENCY: usize = 8;
 /// How often the beginning of a file is fetched, if connections break.
 const ATTEMPTS: usize = 4;
 /// The folder with the files of all states.
@@ -59,8 +59,7 @@ impl Storage {
         let (folder, _lock) = open_folder(self, &format!("{}\0repository", uri.cache_key())).await?;
         let listed = async {
             let source = self.open(uri).await?;
-            let files = tokio::time::timeout(MAX_LISTING, source.list_repository()).await;
-            let files = files.unwrap_or(Err(FetchError::Listing)).map_err(|error| fetch_error(uri, error))?;
+            let files = self.listed(source.list_repository()).await.map_err(|error| fetch_error(uri, error))?;
             Ok::<_, StorageError>((source, files))
         };
         let (source, files) = match listed.await {

@@ -4,6 +4,7 @@
 //! and hashes, and then moves them into place. [`Storage::cached`] does the same below the cache of the server, once for each state of the
 //! objects.
 
+mod clients;
 mod credentials;
 mod download;
 mod error;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clients::Clients;
 pub use credentials::Variables;
 pub use download::DownloadProgress;
 use download::{DownloadLimits, fetch_all};
@@ -69,13 +71,14 @@ pub struct Pulled {
     pub bytes: u64,
 }
 
-/// Fetches models.
+/// Fetches models. Clones share their connections.
 #[derive(Debug, Clone)]
-pub struct Storage(Arc<StorageOptions>);
+pub struct Storage(Arc<StorageOptions>, Arc<Clients>);
 
 impl Storage {
     pub fn new(options: StorageOptions) -> Self {
-        Self(Arc::new(options))
+        let clients = Clients::new(options.idle_timeout, options.concurrency);
+        Self(Arc::new(options), Arc::new(clients))
     }
 
     /// Returns what happens if a store cannot be reached.
@@ -150,14 +153,15 @@ impl Storage {
     }
 
     async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
-        let (location, variables, idle) = (uri.location.clone(), self.0.variables.clone(), self.0.idle_timeout);
+        let (location, storage) = (uri.location.clone(), self.clone());
         let service = match &location {
             Location::Bucket { service, .. } => service.title(),
             Location::Hub { .. } => "Hugging Face",
             Location::Http(_) => "the server",
             Location::Local(path) => return Err(StorageError::Missing { path: path.clone() }),
         };
-        let open = tokio::task::spawn_blocking(move || credentials::open(&location, &variables, idle)).await;
+        let open =
+            tokio::task::spawn_blocking(move || credentials::open(&location, &storage.0.variables, &storage.1)).await;
         let open = open.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
         open.map_err(|source| StorageError::Credentials { service, source })
     }
@@ -170,8 +174,7 @@ impl Storage {
     ) -> Result<Vec<RemoteFile>, StorageError> {
         let failed = |error| fetch_error(uri, error);
         // Otherwise a store could go on with empty pages.
-        let listed = tokio::time::timeout(MAX_LISTING, source.list()).await;
-        let mut files = listed.unwrap_or(Err(FetchError::Listing)).map_err(failed)?;
+        let mut files = self.listed(source.list()).await.map_err(failed)?;
         let listed = files.len();
         files.retain(|file| {
             (filter.include.is_empty() || matches_any(&filter.include, &file.path))
@@ -185,6 +188,19 @@ impl Storage {
             return Err(failed(FetchError::Pin { found: files.len() }));
         }
         Ok(files)
+    }
+
+    /// Waits for a list of objects, of which only a few are requested at once.
+    async fn listed(
+        &self,
+        list: impl Future<Output = Result<Vec<RemoteFile>, FetchError>>,
+    ) -> Result<Vec<RemoteFile>, FetchError> {
+        let _permit = self.1.listings.acquire().await;
+        let listed = tokio::time::timeout(MAX_LISTING, list).await.unwrap_or(Err(FetchError::Listing));
+        if matches!(listed, Err(FetchError::Denied { .. })) {
+            self.1.forget();
+        }
+        listed
     }
 
     /// Fetches listed files into a folder.
@@ -202,7 +218,7 @@ impl Storage {
         let staging = tokio::task::spawn_blocking(move || Staging::create(&path)).await.map_err(failed)??;
         staging.check_space(uri, files)?;
         let limits = DownloadLimits { files: self.0.concurrency, bytes: self.0.max_bytes };
-        fetch_all(source, files, staging.path(), uri.sha256.as_deref(), limits, progress)
+        fetch_all(source, files, staging.path(), uri.sha256.as_deref(), limits, progress, &self.1.files)
             .await
             .map_err(|error| fetch_error(uri, error))?;
         let archive = matches!(files, [file] if is_archive(&file.path));

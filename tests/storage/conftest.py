@@ -153,11 +153,16 @@ class Proxy:
         self.faults = lambda _path, _number: None
         self.delay = 0.0
         self.requests = []
+        self.connections = 0
         self.sent = 0
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                proxy.connections += 1
+                super().setup()
 
             def log_message(self, *_):
                 pass

@@ -139,3 +139,16 @@ def test_empty_and_wrong_repositories_say_so(s3, prefix, tmp_path, cache):
         with serving(s3.uri(key), tmp_path, **s3.variables(), **cache) as server:
             assert server.process.wait(PATIENCE) == 1
             assert expected in server.log.read_text()
+
+
+def test_models_of_one_bucket_share_their_connections(s3, proxy, prefix, tmp_path, cache):
+    names = [f"model-{number}" for number in range(50)]
+    for name in names:
+        s3.put(f"{prefix}/{name}/model-settings.json", settings(name, uri="./model.json"))
+        s3.put(f"{prefix}/{name}/model.json", MODEL.read_bytes())
+    with serving(s3.uri(prefix), tmp_path, **s3.variables(proxy.port), **cache) as server:
+        ready(server, *names)
+        # The settings files, and both files of each folder.
+        assert len(proxy.requests) == 150
+        # As many as files and lists at once.
+        assert proxy.connections <= 20
