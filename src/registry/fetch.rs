@@ -46,6 +46,7 @@ pub use without_storage::ModelFetcher;
 mod with_storage {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use tracing::{debug, info};
 
@@ -62,12 +63,20 @@ mod with_storage {
         storage: Storage,
         /// Where the models are, if the repository is in a store.
         repository: Option<Arc<StoreRepository>>,
+        /// Whether the models that the server starts with are being loaded. Only they may be of an old state.
+        is_starting: Arc<AtomicBool>,
     }
 
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
-            Self { storage: Storage::new(storage_options(settings, variables)), repository: None }
+            let storage = Storage::new(storage_options(settings, variables));
+            Self { storage, repository: None, is_starting: Arc::new(AtomicBool::new(true)) }
+        }
+
+        /// Has later loads fail if their store cannot be reached.
+        pub fn end_start(&self) {
+            self.is_starting.store(false, Ordering::Relaxed);
         }
 
         /// Takes models from a repository in a store, whose settings files appear in `folder`.
@@ -123,7 +132,9 @@ mod with_storage {
         ) -> Result<PathBuf, LoadError> {
             let (model, version) = (settings.name.as_str(), settings.version());
             info!(model, version, "Model '{model}' is fetched from `{}`.", uri.shown());
-            let path = self.storage.cached(uri, &DownloadProgress::default()).await;
+            let is_starting = self.is_starting.load(Ordering::Relaxed);
+            let offline = if is_starting { self.storage.offline() } else { OfflinePolicy::Fail };
+            let path = self.storage.cached(uri, offline, &DownloadProgress::default()).await;
             path.map_err(|source| LoadError::Fetch { source: Box::new(source) })
         }
     }
@@ -172,6 +183,10 @@ mod without_storage {
         pub fn new(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
             Self(())
         }
+
+        /// Has no effect, since nothing is fetched.
+        #[expect(clippy::unused_self, reason = "with the feature, it changes later loads")]
+        pub const fn end_start(&self) {}
 
         /// Reports whether a model's URI names a store that is listed: never.
         #[expect(clippy::unused_self, reason = "with the feature, it fetches")]

@@ -176,13 +176,13 @@ settings! {
         max_bytes: u64 = [POSITIVE, Int(100 << 30), new_here, of_operator, no_effect_without_storage],
         /// Number of files of models to fetch at once
         concurrency: NonZeroUsize = [int(1, 64), Int(4), new_here, of_operator, no_effect_without_storage],
-        /// Whether the last fetched model is used if its object store cannot be reached
+        /// Whether a start uses the last fetched model if its object store cannot be reached
         offline: StorageOffline =
             [Choice(&["use", "fail"]), Text("use"), new_here, of_operator, no_effect_without_storage],
     }
 }
 
-/// What happens if an object store cannot be reached and its model has been fetched before.
+/// What happens if an object store cannot be reached while the server starts, and its model has been fetched before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StorageOffline {

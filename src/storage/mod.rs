@@ -50,7 +50,7 @@ pub struct StorageOptions {
     pub max_bytes: u64,
     /// How many files are fetched at once.
     pub concurrency: usize,
-    /// What happens if a store cannot be reached.
+    /// What happens if a store cannot be reached while the server starts.
     pub offline: OfflinePolicy,
     pub variables: Variables,
 }
@@ -81,7 +81,7 @@ impl Storage {
         Self(Arc::new(options), Arc::new(clients))
     }
 
-    /// Returns what happens if a store cannot be reached.
+    /// Returns what happens if a store cannot be reached while the server starts.
     pub fn offline(&self) -> OfflinePolicy {
         self.0.offline
     }
@@ -144,12 +144,17 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be fetched and is not in the cache.
-    pub async fn cached(&self, uri: &StorageUri, progress: &DownloadProgress) -> Result<PathBuf, StorageError> {
+    /// Fails if it cannot be fetched, unless the cache has a state of it that `offline` allows.
+    pub async fn cached(
+        &self,
+        uri: &StorageUri,
+        offline: OfflinePolicy,
+        progress: &DownloadProgress,
+    ) -> Result<PathBuf, StorageError> {
         if let Location::Local(path) = &uri.location {
             return Ok(path.clone());
         }
-        snapshots::fetch(self, uri, progress).await
+        snapshots::fetch(self, uri, offline, progress).await
     }
 
     async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {

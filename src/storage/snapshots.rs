@@ -35,6 +35,7 @@ pub enum OfflinePolicy {
 pub(super) async fn fetch(
     storage: &Storage,
     uri: &StorageUri,
+    offline: OfflinePolicy,
     progress: &DownloadProgress,
 ) -> Result<PathBuf, StorageError> {
     let (folder, _lock) = open_folder(storage, uri.cache_key()).await?;
@@ -46,7 +47,7 @@ pub(super) async fn fetch(
     let (source, files) = match listed.await {
         Ok(listed) => listed,
         Err(error) => {
-            let is_used = error.is_outage() && storage.0.offline == OfflinePolicy::Use;
+            let is_used = error.is_outage() && offline == OfflinePolicy::Use;
             let newest = if is_used { newest(&folder) } else { None };
             let snapshot = newest.ok_or(error)?;
             warn!("`{}` cannot be reached; the model of the last fetch is used (`storage_offline`).", uri.shown());

@@ -4,8 +4,10 @@ import contextlib
 import json
 import re
 import subprocess
+import urllib.error
 import urllib.request
 
+import pytest
 from conftest import BINARY, PATIENCE, ROOT, SECRET, environment, free_port, pull, wait_until
 
 MODEL = ROOT / "examples/quickstart/iris-xgboost/model.json"
@@ -94,6 +96,11 @@ def test_stores_that_cannot_be_reached_have_their_last_model(s3, prefix, tmp_pat
         wait_until(server.is_ready, "the model", server.process)
         assert server.predict() == expected
         assert "cannot be reached; the model of the last fetch is used" in server.log.read_text()
+        # A load asks for the present state.
+        with pytest.raises(urllib.error.HTTPError) as failure:
+            server.call("/v2/repository/models/iris/load", {})
+        assert "cannot connect to 127.0.0.1" in failure.value.read().decode()
+        assert server.predict() == expected
     with serving(folder, MLSERVER_STORAGE_OFFLINE="fail", **cache, **nowhere) as server:
         assert server.process.wait(PATIENCE) == 1
         assert re.search("cannot connect to 127.0.0.1.*connection refused", server.log.read_text())

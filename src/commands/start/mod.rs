@@ -170,7 +170,7 @@ async fn serve(
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let limits = ShutdownLimits::of(&settings);
     let events = CloudEventVariables::read(environment);
-    let server = assembly::start(&settings, &models, repository, python, fetcher, events, metrics).await?;
+    let server = assembly::start(&settings, &models, repository, python, fetcher.clone(), events, metrics).await?;
 
     let (readable, unreadable_count) = (models.len(), unreadable.len());
     for UnreadableModel { settings, reason } in unreadable {
@@ -184,6 +184,7 @@ async fn serve(
     let loading = server.admin.load_at_start(models);
     let reason = tokio::select! {
         failed = loading => {
+            fetcher.end_start();
             let others = readable > failed;
             let failed = failed + unreadable_count;
             if failed > 0 {
