@@ -544,8 +544,8 @@ fn help_of_start_snapshot() {
     Arguments:
       [FOLDER]   Folder with `settings.json` and the models, each with a `model-settings.json`; or a
                  model file, which is served under its name without extension; or a script that calls
-                 `kserve.ModelServer().start` [default: the value of `MLSERVER_MODELS_DIR` or
-                 `MODELS_DIR`]
+                 `kserve.ModelServer().start`; or the URI of a folder in an object store, such as
+                 `s3://bucket/models` [default: the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
       [ARGS]...  Arguments of the script; `--` may be omitted if the first one is not an option of
                  `mlserver start`
 
