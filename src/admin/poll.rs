@@ -209,10 +209,12 @@ impl Admin {
         };
         match loaded {
             Ok(()) => !changed.load(Ordering::Relaxed),
-            // Tried again at the next look.
-            Err(AdminError::Overloaded { .. } | AdminError::Stopping) => false,
             // Tried again at the next look, which reports that the store cannot be listed.
-            Err(AdminError::Repository(DiscoveryError::Custom(_))) => false,
+            Err(
+                AdminError::Overloaded { .. }
+                | AdminError::Stopping
+                | AdminError::Repository(DiscoveryError::Custom(_)),
+            ) => false,
             // The log has a line.
             Err(AdminError::Load { .. } | AdminError::Repository(_)) => true,
             Err(error) => {

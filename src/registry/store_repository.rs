@@ -87,16 +87,16 @@ impl StoreRepository {
             // A model without settings.
             let path = settings.parameters.uri.as_deref().and_then(|uri| self.below(Path::new(uri)));
             if let Some(path) = path {
-                let fetched = fetcher.fetch(&self.uri.below(&path), &settings).await?;
-                settings.parameters.uri = Some(fetched.to_string_lossy().into_owned());
+                let local = fetcher.fetch(&self.uri.below(&path), &settings).await?;
+                settings.parameters.uri = Some(local.to_string_lossy().into_owned());
             }
             return Ok(settings);
         };
         let Some(folder) = source.parent().and_then(|folder| self.below(folder)) else { return Ok(settings) };
-        let mut fetched = fetcher.fetch(&self.uri.below(&folder), &settings).await?;
+        let mut local = fetcher.fetch(&self.uri.below(&folder), &settings).await?;
         // The cache returns the only file of a folder.
-        if fetched.is_file() {
-            fetched.pop();
+        if local.is_file() {
+            local.pop();
         }
         if let Some(uri) = settings.parameters.uri.as_deref().filter(|uri| is_relative(uri)) {
             let path = joined(&folder, uri).ok_or_else(|| LoadError::Outside { uri: uri.to_owned() })?;
@@ -106,7 +106,7 @@ impl StoreRepository {
                 settings.parameters.uri = Some(other.to_string_lossy().into_owned());
             }
         }
-        settings.source = Some(fetched.join(MODEL_SETTINGS_FILE));
+        settings.source = Some(local.join(MODEL_SETTINGS_FILE));
         Ok(settings)
     }
 

@@ -57,7 +57,7 @@ pub(super) struct Clients {
     /// The longest time without a byte.
     idle: Duration,
     pools: Mutex<Vec<Pool>>,
-    clients: Mutex<Vec<Client>>,
+    buckets: Mutex<Vec<Client>>,
     /// Limits the files of all models that are fetched at once.
     pub(super) files: Semaphore,
     pub(super) listings: Semaphore,
@@ -68,7 +68,7 @@ impl Clients {
         Self {
             idle,
             pools: Mutex::default(),
-            clients: Mutex::default(),
+            buckets: Mutex::default(),
             files: Semaphore::new(files.max(1)),
             listings: Semaphore::new(LISTINGS),
         }
@@ -93,7 +93,7 @@ impl Clients {
 
     /// Returns objects of a bucket that has a client.
     pub(super) fn find(&self, key: &ClientKey, object: &str) -> Option<Bucket> {
-        let clients = self.clients.lock();
+        let clients = self.buckets.lock();
         let found = clients.iter().find(|client| client.key == *key && client.created.elapsed() < MAX_AGE)?;
         let (store, credentials) = (Arc::clone(&found.store), found.credentials.clone());
         Some(Bucket { store, key: object.to_owned(), credentials })
@@ -101,7 +101,7 @@ impl Clients {
 
     /// Keeps the client of a bucket.
     pub(super) fn keep(&self, key: ClientKey, bucket: &Bucket) {
-        let mut clients = self.clients.lock();
+        let mut clients = self.buckets.lock();
         clients.retain(|client| client.key != key);
         if clients.len() == MAX_CLIENTS {
             clients.remove(0);
@@ -112,6 +112,6 @@ impl Clients {
 
     /// Forgets all clients, since keys were refused and may have been replaced.
     pub(super) fn forget(&self) {
-        self.clients.lock().clear();
+        self.buckets.lock().clear();
     }
 }

@@ -76,7 +76,8 @@ impl Storage {
             warn!("`{}` has more than {MAX_MIRRORED} files of settings; the others are not read.", uri.shown());
             wanted.truncate(MAX_MIRRORED);
         }
-        let wanted = without_conflicts(wanted.into_iter().map(|(index, limit)| (&files[index], limit)).collect());
+        let wanted: Vec<_> = wanted.into_iter().map(|(index, limit)| (&files[index], limit)).collect();
+        let wanted = without_conflicts(&wanted);
         let folder = self.build(uri, &source, &folder, &wanted).await?;
         Ok(Mirror { folder, files: Some(files) })
     }
@@ -102,9 +103,8 @@ impl Storage {
                 async move { fetch_beginning(source, file, *limit, &path).await }
             });
             let fetches: Vec<_> = fetches.collect();
-            let fetched: Result<(), FetchError> =
-                stream::iter(fetches).buffer_unordered(CONCURRENCY).try_collect().await;
-            fetched.map_err(|error| fetch_error(uri, error))?;
+            let done: Result<(), FetchError> = stream::iter(fetches).buffer_unordered(CONCURRENCY).try_collect().await;
+            done.map_err(|error| fetch_error(uri, error))?;
             let names: Vec<_> =
                 wanted.iter().map(|(file, limit)| (file.path.clone(), file_name(file, *limit))).collect();
             let (folder, of_state) = (folder.to_owned(), mirror.clone());
@@ -117,7 +117,7 @@ impl Storage {
 }
 
 /// Removes the files below another file, which no folder can have.
-fn without_conflicts(wanted: Vec<(&RemoteFile, u64)>) -> Vec<(&RemoteFile, u64)> {
+fn without_conflicts<'a>(wanted: &[(&'a RemoteFile, u64)]) -> Vec<(&'a RemoteFile, u64)> {
     let paths: BTreeSet<&Path> = wanted.iter().map(|(file, _)| Path::new(&file.path)).collect();
     let is_below = |path: &Path| path.ancestors().skip(1).any(|ancestor| paths.contains(ancestor));
     wanted.iter().copied().filter(|(file, _)| !is_below(Path::new(&file.path))).collect()
@@ -209,7 +209,8 @@ mod tests {
     #[test]
     fn files_below_files_are_left_out() {
         let files = [file("a"), file("a-b"), file("a/c"), file("d/e/f"), file("d/e-f")];
-        let kept = without_conflicts(files.iter().map(|file| (file, 1)).collect());
+        let wanted: Vec<_> = files.iter().map(|file| (file, 1)).collect();
+        let kept = without_conflicts(&wanted);
         let kept: Vec<_> = kept.iter().map(|(file, _)| file.path.as_str()).collect();
         assert_eq!(kept, ["a", "a-b", "d/e/f", "d/e-f"]);
     }
