@@ -156,6 +156,11 @@ impl Admin {
         let discovery = self.state.scan(None).await?;
         let models = self.state.registry.models();
         let mut entries = index::index(&discovery, &models, &self.state.failures.lock());
+        if let Some(fetcher) = &self.state.fetcher {
+            for entry in entries.iter_mut().filter(|entry| entry.state == IndexState::Loading) {
+                entry.reason = fetcher.progress(&entry.name, entry.version.as_deref()).unwrap_or_default();
+            }
+        }
         entries.retain(|entry| !only_ready || entry.state == IndexState::Ready);
         Ok(entries)
     }
@@ -300,7 +305,9 @@ impl AdminState {
             && self.state_of(&versions).await != Some(expected)
         {
             // What was read may be half of a change.
-            versions.iter().for_each(|settings| self.registry.withdraw(settings));
+            for settings in &versions {
+                self.registry.withdraw(settings);
+            }
             return Ok(false);
         }
         let prepared = prepared.map_err(|(settings, error)| self.roll_back(&versions, settings, error))?;
@@ -336,14 +343,13 @@ impl AdminState {
     /// Fails if the settings of a version cannot be read: then the list of versions is unreliable, and none must be loaded or
     /// unloaded.
     async fn find(&self, name: &str) -> Result<Vec<ModelSettings>, AdminError> {
-        let Discovery { models, errors } = match self.repository.custom() {
-            Some(custom) => self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?),
-            None => {
-                if let Some(source) = self.repository.source() {
-                    source.refresh(Duration::ZERO).await.map_err(DiscoveryError::from)?;
-                }
-                self.scan(Some(name)).await?
+        let Discovery { models, errors } = if let Some(custom) = self.repository.custom() {
+            self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?)
+        } else {
+            if let Some(source) = self.repository.source() {
+                source.refresh(Duration::ZERO).await.map_err(DiscoveryError::from)?;
             }
+            self.scan(Some(name)).await?
         };
         let loaded = self.registry.versions(name);
         let root = self.repository.root();
@@ -388,6 +394,9 @@ impl AdminState {
             return Err(NotFound::Model { name: name.to_owned() }.into());
         }
         self.failures.lock().remove(name);
+        if let Some(fetcher) = &self.fetcher {
+            fetcher.forget(name);
+        }
         info!(model = name, "Unloaded all versions of model '{name}' successfully.");
         Ok(())
     }

@@ -47,7 +47,9 @@ mod with_storage {
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
+    use parking_lot::Mutex;
     use tracing::{debug, info};
 
     use super::{BTreeMap, FolderSource, LoadError, ModelSettings, StorageSettings, remote_uri};
@@ -56,6 +58,8 @@ mod with_storage {
     use crate::repository::disk_state;
     use crate::settings::StorageOffline;
     use crate::storage::{DownloadProgress, Location, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
+    use crate::telemetry::downloads::DownloadMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
 
     /// Fetches models into the cache.
     #[derive(Debug, Clone)]
@@ -65,13 +69,71 @@ mod with_storage {
         repository: Option<Arc<StoreRepository>>,
         /// Whether the models that the server starts with are being loaded. Only they may be of an old state.
         is_starting: Arc<AtomicBool>,
+        metrics: DownloadMetrics,
+        running: Arc<Mutex<Vec<RunningFetch>>>,
+    }
+
+    /// A fetch that has not ended.
+    #[derive(Debug)]
+    struct RunningFetch {
+        model: String,
+        version: Option<String>,
+        progress: Arc<DownloadProgress>,
+    }
+
+    /// Ends a fetch, also if its load is cancelled.
+    struct EndOfFetch<'a> {
+        fetcher: &'a ModelFetcher,
+        model: &'a str,
+        progress: Arc<DownloadProgress>,
+        began: Instant,
+    }
+
+    impl Drop for EndOfFetch<'_> {
+        fn drop(&mut self) {
+            self.fetcher.running.lock().retain(|running| !Arc::ptr_eq(&running.progress, &self.progress));
+            let bytes = self.progress.bytes.load(Ordering::Relaxed);
+            if bytes > 0 {
+                self.fetcher.metrics.count(self.model, bytes, self.began.elapsed());
+            }
+        }
     }
 
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
             let storage = Storage::new(storage_options(settings, variables));
-            Self { storage, repository: None, is_starting: Arc::new(AtomicBool::new(true)) }
+            let is_starting = Arc::new(AtomicBool::new(true));
+            Self {
+                storage,
+                repository: None,
+                is_starting,
+                metrics: DownloadMetrics::default(),
+                running: Arc::default(),
+            }
+        }
+
+        /// Registers the metrics of fetches.
+        #[must_use]
+        pub fn with_metrics(self, registry: &mut MetricsRegistry) -> Self {
+            Self { metrics: DownloadMetrics::register(registry), ..self }
+        }
+
+        /// Drops what is known of the fetches of a model that has been unloaded.
+        pub fn forget(&self, model: &str) {
+            self.metrics.remove(model);
+        }
+
+        /// Describes the progress of the fetch of a model, such as `downloading 1.2 of 4.1 GB`. `None` if it is not being fetched.
+        pub fn progress(&self, model: &str, version: Option<&str>) -> Option<String> {
+            let running = self.running.lock();
+            let mut of_model =
+                running.iter().filter(|running| running.model == model && running.version.as_deref() == version);
+            let progress = &of_model.next()?.progress;
+            let done = progress.bytes.load(Ordering::Relaxed);
+            let total = progress.bytes_total.load(Ordering::Relaxed);
+            // Not while the store is listed.
+            (done.max(total) > 0).then(|| described(done, total))
         }
 
         /// Has later loads fail if their store cannot be reached.
@@ -105,7 +167,6 @@ mod with_storage {
         }
 
         /// Reports whether a model's URI names a store.
-        #[expect(clippy::unused_self, reason = "without the feature, no fetcher fetches")]
         pub fn is_remote(&self, settings: &ModelSettings) -> bool {
             remote_uri(settings).is_some()
         }
@@ -134,8 +195,30 @@ mod with_storage {
             info!(model, version, "Model '{model}' is fetched from `{}`.", uri.shown());
             let is_starting = self.is_starting.load(Ordering::Relaxed);
             let offline = if is_starting { self.storage.offline() } else { OfflinePolicy::Fail };
-            let path = self.storage.cached(uri, offline, &DownloadProgress::default()).await;
+            let progress = Arc::new(DownloadProgress::default());
+            self.running.lock().push(RunningFetch {
+                model: model.to_owned(),
+                version: version.map(str::to_owned),
+                progress: Arc::clone(&progress),
+            });
+            let _end = EndOfFetch { fetcher: self, model, progress: Arc::clone(&progress), began: Instant::now() };
+            let path = self.storage.cached(uri, offline, &progress).await;
             path.map_err(|source| LoadError::Fetch { source: Box::new(source) })
+        }
+    }
+
+    /// Describes how many bytes are there, of how many; a total of 0 is not known.
+    fn described(done: u64, total: u64) -> String {
+        const UNITS: [(u64, &str); 4] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB"), (1, "bytes")];
+        let (size, unit) = UNITS.into_iter().find(|(size, _)| total.max(done) >= *size).unwrap_or((1, "bytes"));
+        // In tenths.
+        let text = |bytes: u64| {
+            let tenths = u128::from(bytes) * 10 / u128::from(size);
+            if size == 1 { bytes.to_string() } else { format!("{}.{}", tenths / 10, tenths % 10) }
+        };
+        match total {
+            0 => format!("downloading {} {unit}", text(done)),
+            _ => format!("downloading {} of {} {unit}", text(done), text(total)),
         }
     }
 
@@ -160,6 +243,19 @@ mod with_storage {
             variables: Variables(variables),
         }
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::described;
+
+        #[test]
+        fn progress_has_the_unit_of_the_whole() {
+            assert_eq!(described(1_230_000_000, 4_160_000_000), "downloading 1.2 of 4.1 GB");
+            assert_eq!(described(999, 2_000_000), "downloading 0.0 of 2.0 MB");
+            assert_eq!(described(5, 10), "downloading 5 of 10 bytes");
+            assert_eq!(described(1500, 0), "downloading 1.5 kB");
+        }
+    }
 }
 
 #[cfg(feature = "storage")]
@@ -173,6 +269,7 @@ mod without_storage {
     use super::{BTreeMap, FolderSource, LoadError, ModelSettings, StorageSettings, remote_uri};
     use crate::families::NativeEvaluator;
     use crate::runtimes::Implementation;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
 
     /// Refuses models of object stores, since this executable cannot fetch them.
     #[derive(Debug, Clone)]
@@ -184,18 +281,30 @@ mod without_storage {
             Self(())
         }
 
+        /// Registers no metrics.
+        #[must_use]
+        pub const fn with_metrics(self, _: &mut MetricsRegistry) -> Self {
+            self
+        }
+
         /// Has no effect, since nothing is fetched.
-        #[expect(clippy::unused_self, reason = "with the feature, it changes later loads")]
+        pub const fn forget(&self, _: &str) {}
+
+        /// Returns no progress.
+        pub const fn progress(&self, _: &str, _: Option<&str>) -> Option<String> {
+            None
+        }
+
+        /// Has no effect, since nothing is fetched.
         pub const fn end_start(&self) {}
 
         /// Reports whether a model's URI names a store that is listed: never.
-        #[expect(clippy::unused_self, reason = "with the feature, it fetches")]
         pub const fn is_remote(&self, _: &ModelSettings) -> bool {
             false
         }
 
         /// Returns no state.
-        #[expect(clippy::unused_self, clippy::unused_async, reason = "with the feature, it lists a store")]
+        #[expect(clippy::unused_async, reason = "with the feature, it lists a store")]
         pub async fn state(&self, _: &ModelSettings) -> Option<blake3::Hash> {
             None
         }
@@ -205,7 +314,7 @@ mod without_storage {
         /// # Errors
         ///
         /// Fails always.
-        #[expect(clippy::unused_async, clippy::needless_pass_by_ref_mut, reason = "with the feature, it fetches")]
+        #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
         pub async fn open_repository(&mut self, uri: &str, _: &Path) -> Result<Arc<dyn FolderSource>, LoadError> {
             Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }

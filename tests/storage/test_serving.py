@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 
@@ -18,7 +19,7 @@ def serving(target, logs=None, **variables):
     """Runs a server, whose log is in the folder `logs`: the parent of its folder of models, unless given."""
     port = free_port()
     ports = {"MLSERVER_HOST": "127.0.0.1", "MLSERVER_HTTP_PORT": str(port), "MLSERVER_GRPC_PORT": "0"}
-    variables = environment(**ports, MLSERVER_METRICS_ENDPOINT="", **variables)
+    variables = environment(**{**ports, "MLSERVER_METRICS_ENDPOINT": "", **variables})
     log = (logs or target.parent) / "log"
     with log.open("wb") as out:
         process = subprocess.Popen([BINARY, "start", target], env=variables, stdout=out, stderr=out)
@@ -139,3 +140,27 @@ def test_pulled_folders_are_served(s3, prefix, tmp_path):
     pull(s3.uri(prefix), tmp_path / "models", **s3.variables())
     with serving(tmp_path / "models", MLSERVER_MODEL_NAME="iris") as server:
         wait_until(lambda: "running on" in server.log.read_text(), "the server", server.process)
+
+
+def test_fetches_are_in_the_index_and_the_metrics(s3, proxy, prefix, tmp_path):
+    folder, metrics = tmp_path / "models", free_port()
+    s3.put(f"{prefix}/model.json", MODEL.read_bytes())
+    write_settings(folder, s3.uri(prefix))
+    released = threading.Event()
+    proxy.faults = lambda _path, _number: released.wait(PATIENCE) and None
+    ports = {"MLSERVER_METRICS_PORT": str(metrics), "MLSERVER_METRICS_ENDPOINT": "/metrics"}
+    with serving(folder, MLSERVER_STORAGE_CACHE=str(tmp_path / "cache"), **ports, **s3.variables(proxy.port)) as server:
+
+        def reason():
+            with contextlib.suppress(OSError):
+                entry = server.call("/v2/repository/index", {})[0]
+                return entry["state"] == "LOADING" and entry["reason"]
+
+        size = len(MODEL.read_bytes())
+        assert wait_until(reason, "the progress") == f"downloading 0.0 of {size // 100 / 10:.1f} kB"
+        released.set()
+        wait_until(server.is_ready, "the model", server.process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=PATIENCE) as answer:
+            text = answer.read().decode()
+        assert f'model_download_bytes_total{{model="iris"}} {size}' in text
+        assert 'model_download_seconds{model="iris"} ' in text

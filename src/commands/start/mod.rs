@@ -108,13 +108,12 @@ fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget
 
 /// Returns the URI of the repository, from the arguments or the variables that name its folder, if it is in a store.
 fn store_uri(args: &StartArgs, environment: &dyn Environment) -> Option<String> {
-    let target = match &args.target {
-        Some(path) => path.to_str()?.to_owned(),
-        None => {
-            let variables = environment.variables();
-            let variable = |name| variables.iter().find(|(n, value)| n == name && !value.is_empty());
-            variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR))?.1.clone()
-        }
+    let target = if let Some(path) = &args.target {
+        path.to_str()?.to_owned()
+    } else {
+        let variables = environment.variables();
+        let variable = |name| variables.iter().find(|(n, value)| n == name && !value.is_empty());
+        variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR))?.1.clone()
     };
     is_store_uri(&target).then_some(target)
 }
@@ -157,13 +156,12 @@ async fn serve(
     settings.openai_route_prefix = Some(openai_prefix);
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
-    let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
-    let repository = match &options.target.store {
-        Some(store) => {
-            let source = fetcher.open_repository(&store.uri, &options.target.folder).await;
-            repository.with_source(source.map_err(|error| anyhow!("{}", chain(&error)))?)
-        }
-        None => repository,
+    let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone()).with_metrics(&mut metrics);
+    let repository = if let Some(store) = &options.target.store {
+        let source = fetcher.open_repository(&store.uri, &options.target.folder).await;
+        repository.with_source(source.map_err(|error| anyhow!("{}", chain(&error)))?)
+    } else {
+        repository
     };
     let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;
     let StartupModels { models, unreadable } = discover(&repository, &settings, &warnings, &options).await?;
