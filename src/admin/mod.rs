@@ -7,10 +7,12 @@
 
 mod index;
 mod keyed_lock;
+mod poll;
 
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Shared, join_all};
 use futures_util::{FutureExt, TryFutureExt};
@@ -22,8 +24,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 pub use index::{IndexEntry, IndexState};
+pub use poll::Poller;
 
-use crate::registry::{LoadError, NotFound, Registry, chain};
+use crate::registry::{LoadError, ModelFetcher, NotFound, PreparedModel, Registry, chain};
 use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::settings::ModelSettings;
 use crate::types::RequestErrorKind;
@@ -37,6 +40,9 @@ const MAX_FAILURES: usize = 1024;
 
 /// The maximum number of concurrent scans of the disk; others wait.
 const MAX_SCANS: usize = 2;
+
+/// How old the list of a repository in a store may be for an index.
+const MAX_LIST_AGE: Duration = Duration::from_secs(10);
 
 /// The reasons why an index, a load or an unload failed.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +90,7 @@ pub struct Admin {
 struct AdminState {
     registry: Registry,
     repository: Arc<Repository>,
+    fetcher: Option<ModelFetcher>,
     locks: KeyedLocks,
     failures: Mutex<Failures>,
     waiting: Mutex<WaitingLoads>,
@@ -105,6 +112,7 @@ impl Admin {
         let state = AdminState {
             registry,
             repository: Arc::new(repository),
+            fetcher: None,
             locks: KeyedLocks::default(),
             failures: Mutex::default(),
             waiting: Mutex::default(),
@@ -113,6 +121,18 @@ impl Admin {
             stopping: CancellationToken::new(),
         };
         Self { state: Arc::new(state) }
+    }
+
+    /// Watches the models that `fetcher` fetches, too.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is shared already.
+    #[must_use]
+    pub fn with_fetcher(mut self, fetcher: ModelFetcher) -> Self {
+        let state = Arc::get_mut(&mut self.state).expect("a server is assembled before its parts are shared");
+        state.fetcher = Some(fetcher);
+        self
     }
 
     /// Rejects loads and unloads from now on, and cancels those in flight.
@@ -127,9 +147,20 @@ impl Admin {
     /// Fails if too many operations are in flight, or if the repository cannot be read.
     pub async fn index(&self, only_ready: bool) -> Result<Vec<IndexEntry>, AdminError> {
         let _permit = self.state.admit()?;
+        if let Some(source) = self.state.repository.source()
+            && let Err(error) = source.refresh(MAX_LIST_AGE).await
+        {
+            // What is loaded can be listed all the same.
+            warn!("Couldn't list the repository: {error}. The index has its last known models.");
+        }
         let discovery = self.state.scan(None).await?;
         let models = self.state.registry.models();
         let mut entries = index::index(&discovery, &models, &self.state.failures.lock());
+        if let Some(fetcher) = &self.state.fetcher {
+            for entry in entries.iter_mut().filter(|entry| entry.state == IndexState::Loading) {
+                entry.reason = fetcher.progress(&entry.name, entry.version.as_deref()).unwrap_or_default();
+            }
+        }
         entries.retain(|entry| !only_ready || entry.state == IndexState::Ready);
         Ok(entries)
     }
@@ -258,24 +289,28 @@ impl AdminState {
         let guard = self.locks.lock(name).await;
         // From here on, the load may have read the disk.
         self.waiting.lock().remove(name);
-        let result = self.load_locked(name).await;
+        let result = self.load_locked(name, None).await;
         drop(guard);
-        result
+        result.map(drop)
     }
 
-    async fn load_locked(&self, name: &str) -> Result<(), AdminError> {
+    /// Loads every version of a name, and returns whether they serve: with `expected`, only if the files have this state after the load.
+    async fn load_locked(&self, name: &str, expected: Option<blake3::Hash>) -> Result<bool, AdminError> {
         let versions = self.find(name).await?;
         for settings in &versions {
             self.registry.announce_optional(settings);
         }
-        let mut prepared = Vec::with_capacity(versions.len());
-        for settings in &versions {
-            let (registry, to_load) = (self.registry.clone(), settings.clone());
-            match contained(async move { registry.prepare(to_load).await }).await {
-                Ok(model) => prepared.push(model),
-                Err(error) => return Err(self.roll_back(&versions, settings, error)),
+        let prepared = self.prepare(&versions).await;
+        if let Some(expected) = expected
+            && self.state_of(&versions).await != Some(expected)
+        {
+            // What was read may be half of a change.
+            for settings in &versions {
+                self.registry.withdraw(settings);
             }
+            return Ok(false);
         }
+        let prepared = prepared.map_err(|(settings, error)| self.roll_back(&versions, settings, error))?;
         let reloaded = self.registry.versions(name).iter().any(|model| model.state.is_ready());
         if let Err(error) = self.registry.replace(name, prepared) {
             // Only graphs have steps, and any of the versions may be the reason.
@@ -286,7 +321,21 @@ impl AdminState {
         for settings in &versions {
             log_loaded(settings, &self.registry, reloaded);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Loads all versions, or returns the one that fails.
+    async fn prepare<'a>(
+        &self,
+        versions: &'a [ModelSettings],
+    ) -> Result<Vec<PreparedModel>, (&'a ModelSettings, LoadError)> {
+        let mut prepared = Vec::with_capacity(versions.len());
+        for settings in versions {
+            let (registry, to_load) = (self.registry.clone(), settings.clone());
+            let model = contained(async move { registry.prepare(to_load).await }).await;
+            prepared.push(model.map_err(|error| (settings, error))?);
+        }
+        Ok(prepared)
     }
 
     /// Finds the versions of a name on disk.
@@ -294,9 +343,13 @@ impl AdminState {
     /// Fails if the settings of a version cannot be read: then the list of versions is unreliable, and none must be loaded or
     /// unloaded.
     async fn find(&self, name: &str) -> Result<Vec<ModelSettings>, AdminError> {
-        let Discovery { models, errors } = match self.repository.custom() {
-            Some(custom) => self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?),
-            None => self.scan(Some(name)).await?,
+        let Discovery { models, errors } = if let Some(custom) = self.repository.custom() {
+            self.repository.read(custom.find(name).await.map_err(DiscoveryError::from)?)
+        } else {
+            if let Some(source) = self.repository.source() {
+                source.refresh(Duration::ZERO).await.map_err(DiscoveryError::from)?;
+            }
+            self.scan(Some(name)).await?
         };
         let loaded = self.registry.versions(name);
         let root = self.repository.root();
@@ -341,6 +394,9 @@ impl AdminState {
             return Err(NotFound::Model { name: name.to_owned() }.into());
         }
         self.failures.lock().remove(name);
+        if let Some(fetcher) = &self.fetcher {
+            fetcher.forget(name);
+        }
         info!(model = name, "Unloaded all versions of model '{name}' successfully.");
         Ok(())
     }

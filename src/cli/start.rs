@@ -20,7 +20,8 @@ use super::settings::SettingArgs;
 ]))]
 pub struct StartArgs {
     /// Folder with `settings.json` and the models, each with a `model-settings.json`; or a model file, which is served under its
-    /// name without extension; or a script that calls `kserve.ModelServer().start`
+    /// name without extension; or a script that calls `kserve.ModelServer().start`; or the URI of a folder in an object store, such as
+    /// `s3://bucket/models`
     /// [default: the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
     #[arg(value_name = "FOLDER")]
     pub target: Option<PathBuf>,

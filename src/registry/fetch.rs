@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{LoadError, Loader, RuntimeFuture};
 use crate::families::ModelFamily;
 use crate::lock_file::LockFile;
+use crate::repository::FolderSource;
 use crate::runtimes::Runtime;
 use crate::settings::{ModelSettings, StorageSettings};
 
@@ -83,12 +84,13 @@ pub struct RemoteModel {
 #[derive(Debug)]
 pub struct FetchedModel {
     pub path: PathBuf,
-    used: SnapshotUse,
+    /// Keeps it in the cache.
+    _used: SnapshotUse,
 }
 
 /// What keeps a model in the cache.
 #[cfg(feature = "storage")]
-type SnapshotUse = Option<crate::storage::SnapshotUse>;
+type SnapshotUse = Vec<crate::storage::SnapshotUse>;
 #[cfg(not(feature = "storage"))]
 type SnapshotUse = ();
 
@@ -100,33 +102,80 @@ pub use without_storage::ModelFetcher;
 #[cfg(feature = "storage")]
 mod with_storage {
     use std::sync::Weak;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     use parking_lot::Mutex;
-    use tracing::info;
+    use tracing::{debug, info};
 
     use super::{
-        Arc, BTreeMap, FetchedModel, LoadError, LockFile, ModelSettings, PathBuf, RemoteModel, Runtime, SnapshotUse,
-        StorageSettings, can_be_created, remote_uri,
+        Arc, BTreeMap, FetchedModel, FolderSource, LoadError, LockFile, ModelSettings, Path, PathBuf, RemoteModel,
+        Runtime, SnapshotUse, StorageSettings, can_be_created, remote_uri,
     };
+    use crate::registry::chain;
+    use crate::registry::store_repository::StoreRepository;
+    use crate::repository::disk_state;
     use crate::settings::StorageOffline;
     use crate::storage::{
-        DownloadProgress, FileFilter, OfflinePolicy, SnapshotUse as InUse, Storage, StorageError, StorageOptions,
-        Variables,
+        DownloadProgress, FileFilter, Location, OfflinePolicy, SnapshotUse as InUse, Storage, StorageError,
+        StorageOptions, StorageUri, Variables,
     };
-    use crate::types::without_credentials;
+    use crate::telemetry::downloads::DownloadMetrics;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
 
     /// Fetches models into the cache.
     #[derive(Debug, Clone)]
     pub struct ModelFetcher {
         storage: Storage,
-        /// What keeps the fetched models in the cache, as long as they are loaded: one for each loaded model.
-        in_use: Arc<Mutex<Vec<(InUse, Weak<dyn Runtime>)>>>,
+        /// Where the models are, if the repository is in a store.
+        repository: Option<Arc<StoreRepository>>,
+        /// Whether the models that the server starts with are being loaded. Only they may be of an old state.
+        is_starting: Arc<AtomicBool>,
+        metrics: DownloadMetrics,
+        running: Arc<Mutex<Vec<RunningFetch>>>,
+        /// What keeps the fetched models in the cache, as long as they are loaded.
+        in_use: Arc<Mutex<Vec<(Vec<InUse>, Weak<dyn Runtime>)>>>,
+    }
+
+    /// A fetch that has not ended.
+    #[derive(Debug)]
+    struct RunningFetch {
+        model: String,
+        version: Option<String>,
+        progress: Arc<DownloadProgress>,
+    }
+
+    /// Ends a fetch, also if its load is cancelled.
+    struct EndOfFetch<'a> {
+        fetcher: &'a ModelFetcher,
+        model: &'a str,
+        progress: Arc<DownloadProgress>,
+        began: Instant,
+    }
+
+    impl Drop for EndOfFetch<'_> {
+        fn drop(&mut self) {
+            self.fetcher.running.lock().retain(|running| !Arc::ptr_eq(&running.progress, &self.progress));
+            let bytes = self.progress.bytes.load(Ordering::Relaxed);
+            if bytes > 0 {
+                self.fetcher.metrics.count(self.model, bytes, self.began.elapsed());
+            }
+        }
     }
 
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
-            Self { storage: Storage::new(storage_options(settings, variables)), in_use: Arc::default() }
+            let storage = Storage::new(storage_options(settings, variables));
+            let is_starting = Arc::new(AtomicBool::new(true));
+            Self {
+                storage,
+                repository: None,
+                is_starting,
+                metrics: DownloadMetrics::default(),
+                running: Arc::default(),
+                in_use: Arc::default(),
+            }
         }
 
         /// Reports whether a text names objects of a store.
@@ -157,15 +206,58 @@ mod with_storage {
         /// Fails if it cannot be fetched, or differs from the lock.
         pub async fn fetch(&self, uri: &str, lock: Option<LockFile>) -> Result<FetchedModel, LoadError> {
             let uri = self.storage.uri(uri).map_err(failed)?;
-            let cached = self.storage.cached(&uri, lock, &DownloadProgress::default()).await.map_err(failed)?;
-            Ok(FetchedModel { path: cached.path, used: cached.used })
+            let (offline, progress) = (self.storage.offline(), DownloadProgress::default());
+            let cached = self.storage.cached(&uri, lock, offline, &progress).await.map_err(failed)?;
+            Ok(FetchedModel { path: cached.path, _used: cached.used.into_iter().collect() })
         }
 
         /// Keeps a model in the cache while its runtime exists.
         pub(super) fn keep(&self, used: SnapshotUse, runtime: &Arc<dyn Runtime>) {
             let mut in_use = self.in_use.lock();
             in_use.retain(|(_, runtime)| runtime.strong_count() > 0);
-            in_use.extend(used.map(|used| (used, Arc::downgrade(runtime))));
+            if !used.is_empty() {
+                in_use.push((used, Arc::downgrade(runtime)));
+            }
+        }
+
+        /// Registers the metrics of fetches.
+        #[must_use]
+        pub fn with_metrics(self, registry: &mut MetricsRegistry) -> Self {
+            Self { metrics: DownloadMetrics::register(registry), ..self }
+        }
+
+        /// Drops what is known of the fetches of a model that has been unloaded.
+        pub fn forget(&self, model: &str) {
+            self.metrics.remove(model);
+        }
+
+        /// Describes the progress of the fetch of a model, such as `downloading 1.2 of 4.1 GB`. `None` if it is not being fetched.
+        pub fn progress(&self, model: &str, version: Option<&str>) -> Option<String> {
+            let running = self.running.lock();
+            let mut of_model =
+                running.iter().filter(|running| running.model == model && running.version.as_deref() == version);
+            let progress = &of_model.next()?.progress;
+            let done = progress.bytes.load(Ordering::Relaxed);
+            let total = progress.bytes_total.load(Ordering::Relaxed);
+            // Not while the store is listed.
+            (done.max(total) > 0).then(|| described(done, total))
+        }
+
+        /// Has later loads fail if their store cannot be reached.
+        pub fn end_start(&self) {
+            self.is_starting.store(false, Ordering::Relaxed);
+        }
+
+        /// Takes models from a repository in a store, whose settings files appear in `folder`.
+        ///
+        /// # Errors
+        ///
+        /// Fails if the store cannot be listed.
+        pub async fn open_repository(&mut self, uri: &str, folder: &Path) -> Result<Arc<dyn FolderSource>, LoadError> {
+            let uri = self.storage.uri(uri).map_err(failed)?;
+            let (storage, offline) = (self.storage.clone(), self.storage.offline());
+            let repository = StoreRepository::open(storage, uri, folder, offline).await.map_err(failed)?;
+            Ok(Arc::clone(self.repository.insert(Arc::new(repository))) as Arc<dyn FolderSource>)
         }
 
         /// Returns the settings with a path of this machine, and what keeps it there.
@@ -176,18 +268,78 @@ mod with_storage {
         ) -> Result<(ModelSettings, SnapshotUse), LoadError> {
             // Models that were unloaded need not be kept.
             self.in_use.lock().retain(|(_, runtime)| runtime.strong_count() > 0);
-            let Some(uri) = remote_uri(&settings, self) else { return Ok((settings, None)) };
-            let shown = without_credentials(uri);
+            let mut used = Vec::new();
+            if let Some(repository) = &self.repository {
+                settings = repository.localize(settings, self, &mut used).await?;
+            }
+            let Some(uri) = remote_uri(&settings, self) else { return Ok((settings, used)) };
+            let uri = self.storage.uri(uri).map_err(failed)?;
+            let path = self.fetch_model(&uri, lock, &settings, &mut used).await?;
+            settings.parameters.uri = Some(path.to_string_lossy().into_owned());
+            Ok((settings, used))
+        }
+
+        /// Reports whether a model's URI names a store.
+        pub fn is_remote(&self, settings: &ModelSettings) -> bool {
+            remote_uri(settings, self).is_some()
+        }
+
+        /// Returns a hash of the objects that a model's URI selects now, or `None` if they cannot be listed.
+        pub async fn state(&self, settings: &ModelSettings) -> Option<blake3::Hash> {
+            let uri = self.storage.uri(remote_uri(settings, self)?).ok()?;
+            if let Location::Local(path) = uri.location {
+                return tokio::task::spawn_blocking(move || disk_state(&path)).await.ok();
+            }
+            let state = self.storage.state(&uri).await;
+            if let Err(error) = &state {
+                let model = settings.name.as_str();
+                debug!(model, "Couldn't look for changes of model '{model}': {}", chain(error));
+            }
+            Some(blake3::hash(state.ok()?.as_bytes()))
+        }
+
+        /// Returns the path in the cache of what a URI of a model selects, and adds what keeps it there to `used`.
+        pub(in crate::registry) async fn fetch_model(
+            &self,
+            uri: &StorageUri,
+            lock: Option<LockFile>,
+            settings: &ModelSettings,
+            used: &mut Vec<InUse>,
+        ) -> Result<PathBuf, LoadError> {
             let (model, version) = (settings.name.as_str(), settings.version());
-            info!(model, version, "Model '{model}' is fetched from `{shown}`.");
-            let fetched = self.fetch(uri, lock).await?;
-            settings.parameters.uri = Some(fetched.path.to_string_lossy().into_owned());
-            Ok((settings, fetched.used))
+            info!(model, version, "Model '{model}' is fetched from `{}`.", uri.shown());
+            let is_starting = self.is_starting.load(Ordering::Relaxed);
+            let offline = if is_starting { self.storage.offline() } else { OfflinePolicy::Fail };
+            let progress = Arc::new(DownloadProgress::default());
+            self.running.lock().push(RunningFetch {
+                model: model.to_owned(),
+                version: version.map(str::to_owned),
+                progress: Arc::clone(&progress),
+            });
+            let _end = EndOfFetch { fetcher: self, model, progress: Arc::clone(&progress), began: Instant::now() };
+            let cached = self.storage.cached(uri, lock, offline, &progress).await.map_err(failed)?;
+            used.extend(cached.used);
+            Ok(cached.path)
         }
     }
 
     fn failed(source: StorageError) -> LoadError {
         LoadError::Fetch { source: Box::new(source) }
+    }
+
+    /// Describes how many bytes are there, of how many; a total of 0 is not known.
+    fn described(done: u64, total: u64) -> String {
+        const UNITS: [(u64, &str); 4] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB"), (1, "bytes")];
+        let (size, unit) = UNITS.into_iter().find(|(size, _)| total.max(done) >= *size).unwrap_or((1, "bytes"));
+        // In tenths.
+        let text = |bytes: u64| {
+            let tenths = u128::from(bytes) * 10 / u128::from(size);
+            if size == 1 { bytes.to_string() } else { format!("{}.{}", tenths / 10, tenths % 10) }
+        };
+        match total {
+            0 => format!("downloading {} {unit}", text(done)),
+            _ => format!("downloading {} of {} {unit}", text(done), text(total)),
+        }
     }
 
     /// Converts the settings.
@@ -213,6 +365,19 @@ mod with_storage {
             variables: Variables(variables),
         }
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::described;
+
+        #[test]
+        fn progress_has_the_unit_of_the_whole() {
+            assert_eq!(described(1_230_000_000, 4_160_000_000), "downloading 1.2 of 4.1 GB");
+            assert_eq!(described(999, 2_000_000), "downloading 0.0 of 2.0 MB");
+            assert_eq!(described(5, 10), "downloading 5 of 10 bytes");
+            assert_eq!(described(1500, 0), "downloading 1.5 kB");
+        }
+    }
 }
 
 /// Reports whether this user may create a folder. The users of containers often have a home without that right.
@@ -228,11 +393,12 @@ pub use with_storage::storage_options;
 #[cfg(not(feature = "storage"))]
 mod without_storage {
     use super::{
-        Arc, BTreeMap, FetchedModel, LoadError, LockFile, ModelSettings, RemoteModel, Runtime, SnapshotUse,
-        StorageSettings, remote_uri,
+        Arc, BTreeMap, FetchedModel, FolderSource, LoadError, LockFile, ModelSettings, Path, RemoteModel, Runtime,
+        SnapshotUse, StorageSettings, remote_uri,
     };
     use crate::families::NativeEvaluator;
     use crate::runtimes::Implementation;
+    use crate::telemetry::metrics::Registry as MetricsRegistry;
 
     /// Refuses models of object stores, since this executable cannot fetch them.
     #[derive(Debug, Clone)]
@@ -242,6 +408,44 @@ mod without_storage {
         /// Creates a fetcher.
         pub fn new(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
             Self(())
+        }
+
+        /// Registers no metrics.
+        #[must_use]
+        pub const fn with_metrics(self, _: &mut MetricsRegistry) -> Self {
+            self
+        }
+
+        /// Has no effect, since nothing is fetched.
+        pub const fn forget(&self, _: &str) {}
+
+        /// Returns no progress.
+        pub const fn progress(&self, _: &str, _: Option<&str>) -> Option<String> {
+            None
+        }
+
+        /// Has no effect, since nothing is fetched.
+        pub const fn end_start(&self) {}
+
+        /// Reports whether a model's URI names a store that is listed: never.
+        pub const fn is_remote(&self, _: &ModelSettings) -> bool {
+            false
+        }
+
+        /// Returns no state.
+        #[expect(clippy::unused_async, reason = "with the feature, it lists a store")]
+        pub async fn state(&self, _: &ModelSettings) -> Option<blake3::Hash> {
+            None
+        }
+
+        /// Refuses the repository.
+        ///
+        /// # Errors
+        ///
+        /// Fails always.
+        #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
+        pub async fn open_repository(&mut self, uri: &str, _: &Path) -> Result<Arc<dyn FolderSource>, LoadError> {
+            Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }
 
         #[expect(clippy::unused_async, reason = "with the feature, it fetches")]

@@ -14,6 +14,8 @@ mod queue;
 mod routes;
 mod snapshot;
 mod steps;
+#[cfg(feature = "storage")]
+mod store_repository;
 mod warm_up;
 
 use std::convert::Infallible;
@@ -87,6 +89,9 @@ pub enum LoadError {
     #[cfg(feature = "storage")]
     #[error(transparent)]
     Fetch { source: Box<crate::storage::StorageError> },
+    #[cfg(feature = "storage")]
+    #[error("the path `{uri}` leads out of the repository: name another place with its whole URI")]
+    Outside { uri: String },
     #[cfg(not(feature = "storage"))]
     #[error(
         "cannot fetch `{}`: this executable was built without the feature `storage`; install a wheel or a release, or build it with `cargo \

@@ -24,7 +24,7 @@ pub struct Listed {
 }
 
 /// A custom repository failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{reason}")]
 pub struct CustomError {
     pub reason: String,

@@ -10,6 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::custom::{CustomError, CustomRepository, Listed};
+use super::source::FolderSource;
 use super::steps::{StepFolder, StepFolders, step_folders};
 use super::unconfigured::{UnconfiguredError, UnconfiguredModel};
 use super::{Artifact, ArtifactError};
@@ -30,6 +31,8 @@ pub struct Repository {
     strict: bool,
     /// Replaces the folder.
     custom: Option<Arc<dyn CustomRepository>>,
+    /// Fills the folder.
+    source: Option<Arc<dyn FolderSource>>,
 }
 
 /// The result of searching the repository.
@@ -87,13 +90,24 @@ impl Repository {
     /// Returns the repository in a folder, which need not exist.
     pub fn new(root: &Path, sources: SettingsSources, strict: bool) -> Self {
         let root = sources.working_directory().join(root).components().collect();
-        Self { root, sources, strict, custom: None }
+        Self { root, sources, strict, custom: None, source: None }
     }
 
     /// Takes the models from `custom` instead of the folder.
     #[must_use]
     pub fn with_custom(self, custom: Arc<dyn CustomRepository>) -> Self {
         Self { custom: Some(custom), ..self }
+    }
+
+    /// Lets `source` fill the folder.
+    #[must_use]
+    pub fn with_source(self, source: Arc<dyn FolderSource>) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// Returns what fills the folder, if its models are in a store.
+    pub fn source(&self) -> Option<&dyn FolderSource> {
+        self.source.as_deref()
     }
 
     /// Returns the repository that replaces the folder, if any.

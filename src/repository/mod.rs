@@ -6,6 +6,8 @@
 mod artifact;
 mod custom;
 mod discovery;
+mod source;
+mod state;
 mod steps;
 mod unconfigured;
 mod version;
@@ -13,5 +15,7 @@ mod version;
 pub use artifact::{Artifact, ArtifactError, SpecialFileError, check_on_disk, is_store_uri};
 pub use custom::{CustomError, CustomRepository, Listed};
 pub use discovery::{Discovery, DiscoveryError, Repository};
+pub use source::FolderSource;
+pub use state::disk_state;
 pub use unconfigured::{UnconfiguredError, UnconfiguredModel};
 pub use version::{compare_versions, default_version};

@@ -64,6 +64,9 @@ settings! {
         overload_as_429: bool = [Bool, Bool(false), new_here],
         /// Serve the model repository API (index, load, unload)
         repository_api: bool = [Bool, Bool(true), new_here, of_operator],
+        /// Seconds between looks for changed, new and deleted models, which are loaded and unloaded then; 0 means never
+        #[serde(deserialize_with = "convert::optional_seconds")]
+        repository_poll_interval: Option<Duration> = [SECONDS, Float(0.0), new_here],
         /// Separate port for the model repository API; null serves it on the REST and gRPC ports
         admin_port: Option<u16> = [PORT, Null, new_here, of_operator],
         /// Add a Server-Timing header with queue and prediction times to responses
@@ -173,15 +176,15 @@ settings! {
         max_bytes: u64 = [POSITIVE, Int(100 << 30), new_here, of_operator, no_effect_without_storage],
         /// Maximum size of the folder of models from object stores in bytes, except models in use; null means no limit
         cache_max_bytes: Option<u64> = [POSITIVE, Null, new_here, of_operator, no_effect_without_storage],
-        /// Number of files of a model to fetch at once
+        /// Number of files of models to fetch at once
         concurrency: NonZeroUsize = [int(1, 64), Int(4), new_here, of_operator, no_effect_without_storage],
-        /// Whether the last fetched model is used if its object store cannot be reached
+        /// Whether a start uses the last fetched model if its object store cannot be reached
         offline: StorageOffline =
             [Choice(&["use", "fail"]), Text("use"), new_here, of_operator, no_effect_without_storage],
     }
 }
 
-/// What happens if an object store cannot be reached and its model has been fetched before.
+/// What happens if an object store cannot be reached while the server starts, and its model has been fetched before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StorageOffline {

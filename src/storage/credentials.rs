@@ -18,13 +18,15 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ObjectStore, RetryConfig};
 use serde_json::{Map, Value};
 
+use super::clients::{ClientKey, Clients, TlsOptions};
 use super::error::CredentialsError;
 use super::hub::Hub;
+use super::rclone::Remote;
 use super::source::{Bucket, Source};
-use super::transport::{MAX_ANSWER, Transport};
+use super::transport::Transport;
 use super::uri::{AzureAccount, Location, StorageService};
 use super::web::Web;
-use crate::http_client::{HttpOptions, Url};
+use crate::http_client::Url;
 use crate::types::Secret;
 
 /// The hub's address, unless `HF_ENDPOINT` names another one.
@@ -92,7 +94,7 @@ fn is_false(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off")
 }
 
-/// Opens the store of a location. `idle` is the longest time without a byte.
+/// Opens the store of a location, with the client that its bucket has already, if any, or with the variables of a remote of rclone.
 ///
 /// # Errors
 ///
@@ -101,11 +103,35 @@ fn is_false(value: &str) -> bool {
 /// # Panics
 ///
 /// Panics if the location is a path of this machine.
-pub(super) fn open(location: &Location, variables: &Variables, idle: Duration) -> Result<Source, CredentialsError> {
-    let transport = |options: TlsOptions| {
-        let http = HttpOptions { ca: options.ca, insecure: options.insecure, ..HttpOptions::new(idle, MAX_ANSWER) };
-        Transport::new(http)
+pub(super) fn open(
+    location: &Location,
+    remote: Option<&Remote>,
+    variables: &Variables,
+    clients: &Clients,
+) -> Result<Source, CredentialsError> {
+    let Location::Bucket { service, bucket, key, account } = location else {
+        return create(location, variables, clients);
     };
+    let client =
+        ClientKey { service: *service, bucket: bucket.clone(), account: account.clone(), remote: remote.cloned() };
+    if let Some(found) = clients.find(&client, key) {
+        return Ok(Source::Bucket(found));
+    }
+    let mut created = match remote {
+        Some(remote) => create(location, &remote.variables(variables)?, clients)?,
+        None => create(location, variables, clients)?,
+    };
+    if let Source::Bucket(bucket) = &mut created {
+        if let Some(remote) = remote {
+            bucket.credentials = remote.credentials();
+        }
+        clients.keep(client, bucket);
+    }
+    Ok(created)
+}
+
+fn create(location: &Location, variables: &Variables, clients: &Clients) -> Result<Source, CredentialsError> {
+    let transport = |options: TlsOptions| clients.transport(options);
     match location {
         Location::Bucket { service: StorageService::S3, bucket, key, .. } => s3(bucket, key, variables, transport),
         Location::Bucket { service: StorageService::Gcs, bucket, key, .. } => {
@@ -137,13 +163,6 @@ pub(super) fn open(location: &Location, variables: &Variables, idle: Duration) -
         })),
         Location::Local(_) => unreachable!("callers open stores only"),
     }
-}
-
-/// How the certificates of servers are verified.
-#[derive(Debug, Default)]
-struct TlsOptions {
-    ca: Option<PathBuf>,
-    insecure: bool,
 }
 
 impl TlsOptions {
@@ -547,7 +566,7 @@ mod tests {
     }
 
     fn source(location: &Location, pairs: &[(&str, &str)]) -> Result<String, String> {
-        match open(location, &variables(pairs), Duration::from_secs(1)) {
+        match open(location, None, &variables(pairs), &Clients::new(Duration::from_secs(1), 1)) {
             Ok(Source::Bucket(bucket)) => Ok(format!("{}; {}", bucket.credentials, bucket.store)),
             Ok(_) => unreachable!(),
             Err(error) => Err(error.to_string()),

@@ -14,6 +14,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use md5::{Digest, Md5};
 use parking_lot::Mutex;
 use ring::digest;
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::error::FetchError;
@@ -86,7 +87,8 @@ impl<'a> Pins<'a> {
     }
 }
 
-/// Fetches all files into `stage`, under the names of [`staged_name`]. Those that are there already are not fetched again.
+/// Fetches all files into `stage`, under the names of [`staged_name`]. Those that are there already are not fetched again. Each needs one of
+/// the `permits`, which all models share.
 pub(super) async fn fetch_all(
     source: &Source,
     files: &[RemoteFile],
@@ -94,6 +96,7 @@ pub(super) async fn fetch_all(
     pins: &Pins<'_>,
     limits: DownloadLimits,
     progress: &DownloadProgress,
+    permits: &Semaphore,
 ) -> Result<(), FetchError> {
     progress.files_total.store(files.len() as u64, Ordering::Relaxed);
     let total = files.iter().map(|file| file.size).sum::<Option<u64>>();
@@ -101,7 +104,10 @@ pub(super) async fn fetch_all(
     let fetches = files.iter().cloned().map(|file| {
         let path = stage.join(staged_name(&file));
         let pin = pins.of(&file);
-        FileFetch { source, file, path, pin, limit: limits.bytes, progress }.run()
+        async move {
+            let _permit = permits.acquire().await;
+            FileFetch { source, file, path, pin, limit: limits.bytes, progress }.run().await
+        }
     });
     stream::iter(fetches).buffer_unordered(limits.files.max(1)).try_collect().await
 }

@@ -34,6 +34,13 @@ pub enum StorageError {
     NoSpace { uri: String, needed: u64, free: u64, path: PathBuf },
 }
 
+impl StorageError {
+    /// Reports whether the store could not be reached, or failed by itself.
+    pub(super) fn is_outage(&self) -> bool {
+        matches!(self, Self::Fetch { source, .. } if source.is_outage())
+    }
+}
+
 /// Why a store does not give the objects of a URI.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
@@ -59,6 +66,8 @@ pub enum FetchError {
     Redirect { target: String, reason: &'static str },
     #[error("its objects were not listed within 10 minutes")]
     Listing,
+    #[error("it is one file: pass a folder of models, or name the file in the `parameters.uri` of a model")]
+    OneFile,
     #[error("the answer of the hub cannot be read: {reason}")]
     Hub { reason: String },
     #[error("the limit `storage_max_bytes` of {limit} bytes is reached")]

@@ -4,10 +4,12 @@
 //! and hashes, and then moves them into place. [`Storage::cached`] does the same below the cache of the server, once for each state of the
 //! objects.
 
+mod clients;
 mod credentials;
 mod download;
 mod error;
 mod hub;
+mod mirror;
 mod part;
 mod place;
 mod rclone;
@@ -22,12 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clients::Clients;
 pub use credentials::Variables;
 pub use download::DownloadProgress;
 use download::{DownloadLimits, Pins, fetch_all};
 pub use error::{CredentialsError, FetchError, StorageError};
+pub use mirror::Mirror;
 use place::{Placed, Staging, is_archive};
-pub use selection::{RemoteFile, SelectionError};
+pub use selection::{MAX_REPOSITORY_OBJECTS, RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
 pub use snapshots::{OfflinePolicy, SnapshotUse};
 use source::Source;
@@ -51,7 +55,7 @@ pub struct StorageOptions {
     pub cache_bytes: Option<u64>,
     /// How many files are fetched at once.
     pub concurrency: usize,
-    /// What happens if a store cannot be reached.
+    /// What happens if a store cannot be reached while the server starts.
     pub offline: OfflinePolicy,
     pub variables: Variables,
 }
@@ -104,13 +108,19 @@ pub struct CachedModel {
     pub used: Option<SnapshotUse>,
 }
 
-/// Fetches models.
+/// Fetches models. Clones share their connections.
 #[derive(Debug, Clone)]
-pub struct Storage(Arc<StorageOptions>);
+pub struct Storage(Arc<StorageOptions>, Arc<Clients>);
 
 impl Storage {
     pub fn new(options: StorageOptions) -> Self {
-        Self(Arc::new(options))
+        let clients = Clients::new(options.idle_timeout, options.concurrency);
+        Self(Arc::new(options), Arc::new(clients))
+    }
+
+    /// Returns what happens if a store cannot be reached while the server starts.
+    pub fn offline(&self) -> OfflinePolicy {
+        self.0.offline
     }
 
     /// Reads a URI as the environment means it.
@@ -136,6 +146,18 @@ impl Storage {
         let source = self.open(uri).await?;
         let files = self.select(uri, &source, filter).await?;
         Ok(Listing { files, credentials: source.credentials() })
+    }
+
+    /// Returns a name of the state of what a URI selects: another one after each change.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
+    pub async fn state(&self, uri: &StorageUri) -> Result<String, StorageError> {
+        if let Location::Local(path) = &uri.location {
+            return Err(StorageError::Missing { path: path.clone() });
+        }
+        Ok(snapshots::snapshot_name(&self.list(uri, &FileFilter::default()).await?.files, uri))
     }
 
     /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked. If the
@@ -188,17 +210,18 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// Fails if it cannot be fetched and is not in the cache, or differs from the lock.
+    /// Fails if it cannot be fetched, unless the cache has a state of it that `offline` allows, or if it differs from the lock.
     pub async fn cached(
         &self,
         uri: &StorageUri,
         lock: Option<LockFile>,
+        offline: OfflinePolicy,
         progress: &DownloadProgress,
     ) -> Result<CachedModel, StorageError> {
         if let Location::Local(path) = &uri.location {
             return Ok(CachedModel { path: path.clone(), used: None });
         }
-        let found = snapshots::fetch(self, uri, lock.as_ref(), progress).await?;
+        let found = snapshots::fetch(self, uri, lock.as_ref(), offline, progress).await?;
         if let Some(lock) = lock {
             let folder = found.folder.clone();
             blocking(&found.folder, move || Ok(lock.check_files(&folder)?)).await?;
@@ -207,24 +230,14 @@ impl Storage {
     }
 
     async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
-        let (location, remote, options) = (uri.location.clone(), uri.remote.clone(), Arc::clone(&self.0));
+        let (location, remote, storage) = (uri.location.clone(), uri.remote.clone(), self.clone());
         let service = match &location {
             Location::Bucket { service, .. } => service.title(),
             Location::Hub { .. } => "Hugging Face",
             Location::Http(_) => "the server",
             Location::Local(path) => return Err(StorageError::Missing { path: path.clone() }),
         };
-        let open = move || {
-            let Some(remote) = remote else {
-                return credentials::open(&location, &options.variables, options.idle_timeout);
-            };
-            let mut source =
-                credentials::open(&location, &remote.variables(&options.variables)?, options.idle_timeout)?;
-            if let Source::Bucket(bucket) = &mut source {
-                bucket.credentials = remote.credentials();
-            }
-            Ok(source)
-        };
+        let open = move || credentials::open(&location, remote.as_ref(), &storage.0.variables, &storage.1);
         let open = tokio::task::spawn_blocking(open).await;
         let open = open.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
         open.map_err(|source| StorageError::Credentials { service, source })
@@ -238,8 +251,7 @@ impl Storage {
     ) -> Result<Vec<RemoteFile>, StorageError> {
         let failed = |error| fetch_error(uri, error);
         // Otherwise a store could go on with empty pages.
-        let listed = tokio::time::timeout(MAX_LISTING, source.list()).await;
-        let mut files = listed.unwrap_or(Err(FetchError::Listing)).map_err(failed)?;
+        let mut files = self.listed(source.list()).await.map_err(failed)?;
         let listed = files.len();
         files.retain(|file| {
             // That of the store protects from nobody who can write to it.
@@ -253,6 +265,19 @@ impl Storage {
             return Err(failed(FetchError::Pin { found: files.len() }));
         }
         Ok(files)
+    }
+
+    /// Waits for a list of objects, of which only a few are requested at once.
+    async fn listed(
+        &self,
+        list: impl Future<Output = Result<Vec<RemoteFile>, FetchError>>,
+    ) -> Result<Vec<RemoteFile>, FetchError> {
+        let _permit = self.1.listings.acquire().await;
+        let listed = tokio::time::timeout(MAX_LISTING, list).await.unwrap_or(Err(FetchError::Listing));
+        if matches!(listed, Err(FetchError::Denied { .. })) {
+            self.1.forget();
+        }
+        listed
     }
 
     /// Fetches listed files into a folder.
@@ -274,7 +299,7 @@ impl Storage {
         staging.check_space(uri, files)?;
         let limits = DownloadLimits { files: self.0.concurrency, bytes: self.0.max_bytes };
         let pins = Pins::new(uri, lock);
-        fetch_all(source, files, staging.path(), &pins, limits, progress)
+        fetch_all(source, files, staging.path(), &pins, limits, progress, &self.1.files)
             .await
             .map_err(|error| fetch_error(uri, error))?;
         let archive = matches!(files, [file] if is_archive(&file.path));

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 /// The most objects of a model.
 pub(super) const MAX_OBJECTS: usize = 10_000;
+/// The most objects of a repository of models.
+pub const MAX_REPOSITORY_OBJECTS: usize = 100_000;
 /// The longest path of a file, in bytes: that of Linux.
 const MAX_PATH: usize = 4096;
 /// How many other objects an error names.
@@ -46,6 +48,8 @@ pub enum SelectionError {
     Nothing { key: String, siblings: Vec<String> },
     #[error("it selects more than {MAX_OBJECTS} objects")]
     TooMany,
+    #[error("it has more than {MAX_REPOSITORY_OBJECTS} objects, the most of a repository; pass a folder of it")]
+    TooManyInRepository,
     #[error("it selects {found} bytes, but `storage_max_bytes` is {limit}")]
     TooLarge { found: u64, limit: u64 },
     #[error("the key `{key}` {reason}")]
@@ -73,15 +77,7 @@ fn listed(siblings: &[String]) -> String {
 pub(super) fn select(prefix: &str, objects: Vec<RemoteFile>) -> Result<Vec<RemoteFile>, SelectionError> {
     let mut files = BTreeMap::new();
     for mut object in objects {
-        let below = if prefix.is_empty() {
-            Some(object.key.as_str())
-        } else {
-            object.key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'))
-        };
-        let Some(path) = below.filter(|path| !path.is_empty() && !path.ends_with('/')) else { continue };
-        if object.size == Some(0) && !has_extension(path) {
-            continue;
-        }
+        let Some(path) = path_below(prefix, &object) else { continue };
         check_path(path).map_err(|reason| SelectionError::Key { key: object.key.clone(), reason })?;
         let path = path.to_owned();
         object.path.clone_from(&path);
@@ -114,6 +110,30 @@ pub(super) fn select(prefix: &str, objects: Vec<RemoteFile>) -> Result<Vec<Remot
         return Err(SelectionError::Nothing { key: prefix.to_owned(), siblings: Vec::new() });
     }
     Ok(files.into_values().collect())
+}
+
+/// Returns the path of an object below a prefix, or `None` if it is not below it, or stands for a folder.
+fn path_below<'a>(prefix: &str, object: &'a RemoteFile) -> Option<&'a str> {
+    let key = object.key.as_str();
+    let below = if prefix.is_empty() { Some(key) } else { key.strip_prefix(prefix)?.strip_prefix('/') };
+    let path = below.filter(|path| !path.is_empty() && !path.ends_with('/'))?;
+    (object.size != Some(0) || has_extension(path)).then_some(path)
+}
+
+/// Returns the files of a repository below `prefix`, in the order of their paths, and how many were left out because their keys are not safe
+/// paths. Those of one model are checked when it is fetched.
+pub(super) fn select_repository(prefix: &str, objects: Vec<RemoteFile>) -> (Vec<RemoteFile>, usize) {
+    let (mut files, mut unsafe_keys) = (BTreeMap::new(), 0);
+    for mut object in objects {
+        let Some(path) = path_below(prefix, &object).map(str::to_owned) else { continue };
+        if check_path(&path).is_err() {
+            unsafe_keys += 1;
+            continue;
+        }
+        object.path.clone_from(&path);
+        files.insert(path, object);
+    }
+    (files.into_values().collect(), unsafe_keys)
 }
 
 /// Returns the only file of a URI that names an object. Its path is the last part of its key.

@@ -22,7 +22,7 @@ use crate::lock_file::LockFile;
 /// How many digits of a hash are in a name.
 const NAME: usize = 32;
 /// The folder of a snapshot that is not complete.
-const PARTIAL: &str = ".partial";
+pub(super) const PARTIAL: &str = ".partial";
 /// The folder of a snapshot that is being removed.
 const REMOVED: &str = ".removed";
 
@@ -51,8 +51,8 @@ pub struct SnapshotUse {
 }
 
 impl SnapshotUse {
-    /// The snapshot's folder must have a lock of its URI.
-    fn begin(snapshot: &Path) -> Result<Self, StorageError> {
+    /// The caller has the lock of the snapshot's URI.
+    pub(super) fn begin(snapshot: &Path) -> Result<Self, StorageError> {
         let path = lock_of(snapshot);
         let lock = open_lock(&path).and_then(|file| match file.lock_shared() {
             Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
@@ -73,24 +73,20 @@ pub(super) async fn fetch(
     storage: &Storage,
     uri: &StorageUri,
     lock: Option<&LockFile>,
+    offline: OfflinePolicy,
     progress: &DownloadProgress,
 ) -> Result<Snapshot, StorageError> {
-    let folder = storage.0.cache.join(name(uri.cache_key().as_bytes()));
-    create(&storage.0.cache)?;
-    create(&folder)?;
-    let path = folder.join(".lock");
-    let locked = tokio::task::spawn_blocking(move || wait_for_lock(&path)).await.map_err(io::Error::other).flatten();
-    let _lock = locked.map_err(write_error(&folder))?;
+    let (folder, _lock) = open_folder(storage, uri.cache_key()).await?;
     let listed = async {
         let source = storage.open(uri).await?;
         let files = storage.select(uri, &source, &FileFilter::default()).await?;
-        Ok((source, files))
+        Ok::<_, StorageError>((source, files))
     };
     let (source, files) = match listed.await {
         Ok(listed) => listed,
         Err(error) => {
-            let is_outage = matches!(&error, StorageError::Fetch { source, .. } if source.is_outage());
-            let newest = if is_outage && storage.0.offline == OfflinePolicy::Use { newest(&folder) } else { None };
+            let is_used = error.is_outage() && offline == OfflinePolicy::Use;
+            let newest = if is_used { newest(&folder) } else { None };
             let snapshot = newest.ok_or(error)?;
             warn!("`{}` cannot be reached; the model of the last fetch is used (`storage_offline`).", uri.shown());
             let used = SnapshotUse::begin(&snapshot)?;
@@ -147,7 +143,9 @@ async fn make_room(storage: &Storage, held: &Path, needed: u64) -> Result<(), St
 /// Removes the folders that were not used for the longest time, until the cache has at most `limit` bytes, and returns how many it has.
 fn evict(cache: &Path, held: &Path, limit: u64) -> Result<u64, StorageError> {
     let mut found = Vec::new();
-    for uri in folders(cache)? {
+    // Hidden folders are not those of URIs.
+    let is_uri = |folder: &PathBuf| !folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    for uri in folders(cache)?.into_iter().filter(is_uri) {
         for folder in folders(&uri)? {
             let modified = fs::metadata(&folder).and_then(|metadata| metadata.modified());
             found.push((modified.unwrap_or(SystemTime::UNIX_EPOCH), bytes_of(&folder), folder));
@@ -222,6 +220,17 @@ fn bytes_of(folder: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
+/// Creates the folder of a key in the cache, and waits for its lock, which is released when the file is dropped.
+pub(super) async fn open_folder(storage: &Storage, key: &str) -> Result<(PathBuf, fs::File), StorageError> {
+    let folder = storage.0.cache.join(name(key.as_bytes()));
+    create(&storage.0.cache)?;
+    create(&folder)?;
+    let path = folder.join(".lock");
+    let locked = tokio::task::spawn_blocking(move || wait_for_lock(&path)).await.map_err(io::Error::other).flatten();
+    let lock = locked.map_err(write_error(&folder))?;
+    Ok((folder, lock))
+}
+
 /// Removes what an interrupted run moved into place: it may be of another state. What it fetched stays, under names of its state.
 fn clean(partial: &Path) -> Result<(), StorageError> {
     let entries = match fs::read_dir(partial) {
@@ -247,7 +256,7 @@ fn content(snapshot: &Path) -> PathBuf {
 }
 
 /// Creates a folder that only this user can write to, or checks that an existing one is.
-fn create(folder: &Path) -> Result<(), StorageError> {
+pub(super) fn create(folder: &Path) -> Result<(), StorageError> {
     if is_safe_folder(folder) {
         return Ok(());
     }
@@ -262,7 +271,7 @@ fn create(folder: &Path) -> Result<(), StorageError> {
     }
 }
 
-fn newest(folder: &Path) -> Option<PathBuf> {
+pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
     let snapshots = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
     let dated = snapshots.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())));
@@ -273,7 +282,7 @@ fn name(text: &[u8]) -> String {
     blake3::hash(text).to_hex()[..NAME].to_owned()
 }
 
-fn snapshot_name(files: &[RemoteFile], uri: &StorageUri) -> String {
+pub(super) fn snapshot_name(files: &[RemoteFile], uri: &StorageUri) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(uri.sha256.as_deref().unwrap_or_default().as_bytes());
     for file in files {

@@ -7,11 +7,14 @@ use std::sync::atomic::Ordering;
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use tracing::warn;
 
 use super::error::FetchError;
 use super::hub::Hub;
 use super::part::{Part, PartBytes, store_error};
-use super::selection::{MAX_OBJECTS, RemoteFile, SelectionError, select, select_one, siblings};
+use super::selection::{
+    MAX_OBJECTS, MAX_REPOSITORY_OBJECTS, RemoteFile, SelectionError, select, select_one, select_repository, siblings,
+};
 use super::transport::{DeclaredHash, ObjectRead};
 use super::web::Web;
 
@@ -55,6 +58,15 @@ impl Source {
         }
     }
 
+    /// Returns the files of a repository of models, in the order of their paths; none if nothing is below the URI.
+    pub(super) async fn list_repository(&self) -> Result<Vec<RemoteFile>, FetchError> {
+        match self {
+            Self::Bucket(bucket) => bucket.list_repository().await,
+            Self::Hub(hub) => hub.list().await,
+            Self::Web(_) => Err(FetchError::OneFile),
+        }
+    }
+
     /// Reports whether parts of a file can be read without what is before them.
     pub(super) fn has_ranges(&self) -> bool {
         match self {
@@ -84,17 +96,8 @@ impl Bucket {
                 Err(error) => return Err(store_error(&error, &self.credentials)),
             }
         }
-        let prefix = if self.key.is_empty() { None } else { Some(path(&self.key)?) };
-        let mut listing = self.store.list(prefix.as_ref());
-        let mut objects = Vec::new();
-        while let Some(found) = listing.next().await {
-            objects.push(remote_file(found.map_err(|error| store_error(&error, &self.credentials))?));
-            // Some of them may be skipped, but not most.
-            if objects.len() > 2 * MAX_OBJECTS {
-                return Err(SelectionError::TooMany.into());
-            }
-        }
-        drop(listing);
+        // Some of them may be skipped, but not most.
+        let objects = self.objects(2 * MAX_OBJECTS).await?.ok_or(SelectionError::TooMany)?;
         match select(&self.key, objects) {
             Err(SelectionError::Nothing { key, .. }) => {
                 let siblings = siblings(&key, &self.keys_beside(&key).await);
@@ -102,6 +105,35 @@ impl Bucket {
             }
             selected => Ok(selected?),
         }
+    }
+
+    async fn list_repository(&self) -> Result<Vec<RemoteFile>, FetchError> {
+        let objects = self.objects(MAX_REPOSITORY_OBJECTS).await?.ok_or(SelectionError::TooManyInRepository)?;
+        let (files, unsafe_keys) = select_repository(&self.key, objects);
+        if unsafe_keys > 0 {
+            warn!("{unsafe_keys} objects of the repository are not looked at: their keys are not safe paths.");
+        }
+        if files.is_empty()
+            && !self.key.is_empty()
+            && self.store.head(&path(&self.key)?).await.is_ok_and(|found| found.size > 0)
+        {
+            return Err(FetchError::OneFile);
+        }
+        Ok(files)
+    }
+
+    /// Returns all objects with the key as a prefix, or `None` if there are more than `most`.
+    async fn objects(&self, most: usize) -> Result<Option<Vec<RemoteFile>>, FetchError> {
+        let prefix = if self.key.is_empty() { None } else { Some(path(&self.key)?) };
+        let mut listing = self.store.list(prefix.as_ref());
+        let mut objects = Vec::new();
+        while let Some(found) = listing.next().await {
+            objects.push(remote_file(found.map_err(|error| store_error(&error, &self.credentials))?));
+            if objects.len() > most {
+                return Ok(None);
+            }
+        }
+        Ok(Some(objects))
     }
 
     /// Returns the first keys in the folder of a key, or none if they cannot be listed.

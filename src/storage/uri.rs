@@ -161,6 +161,26 @@ impl StorageUri {
         }
     }
 
+    /// Returns the URI of a file or folder below this one; this one for an empty path. URLs of single files have nothing below them.
+    #[must_use]
+    pub fn below(&self, path: &str) -> Self {
+        let mut below = self.clone();
+        if path.is_empty() {
+            return below;
+        }
+        match &mut below.location {
+            Location::Bucket { key, .. } | Location::Hub { key, .. } => {
+                *key = if key.is_empty() { path.to_owned() } else { format!("{key}/{path}") };
+            }
+            Location::Local(folder) => *folder = folder.join(path),
+            Location::Http(_) => {}
+        }
+        let (base, query) = self.shown.find('?').map_or((self.shown.as_str(), ""), |at| self.shown.split_at(at));
+        let path = path.replace("%23", "%2523").replace('#', "%23");
+        below.shown = format!("{}/{path}{query}", base.trim_end_matches('/'));
+        below
+    }
+
     /// Returns the URI as it may be shown.
     pub fn shown(&self) -> &str {
         &self.shown
@@ -335,6 +355,22 @@ mod tests {
         let uri = StorageUri::parse("https://me.blob.core.windows.net/c/a?sig=hush").unwrap();
         assert_eq!(uri.shown(), format!("https://me.blob.core.windows.net/c/a?{HIDDEN}"));
         assert!(!format!("{uri:?}").contains("hush"));
+    }
+
+    #[test]
+    fn uris_below_a_repository_name_its_models() {
+        for (root, path, expected) in [
+            ("s3://b", "m", "s3://b/m"),
+            ("s3://b/models/", "a/x#1", "s3://b/models/a/x%231"),
+            ("gs://b/p", "", "gs://b/p"),
+            ("hf://org/repo@main/sub", "m", "hf://org/repo@main/sub/m"),
+        ] {
+            let below = StorageUri::parse(root).unwrap().below(path);
+            assert_eq!(below.location, location(expected), "{root}");
+            assert_eq!(below.shown(), expected);
+        }
+        let below = StorageUri::parse("https://me.blob.core.windows.net/c?sig=hush").unwrap().below("m");
+        assert_eq!(below.shown(), format!("https://me.blob.core.windows.net/c/m?{HIDDEN}"));
     }
 
     #[test]

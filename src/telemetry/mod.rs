@@ -1,5 +1,7 @@
 //! Logs, metrics and traces of the server.
 
+#[cfg(feature = "storage")]
+pub mod downloads;
 pub mod exposition;
 pub mod graphs;
 pub mod inference;

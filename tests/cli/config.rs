@@ -192,6 +192,7 @@ fn config_show_prints_every_value_and_its_source() {
       stream_idle_timeout = 300.0 (default)
       overload_as_429 = false (default)
       repository_api = true (default)
+      repository_poll_interval = 0.0 (default)
       admin_port = null (default)
       server_timing = false (default)
       strict_tensors = false (default)
@@ -543,8 +544,8 @@ fn help_of_start_snapshot() {
     Arguments:
       [FOLDER]   Folder with `settings.json` and the models, each with a `model-settings.json`; or a
                  model file, which is served under its name without extension; or a script that calls
-                 `kserve.ModelServer().start` [default: the value of `MLSERVER_MODELS_DIR` or
-                 `MODELS_DIR`]
+                 `kserve.ModelServer().start`; or the URI of a folder in an object store, such as
+                 `s3://bucket/models` [default: the value of `MLSERVER_MODELS_DIR` or `MODELS_DIR`]
       [ARGS]...  Arguments of the script; `--` may be omitted if the first one is not an option of
                  `mlserver start`
 

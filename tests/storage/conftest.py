@@ -193,11 +193,16 @@ class Proxy:
         self.faults = lambda _path, _number: None
         self.delay = 0.0
         self.requests = []
+        self.connections = 0
         self.sent = 0
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                proxy.connections += 1
+                super().setup()
 
             def log_message(self, *_):
                 pass
@@ -296,13 +301,14 @@ def content(folder):
 
 
 @contextlib.contextmanager
-def serving(folder, **variables):
+def serving(target, logs=None, **variables):
+    """Runs a server, whose log is in the folder `logs`: the parent of its folder of models, unless given."""
     port = free_port()
     ports = {"MLSERVER_HOST": "127.0.0.1", "MLSERVER_HTTP_PORT": str(port), "MLSERVER_GRPC_PORT": "0"}
-    variables = environment(**ports, MLSERVER_METRICS_ENDPOINT="", **variables)
-    log = folder.parent / "log"
+    variables = environment(**{**ports, "MLSERVER_METRICS_ENDPOINT": "", **variables})
+    log = (logs or target.parent) / "log"
     with log.open("wb") as out:
-        process = subprocess.Popen([BINARY, "start", folder], env=variables, stdout=out, stderr=out)
+        process = subprocess.Popen([BINARY, "start", target], env=variables, stdout=out, stderr=out)
     try:
         yield Server(port, process, log)
     finally:

@@ -1,9 +1,15 @@
 """Models that the server fetches by `parameters.uri`."""
 
+import contextlib
 import json
 import re
+import threading
+import urllib.error
+import urllib.request
 
+import pytest
 from conftest import MODEL, PATIENCE, SECRET, free_port, pull, serving, wait_until, write_settings
+
 
 
 def test_models_are_fetched_once_and_again_after_a_change(s3, proxy, prefix, tmp_path):
@@ -45,6 +51,11 @@ def test_stores_that_cannot_be_reached_have_their_last_model(s3, prefix, tmp_pat
         wait_until(server.is_ready, "the model", server.process)
         assert server.predict() == expected
         assert "cannot be reached; the model of the last fetch is used" in server.log.read_text()
+        # A load asks for the present state.
+        with pytest.raises(urllib.error.HTTPError) as failure:
+            server.call("/v2/repository/models/iris/load", {})
+        assert "cannot connect to 127.0.0.1" in failure.value.read().decode()
+        assert server.predict() == expected
     with serving(folder, MLSERVER_STORAGE_OFFLINE="fail", **cache, **nowhere) as server:
         assert server.process.wait(PATIENCE) == 1
         assert re.search("cannot connect to 127.0.0.1.*connection refused", server.log.read_text())
@@ -121,3 +132,27 @@ def test_remotes_of_rclone_are_served(s3, prefix, tmp_path):
     cache = {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache")}
     with serving(tmp_path / "models", **cache, **s3.variables(1), **remote) as server:
         wait_until(server.is_ready, "the model", server.process)
+
+
+def test_fetches_are_in_the_index_and_the_metrics(s3, proxy, prefix, tmp_path):
+    folder, metrics = tmp_path / "models", free_port()
+    s3.put(f"{prefix}/model.json", MODEL.read_bytes())
+    write_settings(folder, s3.uri(prefix))
+    released = threading.Event()
+    proxy.faults = lambda _path, _number: released.wait(PATIENCE) and None
+    ports = {"MLSERVER_METRICS_PORT": str(metrics), "MLSERVER_METRICS_ENDPOINT": "/metrics"}
+    with serving(folder, MLSERVER_STORAGE_CACHE=str(tmp_path / "cache"), **ports, **s3.variables(proxy.port)) as server:
+
+        def reason():
+            with contextlib.suppress(OSError):
+                entry = server.call("/v2/repository/index", {})[0]
+                return entry["state"] == "LOADING" and entry["reason"]
+
+        size = len(MODEL.read_bytes())
+        assert wait_until(reason, "the progress") == f"downloading 0.0 of {size // 100 / 10:.1f} kB"
+        released.set()
+        wait_until(server.is_ready, "the model", server.process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=PATIENCE) as answer:
+            text = answer.read().decode()
+        assert f'model_download_bytes_total{{model="iris"}} {size}' in text
+        assert 'model_download_seconds{model="iris"} ' in text

@@ -64,6 +64,7 @@ pub(super) async fn start(
     models: &[ModelSettings],
     repository: Repository,
     python: Python,
+    fetcher: ModelFetcher,
     events: CloudEventVariables,
     mut metrics: MetricsRegistry,
 ) -> Result<RunningServer, CommandError> {
@@ -71,14 +72,13 @@ pub(super) async fn start(
     let compute = python.compute().clone();
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
-    let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
-    let registry = registry(settings, &repository, &python, fetcher, &traces, &mut metrics);
+    let registry = registry(settings, &repository, &python, fetcher.clone(), &traces, &mut metrics);
     for model in models {
         registry.announce(model);
     }
     let tls = server_tls(settings, repository.working_directory())?;
     let access = access(settings, repository.working_directory(), &mut metrics)?;
-    let admin = Admin::new(registry.clone(), repository);
+    let admin = Admin::new(registry.clone(), repository).with_fetcher(fetcher);
     let budget = ByteBudget::new(settings.byte_budget());
     memory::register_byte_budget(&mut metrics, budget.clone());
     let streams =

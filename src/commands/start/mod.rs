@@ -22,16 +22,18 @@ use tracing::{error, info, warn};
 use super::custom_repository::PythonRepository;
 use super::setting_arguments::sources;
 use super::{CommandError, FAILURE, USAGE, async_runtime, shell_quoted};
+use crate::admin::Poller;
 use crate::cli::is_script;
 use crate::cli::start::StartArgs;
-use crate::registry::chain;
-use crate::repository::{Discovery, DiscoveryError, Repository};
+use crate::registry::{ModelFetcher, chain};
+use crate::repository::{Discovery, DiscoveryError, Repository, is_store_uri};
 use crate::runtimes::python::Python;
+use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{
     CloudEventVariables, Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings,
     SettingsSources, SettingsWarning, openai_route_prefix,
 };
-use crate::shutdown::{Signals, task_failure};
+use crate::shutdown::{Signals, spawn_supervised, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 pub(super) use assembly::python_options;
@@ -80,6 +82,12 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
 /// Returns the target of the command line.
 fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget, CommandError> {
     let usage = |error: anyhow::Error| CommandError { error, code: USAGE };
+    if let Some(uri) = store_uri(args, environment) {
+        if !args.script_arguments.is_empty() {
+            return Err(usage(anyhow!("arguments after `--` are those of a script, not of a store")));
+        }
+        return Ok(ServeTarget::of_store(&uri));
+    }
     match &args.target {
         Some(path) if is_script(path.as_os_str()) && !path.is_dir() => {
             if args.model_name.is_some() {
@@ -96,6 +104,18 @@ fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget
         }
         path => ServeTarget::new(path.as_deref(), environment),
     }
+}
+
+/// Returns the URI of the repository, from the arguments or the variables that name its folder, if it is in a store.
+fn store_uri(args: &StartArgs, environment: &dyn Environment) -> Option<String> {
+    let target = if let Some(path) = &args.target {
+        path.to_str()?.to_owned()
+    } else {
+        let variables = environment.variables();
+        let variable = |name| variables.iter().find(|(n, value)| n == name && !value.is_empty());
+        variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR))?.1.clone()
+    };
+    is_store_uri(&target).then_some(target)
 }
 
 /// Runs a script to find its models. Returns its settings, below those of all other sources, and a repository of its models.
@@ -136,20 +156,33 @@ async fn serve(
     settings.openai_route_prefix = Some(openai_prefix);
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
+    let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone()).with_metrics(&mut metrics);
+    let repository = if let Some(store) = &options.target.store {
+        let source = fetcher.open_repository(&store.uri, &options.target.folder).await;
+        repository.with_source(source.map_err(|error| anyhow!("{}", chain(&error)))?)
+    } else {
+        repository
+    };
     let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;
     let StartupModels { models, unreadable } = discover(&repository, &settings, &warnings, &options).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let limits = ShutdownLimits::of(&settings);
     let events = CloudEventVariables::read(environment);
-    let server = assembly::start(&settings, &models, repository, python, events, metrics).await?;
+    let server = assembly::start(&settings, &models, repository, python, fetcher.clone(), events, metrics).await?;
 
     let (readable, unreadable_count) = (models.len(), unreadable.len());
     for UnreadableModel { settings, reason } in unreadable {
         server.admin.list_failed(&settings, reason);
     }
+    if let Some(every) = settings.repository_poll_interval {
+        // What changes while models load is noticed, too.
+        let poller = Poller::new(server.admin.clone(), settings.load_models_at_startup).await;
+        spawn_supervised("polls of the repository", poller.run(every));
+    }
     let loading = server.admin.load_at_start(models);
     let reason = tokio::select! {
         failed = loading => {
+            fetcher.end_start();
             let others = readable > failed;
             let failed = failed + unreadable_count;
             if failed > 0 {
@@ -203,8 +236,12 @@ async fn with_custom_repository(
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
-    if target.file.is_some() || target.script.is_some() {
-        let what = if target.file.is_some() { "a model file" } else { "a script" };
+    if target.file.is_some() || target.script.is_some() || target.store.is_some() {
+        let what = match target {
+            ServeTarget { file: Some(_), .. } => "a model file",
+            ServeTarget { script: Some(_), .. } => "a script",
+            _ => "a store",
+        };
         return Err(
             anyhow!("cannot serve {what} with `model_repository_implementation` (`{class}`): pass a folder").into()
         );
@@ -276,7 +313,7 @@ async fn discover(
     for problem in &discovery.errors {
         error!("{}", chain(problem));
     }
-    let folder = options.target.folder.display();
+    let folder = options.target.shown();
     if options.strict && !discovery.errors.is_empty() {
         return Err(anyhow!("not every model in `{folder}` can be read").into());
     }

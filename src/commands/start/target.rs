@@ -14,6 +14,7 @@ use crate::families::{MLMODEL, ModelFamily};
 use crate::repository::{CustomError, CustomRepository, Listed, Repository, UnconfiguredModel};
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingsSources};
+use crate::types::{Secret, without_credentials};
 
 /// What is served.
 #[derive(Debug, Clone)]
@@ -24,6 +25,27 @@ pub(in crate::commands) struct ServeTarget {
     pub(in crate::commands) file: Option<ModelFile>,
     /// The script that starts the models, if the target is one.
     pub(super) script: Option<Script>,
+    /// Where the models are, if not on this machine. The folder only has their settings.
+    pub(super) store: Option<StoreTarget>,
+}
+
+/// A repository in an object store.
+#[derive(Debug, Clone)]
+pub(super) struct StoreTarget {
+    /// The URI, which may have credentials.
+    pub(super) uri: Secret,
+    /// Removes the folder at the end.
+    _folder: Arc<TemporaryFolder>,
+}
+
+#[derive(Debug)]
+struct TemporaryFolder(PathBuf);
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // Links in it are not followed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A model without settings, which is served from its file.
@@ -63,16 +85,32 @@ impl ServeTarget {
         };
         let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
         match absolute.metadata() {
-            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None, script: None }),
+            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None, script: None, store: None }),
             Ok(_) => {
                 let file = ModelFile::new(path.clone(), absolute)?;
-                Ok(Self { folder: parent(&path), file: Some(file), script: None })
+                Ok(Self { folder: parent(&path), file: Some(file), script: None, store: None })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let shown = path.display();
                 Err(anyhow!("`{shown}`{origin} does not exist: pass the folder of the models, or a model file").into())
             }
             Err(error) => Err(anyhow!("cannot open `{}`{origin}: {error}", path.display()).into()),
+        }
+    }
+
+    /// Takes a repository in an object store.
+    pub(super) fn of_store(uri: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("mlserver-{}", uuid::Uuid::new_v4()));
+        let models = folder.join("models");
+        let store = StoreTarget { uri: Secret::from(uri), _folder: Arc::new(TemporaryFolder(folder)) };
+        Self { folder: models, file: None, script: None, store: Some(store) }
+    }
+
+    /// Returns what is served, for messages.
+    pub(in crate::commands) fn shown(&self) -> String {
+        match &self.store {
+            Some(store) => without_credentials(&store.uri),
+            None => self.folder.display().to_string(),
         }
     }
 
@@ -112,7 +150,7 @@ impl ServeTarget {
             Err(error) => return Err(anyhow!("cannot open the script `{shown}`: {error}").into()),
         }
         let script = Script { path: path.to_owned(), absolute, arguments };
-        Ok(Self { folder: parent(path), file: None, script: Some(script) })
+        Ok(Self { folder: parent(path), file: None, script: Some(script), store: None })
     }
 
     /// Returns a model file in the folder, as a path to pass instead of a folder that has no settings.

@@ -1,0 +1,119 @@
+//! The connections to stores, which all models share: one pool for each way to verify certificates, and one client for each bucket.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::rclone::Remote;
+use super::source::Bucket;
+use super::transport::{MAX_ANSWER, Transport};
+use super::uri::{AzureAccount, StorageService};
+use crate::http_client::HttpOptions;
+
+/// How many clients and pools are kept.
+const MAX_CLIENTS: usize = 64;
+/// How long a client is used: afterwards, keys are read again.
+const MAX_AGE: Duration = Duration::from_mins(5);
+/// How many stores are listed at once.
+const LISTINGS: usize = 4;
+
+/// How the certificates of servers are verified.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TlsOptions {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) insecure: bool,
+}
+
+/// What a client is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClientKey {
+    pub(super) service: StorageService,
+    pub(super) bucket: String,
+    pub(super) account: Option<AzureAccount>,
+    pub(super) remote: Option<Remote>,
+}
+
+#[derive(Debug)]
+struct Client {
+    key: ClientKey,
+    created: Instant,
+    store: Arc<dyn ObjectStore>,
+    credentials: String,
+}
+
+#[derive(Debug)]
+struct Pool {
+    tls: TlsOptions,
+    /// When the file of certificates was changed: others need new connections.
+    modified: Option<SystemTime>,
+    transport: Transport,
+}
+
+/// The connections of all models.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// The longest time without a byte.
+    idle: Duration,
+    pools: Mutex<Vec<Pool>>,
+    buckets: Mutex<Vec<Client>>,
+    /// Limits the files of all models that are fetched at once.
+    pub(super) files: Semaphore,
+    pub(super) listings: Semaphore,
+}
+
+impl Clients {
+    pub(super) fn new(idle: Duration, files: usize) -> Self {
+        Self {
+            idle,
+            pools: Mutex::default(),
+            buckets: Mutex::default(),
+            files: Semaphore::new(files.max(1)),
+            listings: Semaphore::new(LISTINGS),
+        }
+    }
+
+    /// Returns the pool of connections for a way to verify certificates.
+    pub(super) fn transport(&self, tls: TlsOptions) -> Transport {
+        let modified = tls.ca.as_ref().and_then(|path| path.metadata().ok()?.modified().ok());
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.iter().find(|pool| pool.tls == tls && pool.modified == modified) {
+            return pool.transport.clone();
+        }
+        let http =
+            HttpOptions { ca: tls.ca.clone(), insecure: tls.insecure, ..HttpOptions::new(self.idle, MAX_ANSWER) };
+        let transport = Transport::new(http);
+        if pools.len() == MAX_CLIENTS {
+            pools.remove(0);
+        }
+        pools.push(Pool { tls, modified, transport: transport.clone() });
+        transport
+    }
+
+    /// Returns objects of a bucket that has a client.
+    pub(super) fn find(&self, key: &ClientKey, object: &str) -> Option<Bucket> {
+        let clients = self.buckets.lock();
+        let found = clients.iter().find(|client| client.key == *key && client.created.elapsed() < MAX_AGE)?;
+        let (store, credentials) = (Arc::clone(&found.store), found.credentials.clone());
+        Some(Bucket { store, key: object.to_owned(), credentials })
+    }
+
+    /// Keeps the client of a bucket.
+    pub(super) fn keep(&self, key: ClientKey, bucket: &Bucket) {
+        let mut clients = self.buckets.lock();
+        clients.retain(|client| client.key != key);
+        if clients.len() == MAX_CLIENTS {
+            clients.remove(0);
+        }
+        let (store, credentials) = (Arc::clone(&bucket.store), bucket.credentials.clone());
+        clients.push(Client { key, created: Instant::now(), store, credentials });
+    }
+
+    /// Forgets all clients, since keys were refused and may have been replaced.
+    pub(super) fn forget(&self) {
+        self.buckets.lock().clear();
+    }
+}
