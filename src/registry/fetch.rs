@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{LoadError, Loader, RuntimeFuture};
-use crate::families::ModelFamily;
+use crate::families::{ModelFamily, NativeEvaluator};
+use crate::runtimes::Implementation;
 use crate::settings::{ModelSettings, StorageSettings};
 
 /// Gives models whose URI names an object store a path of this machine, and then to another loader.
@@ -36,6 +37,11 @@ fn remote_uri(settings: &ModelSettings) -> Option<&str> {
     (is_ours && crate::repository::is_store_uri(uri)).then_some(uri)
 }
 
+/// Reports whether MLflow loads a model, which resolves URIs of its own.
+fn is_mlflow(settings: &ModelSettings) -> bool {
+    Implementation::of(settings).is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
+}
+
 #[cfg(feature = "storage")]
 pub use with_storage::ModelFetcher;
 #[cfg(not(feature = "storage"))]
@@ -47,30 +53,41 @@ mod with_storage {
 
     use tracing::info;
 
-    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
+    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, is_mlflow, remote_uri};
+    use crate::repository::is_mlflow_uri;
     use crate::settings::StorageOffline;
     use crate::storage::{DownloadProgress, OfflinePolicy, Storage, StorageOptions, StorageUri, Variables};
     use crate::types::without_credentials;
 
     /// Fetches models into the cache.
     #[derive(Debug, Clone)]
-    pub struct ModelFetcher(Storage);
+    pub struct ModelFetcher {
+        storage: Storage,
+        /// The address of MLflow's tracking server is one of HTTP.
+        has_tracking_server: bool,
+    }
 
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
-            Self(Storage::new(storage_options(settings, variables)))
+            let tracking = variables.get("MLFLOW_TRACKING_URI").map(|uri| uri.to_ascii_lowercase()).unwrap_or_default();
+            let has_tracking_server = tracking.starts_with("http://") || tracking.starts_with("https://");
+            Self { storage: Storage::new(storage_options(settings, variables)), has_tracking_server }
         }
 
         /// Returns the settings with a path of this machine.
         pub(super) async fn localize(&self, mut settings: ModelSettings) -> Result<ModelSettings, LoadError> {
             let Some(uri) = remote_uri(&settings) else { return Ok(settings) };
+            // MLflow itself finds its models in folders and databases.
+            if is_mlflow_uri(uri) && !self.has_tracking_server && is_mlflow(&settings) {
+                return Ok(settings);
+            }
             let shown = without_credentials(uri);
             let failed = |source| LoadError::Fetch { source: Box::new(source) };
             let uri = StorageUri::parse(uri).map_err(|error| failed(error.into()))?;
             let (model, version) = (settings.name.as_str(), settings.version());
             info!(model, version, "Model '{model}' is fetched from `{shown}`.");
-            let path = self.0.cached(&uri, &DownloadProgress::default()).await.map_err(failed)?;
+            let path = self.storage.cached(&uri, &DownloadProgress::default()).await.map_err(failed)?;
             settings.parameters.uri = Some(path.to_string_lossy().into_owned());
             Ok(settings)
         }
@@ -104,9 +121,7 @@ pub use with_storage::storage_options;
 
 #[cfg(not(feature = "storage"))]
 mod without_storage {
-    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, remote_uri};
-    use crate::families::NativeEvaluator;
-    use crate::runtimes::Implementation;
+    use super::{BTreeMap, LoadError, ModelSettings, StorageSettings, is_mlflow, remote_uri};
 
     /// Refuses models of object stores, since this executable cannot fetch them.
     #[derive(Debug, Clone)]
@@ -120,13 +135,8 @@ mod without_storage {
 
         #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
         pub(super) async fn localize(&self, settings: ModelSettings) -> Result<ModelSettings, LoadError> {
-            // MLflow resolves URIs of its own.
-            let is_mlflow = || {
-                let implementation = Implementation::of(&settings);
-                implementation.is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
-            };
             match remote_uri(&settings) {
-                Some(uri) if !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
+                Some(uri) if !is_mlflow(&settings) => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
                 _ => Ok(settings),
             }
         }

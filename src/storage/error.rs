@@ -56,6 +56,8 @@ pub enum FetchError {
     Listing,
     #[error("the answer of the hub cannot be read: {reason}")]
     Hub { reason: String },
+    #[error("MLflow: {reason}")]
+    Registry { reason: String },
     #[error("the limit `storage_max_bytes` of {limit} bytes is reached")]
     TooLarge { limit: u64 },
     #[error("cannot write `{}`", path.display())]
@@ -104,6 +106,10 @@ pub enum CredentialsError {
     NoAccount,
     #[error("{0}")]
     Store(String),
+    #[error(
+        "`MLFLOW_TRACKING_URI` is not set: set it to the address of the MLflow server, such as http://127.0.0.1:5000"
+    )]
+    NoTracking,
     #[error("`HF_HUB_OFFLINE` is set")]
     Offline,
 }

@@ -8,6 +8,8 @@ mod credentials;
 mod download;
 mod error;
 mod hub;
+mod mlflow;
+mod mlflow_reference;
 mod part;
 mod place;
 mod selection;
@@ -25,6 +27,7 @@ pub use credentials::Variables;
 pub use download::DownloadProgress;
 use download::{DownloadLimits, fetch_all};
 pub use error::{CredentialsError, FetchError, StorageError};
+pub use mlflow_reference::{MlflowReference, ModelVersion};
 use place::{Staging, is_archive};
 pub use selection::{RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
@@ -67,6 +70,12 @@ pub struct Pulled {
     pub bytes: u64,
 }
 
+/// Where the files of a URI are.
+enum Opened {
+    Store(Box<Source>),
+    Local(PathBuf),
+}
+
 /// Fetches models.
 #[derive(Debug, Clone)]
 pub struct Storage(Arc<StorageOptions>);
@@ -82,8 +91,10 @@ impl Storage {
     ///
     /// Fails if the store cannot be listed, or selects nothing.
     pub async fn list(&self, uri: &StorageUri, filter: &FileFilter) -> Result<Vec<RemoteFile>, StorageError> {
-        let source = self.open(uri).await?;
-        self.select(uri, &source, filter).await
+        match self.open(uri).await? {
+            Opened::Store(source) => self.select(uri, &source, filter).await,
+            Opened::Local(path) => Err(StorageError::Missing { path }),
+        }
     }
 
     /// Fetches what a URI selects into a folder, which is created. A single archive is unpacked. A path of this machine is linked.
@@ -98,11 +109,13 @@ impl Storage {
         filter: &FileFilter,
         progress: &DownloadProgress,
     ) -> Result<Pulled, StorageError> {
-        if let Location::Local(path) = &uri.location {
-            let files = place::link(path, destination, uri.shown())?;
-            return Ok(Pulled { files, bytes: 0 });
-        }
-        let source = self.open(uri).await?;
+        let source = match self.open(uri).await? {
+            Opened::Store(source) => source,
+            Opened::Local(path) => {
+                let files = place::link(&path, destination, uri.shown())?;
+                return Ok(Pulled { files, bytes: 0 });
+            }
+        };
         // A store that changes between the list and the end is fetched once more.
         let mut is_last = false;
         loop {
@@ -130,17 +143,37 @@ impl Storage {
         snapshots::fetch(self, uri, progress).await
     }
 
-    async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
-        let (location, variables, idle) = (uri.location.clone(), self.0.variables.clone(), self.0.idle_timeout);
+    /// Finds the store that has the objects of a URI, or the path of this machine that has its files.
+    async fn open(&self, uri: &StorageUri) -> Result<Opened, StorageError> {
+        let idle = self.0.idle_timeout;
+        let mut location = uri.location.clone();
+        if let Location::Mlflow(reference) = &location {
+            let mlflow = self.with_credentials("MLflow", move |variables| credentials::mlflow(variables, idle)).await?;
+            location = mlflow.locate(reference).await.map_err(|error| fetch_error(uri, error))?;
+            if let Location::Mlflow(MlflowReference::Artifact { path, .. }) = &location {
+                return Ok(Opened::Store(Box::new(Source::Mlflow(mlflow.artifacts(path)))));
+            }
+        }
         let service = match &location {
             Location::Bucket { service, .. } => service.title(),
             Location::Hub { .. } => "Hugging Face",
-            Location::Http(_) => "the server",
-            Location::Local(path) => return Err(StorageError::Missing { path: path.clone() }),
+            Location::Http(_) | Location::Mlflow(_) => "the server",
+            Location::Local(path) => return Ok(Opened::Local(path.clone())),
         };
-        let open = tokio::task::spawn_blocking(move || credentials::open(&location, &variables, idle)).await;
-        let open = open.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
-        open.map_err(|source| StorageError::Credentials { service, source })
+        let open = move |variables: &Variables| credentials::open(&location, variables, idle);
+        self.with_credentials(service, open).await.map(|source| Opened::Store(Box::new(source)))
+    }
+
+    /// Reads the environment's credentials, which may be in files.
+    async fn with_credentials<T: Send + 'static>(
+        &self,
+        service: &'static str,
+        read: impl FnOnce(&Variables) -> Result<T, CredentialsError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let options = Arc::clone(&self.0);
+        let read = tokio::task::spawn_blocking(move || read(&options.variables)).await;
+        let read = read.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
+        read.map_err(|source| StorageError::Credentials { service, source })
     }
 
     async fn select(

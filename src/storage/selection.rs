@@ -190,7 +190,8 @@ fn has_extension(path: &str) -> bool {
     path.rsplit('/').next().unwrap_or_default().trim_start_matches('.').contains('.')
 }
 
-fn check_path(path: &str) -> Result<(), &'static str> {
+/// Checks that a path stays in its folder, on every system.
+pub(super) fn check_path(path: &str) -> Result<(), &'static str> {
     match () {
         () if path.len() > MAX_PATH => Err("has more than 4096 bytes"),
         () if path.contains('\0') => Err("contains a zero byte"),

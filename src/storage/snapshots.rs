@@ -14,7 +14,7 @@ use super::error::StorageError;
 use super::place::{STAGE, is_archive, lock, write_error};
 use super::selection::RemoteFile;
 use super::uri::StorageUri;
-use super::{FileFilter, Storage};
+use super::{FileFilter, Opened, Storage};
 use crate::archives::is_safe_folder;
 
 /// How many digits of a hash are in a name.
@@ -44,12 +44,16 @@ pub(super) async fn fetch(
     let locked = tokio::task::spawn_blocking(move || lock(&path)).await.map_err(io::Error::other).flatten();
     let _lock = locked.map_err(write_error(&folder))?;
     let listed = async {
-        let source = storage.open(uri).await?;
+        let source = match storage.open(uri).await? {
+            Opened::Store(source) => source,
+            Opened::Local(path) => return Ok(Err(path)),
+        };
         let files = storage.select(uri, &source, &FileFilter::default()).await?;
-        Ok((source, files))
+        Ok(Ok((source, files)))
     };
     let (source, files) = match listed.await {
-        Ok(listed) => listed,
+        Ok(Ok(listed)) => listed,
+        Ok(Err(path)) => return Ok(path),
         Err(error) => {
             let is_outage = matches!(&error, StorageError::Fetch { source, .. } if source.is_outage());
             let newest = if is_outage && storage.0.offline == OfflinePolicy::Use { newest(&folder) } else { None };

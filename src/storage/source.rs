@@ -10,6 +10,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 
 use super::error::FetchError;
 use super::hub::Hub;
+use super::mlflow::MlflowArtifacts;
 use super::part::{Part, PartBytes, store_error};
 use super::selection::{MAX_OBJECTS, RemoteFile, SelectionError, select, select_one, siblings};
 use super::transport::{DeclaredHash, ObjectRead};
@@ -24,6 +25,7 @@ pub(super) enum Source {
     Bucket(Bucket),
     Hub(Hub),
     Web(Web),
+    Mlflow(MlflowArtifacts),
 }
 
 /// Objects of a bucket.
@@ -42,6 +44,7 @@ impl Source {
             Self::Bucket(bucket) => bucket.list().await,
             Self::Hub(hub) => hub.list().await,
             Self::Web(web) => Ok(select_one(web.look().await?)?),
+            Self::Mlflow(artifacts) => artifacts.list().await,
         }
     }
 
@@ -50,6 +53,8 @@ impl Source {
         match self {
             Self::Bucket(_) | Self::Hub(_) => true,
             Self::Web(web) => web.has_ranges.load(Ordering::Relaxed),
+            // The server fetches a whole artifact for each request.
+            Self::Mlflow(_) => false,
         }
     }
 
@@ -59,6 +64,7 @@ impl Source {
             Self::Bucket(bucket) => bucket.read(file, range).await,
             Self::Hub(hub) => hub.read(file, range).await,
             Self::Web(web) => web.read(file, range).await,
+            Self::Mlflow(artifacts) => artifacts.read(file, range).await,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::mlflow_reference::MlflowReference;
 use crate::http_client::Url;
 use crate::types::{Secret, without_credentials};
 
@@ -32,6 +33,8 @@ pub enum Location {
     Hub { repository: String, revision: Option<String>, key: String },
     /// One file of an HTTP server.
     Http(Url),
+    /// What MLflow's registry or tracking server knows by this name.
+    Mlflow(MlflowReference),
     /// A file or folder of this machine.
     Local(PathBuf),
 }
@@ -60,7 +63,8 @@ pub struct StorageUri {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
     #[error(
-        "unsupported scheme `{scheme}` in `{uri}`: expected s3, gs, az, abfs, hf, https, http or file (also s3a, gcs, abfss, azure, pvc)"
+        "unsupported scheme `{scheme}` in `{uri}`: expected s3, gs, az, abfs, hf, https, http, models, runs, mlflow-artifacts or file (also \
+         s3a, gcs, abfss, azure, pvc)"
     )]
     Scheme { scheme: String, uri: String },
     #[error("`{uri}`: {reason}")]
@@ -86,6 +90,10 @@ impl StorageUri {
     /// Fails if the scheme is not supported, or a part is missing or invalid.
     pub fn parse(text: &str) -> Result<Self, UriError> {
         let shown = without_credentials(text);
+        if let Some(reference) = MlflowReference::parse(text) {
+            let missing = |(what, form)| UriError::Missing { uri: shown.clone(), what, form };
+            return Ok(Self { location: Location::Mlflow(reference.map_err(missing)?), sha256: None, shown });
+        }
         let Some((scheme, rest)) = text.split_once("://") else {
             return Ok(Self { location: Location::Local(text.into()), sha256: None, shown });
         };

@@ -153,6 +153,7 @@ class Proxy:
         self.faults = lambda _path, _number: None
         self.delay = 0.0
         self.requests = []
+        self.authorizations = set()
         self.sent = 0
         proxy = self
 
@@ -165,7 +166,7 @@ class Proxy:
             def do_GET(self):
                 proxy.answer(self)
 
-            do_HEAD = do_GET
+            do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
 
         self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -173,6 +174,7 @@ class Proxy:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def answer(self, handler):
+        self.authorizations.add(handler.headers.get("Authorization"))
         is_object = handler.command == "GET" and "list-type" not in handler.path
         number = len(self.requests)
         if is_object:
@@ -186,7 +188,8 @@ class Proxy:
             handler.end_headers()
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=PATIENCE)
-        connection.request(handler.command, handler.path, headers=dict(handler.headers))
+        sent = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        connection.request(handler.command, handler.path, sent or None, dict(handler.headers))
         response = connection.getresponse()
         body = response.read()
         if (at := fault.get("change")) is not None:
