@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig};
 use serde_json::{Map, Value};
 
@@ -584,8 +585,9 @@ fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-fn bucket_source(store: impl ObjectStore, key: &str, credentials: String) -> Source {
-    Source::Bucket(Bucket { store: Arc::new(store), key: key.to_owned(), credentials })
+fn bucket_source(store: impl ObjectStore + MultipartStore, key: &str, credentials: String) -> Source {
+    let store = Arc::new(store);
+    Source::Bucket(Bucket { multipart: Arc::clone(&store) as _, store, key: key.to_owned(), credentials })
 }
 
 fn store_error(error: &object_store::Error) -> CredentialsError {

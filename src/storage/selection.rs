@@ -54,6 +54,8 @@ pub enum SelectionError {
     Conflict { one: String, other: String },
     #[error("`--include` and `--exclude` leave none of its {listed} files")]
     Filtered { listed: usize },
+    #[error("none of its {listed} objects has a name like `{pattern}` (names that start with `_` or `.` are skipped)")]
+    Pattern { pattern: String, listed: usize },
     #[error("the object `{key}` is empty")]
     Empty { key: String },
 }

@@ -104,7 +104,7 @@ fn content(snapshot: &Path) -> PathBuf {
 }
 
 /// Creates a folder that only this user can write to, or checks that an existing one is.
-fn create(folder: &Path) -> Result<(), StorageError> {
+pub(super) fn create(folder: &Path) -> Result<(), StorageError> {
     if is_safe_folder(folder) {
         return Ok(());
     }
@@ -126,7 +126,8 @@ fn newest(folder: &Path) -> Option<PathBuf> {
     dated.filter(|(_, path)| is_safe_folder(path)).max().map(|(_, path)| path)
 }
 
-fn name(text: &[u8]) -> String {
+/// Returns the name of a folder of the cache.
+pub(super) fn name(text: &[u8]) -> String {
     blake3::hash(text).to_hex()[..NAME].to_owned()
 }
 

@@ -1,10 +1,12 @@
 //! The stores behind one interface: list what a URI selects, and read a part of an object.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
@@ -29,12 +31,19 @@ pub(super) enum Source {
 }
 
 /// Objects of a bucket.
-#[derive(Debug)]
 pub(super) struct Bucket {
     pub store: Arc<dyn ObjectStore>,
+    /// The same store, for uploads in parts.
+    pub multipart: Arc<dyn MultipartStore>,
     pub key: String,
     /// Where the credentials come from, for errors.
     pub credentials: String,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Bucket").field("store", &self.store).field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl Source {
@@ -72,7 +81,7 @@ impl Source {
 impl Bucket {
     async fn list(&self) -> Result<Vec<RemoteFile>, FetchError> {
         if !self.key.is_empty() {
-            match self.store.head(&path(&self.key)?).await {
+            match self.store.head(&object_path(&self.key)?).await {
                 // An empty object may stand for the folder.
                 Ok(found) if found.size > 0 => return Ok(select_one(remote_file(found))?),
                 // Without the right to list, a missing key is a denied one. The listing tells.
@@ -80,7 +89,7 @@ impl Bucket {
                 Err(error) => return Err(store_error(&error, &self.credentials)),
             }
         }
-        let prefix = if self.key.is_empty() { None } else { Some(path(&self.key)?) };
+        let prefix = if self.key.is_empty() { None } else { Some(object_path(&self.key)?) };
         let mut listing = self.store.list(prefix.as_ref());
         let mut objects = Vec::new();
         while let Some(found) = listing.next().await {
@@ -102,7 +111,7 @@ impl Bucket {
 
     /// Returns the first keys in the folder of a key, or none if they cannot be listed.
     async fn keys_beside(&self, key: &str) -> Vec<String> {
-        let folder = key.rsplit_once('/').and_then(|(folder, _)| path(folder).ok());
+        let folder = key.rsplit_once('/').and_then(|(folder, _)| object_path(folder).ok());
         let mut listing = self.store.list(folder.as_ref()).take(MAX_LOOKED_AT);
         let mut keys = Vec::new();
         while let Some(Ok(found)) = listing.next().await {
@@ -115,7 +124,7 @@ impl Bucket {
         let mut options =
             GetOptions { if_match: file.etag.clone(), range: range.map(GetRange::Bounded), ..GetOptions::default() };
         options.extensions.insert(ObjectRead);
-        let answer = self.store.get_opts(&path(&file.key)?, options).await.map_err(|error| match error {
+        let answer = self.store.get_opts(&object_path(&file.key)?, options).await.map_err(|error| match error {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
                 FetchError::Changed { key: file.key.clone() }
             }
@@ -131,7 +140,7 @@ impl Bucket {
     }
 }
 
-fn path(key: &str) -> Result<Path, FetchError> {
+pub(super) fn object_path(key: &str) -> Result<Path, FetchError> {
     let reason = "is not the path of an object: it has an empty part, `.` or `..`";
     Path::parse(key).map_err(|_| SelectionError::Key { key: key.to_owned(), reason }.into())
 }

@@ -24,6 +24,17 @@ impl StorageService {
     }
 }
 
+impl StorageService {
+    /// Returns the scheme of its URIs.
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gs",
+            Self::Azure => "az",
+        }
+    }
+}
+
 /// Where objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {

@@ -144,13 +144,14 @@ class Proxy:
     """A server that passes requests on to another one, and breaks what it answers.
 
     `faults` are called with the path and the number of the request, and return None or a dictionary: `status` (and `headers`)
-    to answer with, `reset`, `stall` or `end` after so many bytes of the body, or `change` a byte of it. `delay` slows each KiB
-    down.
+    to answer with, `reset`, `stall` or `end` after so many bytes of the body, or `change` a byte of it. `put_faults` are those of
+    uploads. `delay` slows each KiB down.
     """
 
     def __init__(self, port):
         self.target = port
         self.faults = lambda _path, _number: None
+        self.put_faults = lambda _path: None
         self.delay = 0.0
         self.requests = []
         self.authorizations = set()
@@ -180,6 +181,9 @@ class Proxy:
         if is_object:
             self.requests.append(handler.headers.get("Range"))
         fault = (self.faults(handler.path, number) if is_object else None) or {}
+        sent = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        if handler.command == "PUT":
+            fault = self.put_faults(handler.path) or {}
         if status := fault.get("status"):
             handler.send_response(status)
             for name, value in fault.get("headers", {}).items():
@@ -188,7 +192,6 @@ class Proxy:
             handler.end_headers()
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=PATIENCE)
-        sent = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         connection.request(handler.command, handler.path, sent or None, dict(handler.headers))
         response = connection.getresponse()
         body = response.read()
