@@ -77,13 +77,13 @@ mod blocks {
     use super::{Arc, Buf, Bytes, RangedInput, Read, io};
 
     /// The limit on blocks that are kept, in bytes.
-    const KEPT: u64 = 64 << 20;
+    const KEPT: u64 = 128 << 20;
     /// The sizes of a block: at least, and at most.
-    const MIN_BLOCK: u64 = 64 << 10;
+    const MIN_BLOCK: u64 = 128 << 10;
     const MAX_BLOCK: u64 = 4 << 20;
 
-    /// Reads an input in any order, in aligned blocks, of which those used last are kept. Columns of a table are read side by side, so that each
-    /// needs a block.
+    /// Reads an input in any order, in aligned blocks, of which those used last are kept. Columns of a table are read side by
+    /// side, so that each needs a block.
     #[derive(Clone)]
     pub(in crate::client) struct RangedBlocks {
         input: Arc<dyn RangedInput>,
@@ -97,9 +97,12 @@ mod blocks {
     }
 
     impl KeptBlocks {
-        fn new(columns: usize) -> Self {
-            // Two for each column: one that is read, and one of its dictionary or of the next page.
-            let size = 1 << (KEPT / (2 * columns.max(1) as u64)).clamp(MIN_BLOCK, MAX_BLOCK).ilog2();
+        /// `columns` are read side by side in groups of up to `group` bytes.
+        fn new(columns: usize, group: u64) -> Self {
+            // A group is kept as a whole if it fits. Otherwise there are two blocks for each column: one that is read, and one
+            // of its dictionary or of the next page.
+            let size = if group + 2 * MAX_BLOCK <= KEPT { MAX_BLOCK } else { KEPT / (2 * columns.max(1) as u64) };
+            let size = 1 << size.clamp(MIN_BLOCK, MAX_BLOCK).ilog2();
             let count = NonZeroUsize::new(usize::try_from(KEPT / size).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
             Self { size, blocks: LruCache::new(count) }
         }
@@ -107,12 +110,12 @@ mod blocks {
 
     impl RangedBlocks {
         pub(in crate::client) fn new(input: Arc<dyn RangedInput>) -> Self {
-            Self { input, kept: Arc::new(Mutex::new(KeptBlocks::new(1))) }
+            Self { input, kept: Arc::new(Mutex::new(KeptBlocks::new(1, 0))) }
         }
 
-        /// Chooses the size of blocks for a number of columns that are read side by side.
-        pub(in crate::client) fn set_columns(&self, columns: usize) {
-            *self.kept.lock() = KeptBlocks::new(columns);
+        /// Chooses the size of blocks for a number of columns that are read side by side, in groups of up to `group` bytes.
+        pub(in crate::client) fn set_columns(&self, columns: usize, group: u64) {
+            *self.kept.lock() = KeptBlocks::new(columns, group);
         }
 
         /// Returns the bytes from `start` on, up to the end of their block.
@@ -215,9 +218,15 @@ mod blocks {
 
         #[test]
         fn ranged_blocks_are_bounded() {
-            for (columns, size) in [(0, MAX_BLOCK), (1, MAX_BLOCK), (8, MAX_BLOCK), (16, 2 << 20), (100_000, MIN_BLOCK)]
-            {
-                let kept = KeptBlocks::new(columns);
+            let large = 1 << 40;
+            for (columns, group, size) in [
+                (0, large, MAX_BLOCK),
+                (16, large, MAX_BLOCK),
+                (32, large, 2 << 20),
+                (100_000, large, MIN_BLOCK),
+                (500, 64 << 20, MAX_BLOCK),
+            ] {
+                let kept = KeptBlocks::new(columns, group);
                 assert_eq!(kept.size, size, "{columns}");
                 assert!(kept.size * kept.blocks.cap().get() as u64 <= KEPT);
             }
@@ -227,7 +236,7 @@ mod blocks {
             #[test]
             fn ranged_blocks_have_the_bytes_of_the_input(ranges in prop::collection::vec((0..300_000_u64, 0..150_000_usize), 1..20)) {
                 let blocks = RangedBlocks::new(Arc::new(Numbers(300_000)));
-                blocks.set_columns(10_000);
+                blocks.set_columns(10_000, 1 << 40);
                 let file = TableFile::Ranged(blocks);
                 for (start, length) in ranges {
                     let expected = Numbers::bytes(start..(start + length as u64).min(300_000));

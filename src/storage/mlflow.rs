@@ -205,7 +205,8 @@ impl Mlflow {
         })
     }
 
-    /// Returns the location of an artifact of a run, and the path below it: a model that the run has logged, or a file beside the models.
+    /// Returns the location of an artifact of a run, and the path below it: a model that the run has logged, or a file beside
+    /// the models.
     async fn of_run<'p>(&self, id: &str, path: &'p str) -> Result<(String, &'p str), FetchError> {
         let found: FoundRun = self.ask(&self.tracking, "runs/get", &[("run_id", id)]).await?;
         let RunInfo { artifact_uri, experiment_id } = found.run.info;
@@ -345,7 +346,8 @@ impl MlflowArtifacts {
         RemoteFile { key: join(&self.path, path), path: String::new(), size, etag: None, hash: None }
     }
 
-    /// Returns a tag of the state of a model: its location, and the file that describes it, which differs between logged models.
+    /// Returns a tag of the state of a model: its location, and the file that describes it, which differs between logged
+    /// models.
     async fn state(&self, files: &[RemoteFile]) -> Result<Option<String>, FetchError> {
         let found = files.iter().find(|file| file.path == DESCRIPTION);
         let Some(file) = found.filter(|file| file.size.is_some_and(|size| size <= MAX_DESCRIPTION)) else {

@@ -37,8 +37,9 @@ impl fmt::Debug for StoredObject {
 }
 
 impl Storage {
-    /// Returns the objects of a URI, in the order of their paths: those that a URI selects, or, if its last part has a `*`, those of the
-    /// folder with such names. Names that start with `_` or `.` are skipped below a folder, as other readers of tables do.
+    /// Returns the objects of a URI, in the order of their paths: those that a URI selects, or, if its last part has a `*`,
+    /// those of the folder with such names. Names that start with `_` or `.` are skipped below a folder, as other readers of
+    /// tables do.
     ///
     /// # Errors
     ///

@@ -51,7 +51,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read or the store does not take it. The parts that it has taken are kept for the next attempt.
+    /// Fails if the file cannot be read or the store does not take it. The parts that it has taken are kept for the next
+    /// attempt.
     pub async fn upload(&self, uri: &StorageUri, file: &Path, sent: &AtomicU64) -> Result<(), StorageError> {
         let bucket = self.bucket(uri).await?;
         let failed = |source| StorageError::Upload { uri: uri.shown().to_owned(), source: Box::new(source) };
@@ -89,7 +90,8 @@ impl Storage {
         upload.run(sent).await.map_err(|error| error.at(file, &failed, &bucket))
     }
 
-    /// Gives up an interrupted upload of a file, so that the store drops its parts. Parts that the store does not drop are left to its rules.
+    /// Gives up an interrupted upload of a file, so that the store drops its parts. Parts that the store does not drop are left
+    /// to its rules.
     pub async fn abort_upload(&self, uri: &StorageUri, file: &Path) {
         let path = record_of(file);
         let Some(record) = read_record(&path) else { return };

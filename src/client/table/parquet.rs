@@ -79,7 +79,9 @@ impl ParquetTable {
             schema.columns().iter().map(|column| ParquetColumn::of(column)).collect::<io::Result<Vec<_>>>()?;
         check_unique(columns.iter().map(|column| column.name.as_str())).map_err(invalid_data)?;
         if let Some(blocks) = blocks {
-            blocks.set_columns(columns.len());
+            let groups = file.metadata().row_groups().iter();
+            let largest = groups.map(|group| u64::try_from(group.compressed_size()).unwrap_or(u64::MAX)).max();
+            blocks.set_columns(columns.len(), largest.unwrap_or_default().min(u64::MAX / 2));
         }
         let (readers, ahead) = (Vec::new(), RowsAhead::default());
         Ok(Self { file: Arc::new(file), columns, group: 0, readers, left: 0, row_bytes: 0, ahead })

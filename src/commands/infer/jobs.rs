@@ -400,6 +400,7 @@ mod without_storage {
     pub(in crate::commands::infer) enum UploadTarget {}
 
     impl Stores {
+        #[expect(clippy::unnecessary_wraps, reason = "with the feature, it reads settings")]
         pub(super) fn open(_: &dyn Environment) -> Result<Self, CommandError> {
             Ok(Self(()))
         }

@@ -142,7 +142,8 @@ impl InferSession<'_> {
         }
     }
 
-    /// Runs until every row of each input is answered, a run fails, or a signal stops it. `server_model` is the name of a server's model.
+    /// Runs until every row of each input is answered, a run fails, or a signal stops it. `server_model` is the name of a
+    /// server's model.
     async fn run_to_end(
         mut self,
         target: RowTarget,
