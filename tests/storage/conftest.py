@@ -144,8 +144,8 @@ class Proxy:
     """A server that passes requests on to another one, and breaks what it answers.
 
     `faults` are called with the path and the number of the request, and return None or a dictionary: `status` (and `headers`)
-    to answer with, `reset`, `stall` or `end` after so many bytes of the body, or `change` a byte of it. `put_faults` are those of
-    uploads. `delay` slows each KiB down.
+    to answer with, `reset`, `stall` or `end` after so many bytes of the body, or `change` a byte of it. `put_faults` are those
+    of uploads. `delay` slows each KiB down.
     """
 
     def __init__(self, port):

@@ -36,9 +36,8 @@ def infer(s3, tmp_path):
 
     def run(*arguments, code=0, port=None, **variables):
         variables = {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache"), **s3.variables(port), **variables}
-        done = subprocess.run(
-            command(*arguments), env=environment(**variables), capture_output=True, text=True, timeout=5 * PATIENCE, cwd=tmp_path
-        )
+        options = {"env": environment(**variables), "cwd": tmp_path, "timeout": 5 * PATIENCE}
+        done = subprocess.run(command(*arguments), capture_output=True, text=True, **options)
         printed = done.stdout + done.stderr
         assert done.returncode == code, printed
         assert SECRET not in printed
