@@ -80,13 +80,13 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --help 'Print help'
         }
         &'mlserver;infer'= {
-            cand -i 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]'
-            cand --input-data-path 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]'
+            cand -i 'Input file, `-` for standard input, kafka://HOST:PORT/TOPIC, or a URI of objects, such as `s3://BUCKET/in/part-*.parquet`; may be repeated [env: MLSERVER_INFER_INPUT_DATA_PATH]'
+            cand --input-data-path 'Input file, `-` for standard input, kafka://HOST:PORT/TOPIC, or a URI of objects, such as `s3://BUCKET/in/part-*.parquet`; may be repeated [env: MLSERVER_INFER_INPUT_DATA_PATH]'
             cand --input-format 'Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI''s API), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests, or openai if its first line is one]'
             cand --column-type 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]'
             cand --outputs 'Outputs to request for rows and tables, separated by commas [default: chosen by the model]'
-            cand -o 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]'
-            cand --output-data-path 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]'
+            cand -o 'Output file or object, `-` for standard output, kafka://HOST:PORT/TOPIC, or a folder for the answers to each input, with `/` at its end; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]'
+            cand --output-data-path 'Output file or object, `-` for standard output, kafka://HOST:PORT/TOPIC, or a folder for the answers to each input, with `/` at its end; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]'
             cand --kafka-group 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]'
             cand --kafka-config 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]'
             cand -u 'Server address, as HOST:PORT with an optional path; for a batch of OpenAI''s API, /openai is tried if there is none [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]'

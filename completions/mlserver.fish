@@ -88,7 +88,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l allow-empty 
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l debug -d 'Log at debug level, including an access log'
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -s h -l help -d 'Print help'
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s i -l input-data-path -d 'Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC [env: MLSERVER_INFER_INPUT_DATA_PATH]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s i -l input-data-path -d 'Input file, `-` for standard input, kafka://HOST:PORT/TOPIC, or a URI of objects, such as `s3://BUCKET/in/part-*.parquet`; may be repeated [env: MLSERVER_INFER_INPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI\'s API), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests, or openai if its first line is one]' -r -f -a "requests\t''
 openai\t''
 rows\t''
@@ -98,7 +98,7 @@ npy\t''
 parquet\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l outputs -d 'Outputs to request for rows and tables, separated by commas [default: chosen by the model]' -r
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file or object, `-` for standard output, kafka://HOST:PORT/TOPIC, or a folder for the answers to each input, with `/` at its end; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-group -d 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-config -d 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path; for a batch of OpenAI\'s API, /openai is tried if there is none [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r

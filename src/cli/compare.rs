@@ -128,7 +128,7 @@ impl CompareArgs {
     /// Returns the arguments of a run of `mlserver infer` that sends the requests to one of the servers.
     pub fn infer_args(&self, url: &str) -> InferArgs {
         InferArgs {
-            input_data_path: Some(self.input_data_path.clone()),
+            input_data_path: vec![self.input_data_path.clone()],
             input_format: self.input_format,
             column_types: self.column_types.clone(),
             output_data_path: Some(PathBuf::from("-")),

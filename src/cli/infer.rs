@@ -151,12 +151,13 @@ fn describe(arg: Arg) -> Arg {
     ("mlserver infer -u host:8080 -m churn -i requests.jsonl -o answers.jsonl --resume", ""),
     ("mlserver infer --embedded models/churn -i rows.csv -o predictions.parquet", "without a server"),
     ("mlserver infer -u host:8080 -i batch.jsonl -o answers.jsonl", "a batch of OpenAI's API"),
+    ("mlserver infer -m churn -i 's3://b/in/*.parquet' -o s3://b/out/ --resume", "objects of a bucket"),
     ("mlserver infer -m churn -i kafka://broker:9092/rows -o kafka://broker:9092/answers", "topics"),
 ]))]
 pub struct InferArgs {
-    /// Input file, `-` for standard input, or kafka://HOST:PORT/TOPIC
+    /// Input file, `-` for standard input, kafka://HOST:PORT/TOPIC, or a URI of objects, such as `s3://BUCKET/in/part-*.parquet`; may be repeated
     #[arg(short, long, value_name = "PATH", help_heading = INPUT)]
-    pub input_data_path: Option<PathBuf>,
+    pub input_data_path: Vec<PathBuf>,
 
     /// Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI's API), `rows` (JSON Lines of objects whose keys are columns), or a table
     #[arg(long, value_enum, help_heading = INPUT)]
@@ -170,7 +171,7 @@ pub struct InferArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = INPUT)]
     pub outputs: Vec<String>,
 
-    /// Output file, `-` for standard output, or kafka://HOST:PORT/TOPIC; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines
+    /// Output file or object, `-` for standard output, kafka://HOST:PORT/TOPIC, or a folder for the answers to each input, with `/` at its end; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines
     #[arg(short, long, value_name = "PATH", help_heading = OUTPUT)]
     pub output_data_path: Option<PathBuf>,
 

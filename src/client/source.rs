@@ -14,6 +14,9 @@ use super::lines::{InputBytes, InputLine, LineReader};
 use super::open_topic;
 use super::openai_batch;
 use super::output::{AnsweredIds, OutputError};
+#[cfg(feature = "parquet")]
+use super::ranged::{RangedBlocks, TableFile};
+use super::ranged::{RangedInput, RangedStream};
 use super::request;
 use super::stats::RunStats;
 use super::table::{CsvTable, NpyTable, ObjectTable, TableColumn, TableRequest};
@@ -227,9 +230,37 @@ impl InputSource {
         let size = (metadata.is_file() && !is_stdin).then_some(metadata.len());
         let reader = match format {
             #[cfg(feature = "parquet")]
-            SourceFormat::Parquet => InputReader::Parquet(ParquetTable::open(file, types).map_err(unreadable)?),
+            SourceFormat::Parquet => {
+                InputReader::Parquet(ParquetTable::open(TableFile::File(file), types).map_err(unreadable)?)
+            }
             format => {
                 let reader = InputReader::open(Box::new(file), format, types);
+                reader.map_err(unreadable)?.ok_or(InputError::WithoutParquet)?
+            }
+        };
+        Ok(Self { reader, rows: 0, name, size, ahead: None, commits: None })
+    }
+
+    /// Opens an input that is read by ranges, as [`InputSource::open`] does a file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its start, or the end of a Parquet file, cannot be read or is not what its format requires.
+    pub fn open_ranged(
+        input: Arc<dyn RangedInput>,
+        format: SourceFormat,
+        types: &[(String, Datatype)],
+    ) -> Result<Self, InputError> {
+        let (name, size) = (format!("`{}`", input.name()), Some(input.size()));
+        let unreadable = |source| InputError::Read { name: name.clone(), rows: 0, source };
+        let reader = match format {
+            #[cfg(feature = "parquet")]
+            SourceFormat::Parquet => {
+                let file = TableFile::Ranged(RangedBlocks::new(input));
+                InputReader::Parquet(ParquetTable::open(file, types).map_err(unreadable)?)
+            }
+            format => {
+                let reader = InputReader::open(Box::new(RangedStream::new(input)), format, types);
                 reader.map_err(unreadable)?.ok_or(InputError::WithoutParquet)?
             }
         };

@@ -84,7 +84,7 @@ pub const WITHOUT_IMAGE: &str = "this executable was built without the feature `
 
 /// Why `mlserver pull` does not work without the feature.
 #[cfg(not(feature = "storage"))]
-const WITHOUT_STORAGE: &str = "this executable was built without the feature `storage`; install a wheel or a release, or build it with \
+pub const WITHOUT_STORAGE: &str = "this executable was built without the feature `storage`; install a wheel or a release, or build it with \
                                `cargo build --release --features storage`";
 
 /// Returns the exit code of a command that a signal has stopped.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{LoadError, Loader, RuntimeFuture};
-use crate::families::ModelFamily;
+use crate::families::{ModelFamily, NativeEvaluator};
 use crate::lock_file::LockFile;
 use crate::repository::FolderSource;
-use crate::runtimes::Runtime;
+use crate::runtimes::{Implementation, Runtime};
 use crate::settings::{ModelSettings, StorageSettings};
 
 /// Gives models whose URI names an object store a path of this machine, and then to another loader.
@@ -65,7 +65,13 @@ fn locked_folder(settings: &ModelSettings) -> Option<PathBuf> {
 /// read it themselves.
 fn remote_uri<'a>(settings: &'a ModelSettings, fetcher: &ModelFetcher) -> Option<&'a str> {
     let uri = settings.parameters.uri.as_deref()?;
-    (ModelFamily::of(&settings.implementation).is_some() && fetcher.is_store(uri)).then_some(uri)
+    let is_ours = ModelFamily::of(&settings.implementation).is_some();
+    (is_ours && fetcher.is_store(uri) && !fetcher.leaves_to_mlflow(settings, uri)).then_some(uri)
+}
+
+/// Reports whether MLflow loads a model, which resolves URIs of its own.
+fn is_mlflow(settings: &ModelSettings) -> bool {
+    Implementation::of(settings).is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
 }
 
 /// A model of an object store, before it is fetched.
@@ -110,11 +116,11 @@ mod with_storage {
 
     use super::{
         Arc, BTreeMap, FetchedModel, FolderSource, LoadError, LockFile, ModelSettings, Path, PathBuf, RemoteModel,
-        Runtime, SnapshotUse, StorageSettings, can_be_created, remote_uri,
+        Runtime, SnapshotUse, StorageSettings, can_be_created, is_mlflow, remote_uri,
     };
     use crate::registry::chain;
     use crate::registry::store_repository::StoreRepository;
-    use crate::repository::disk_state;
+    use crate::repository::{disk_state, is_mlflow_uri};
     use crate::settings::StorageOffline;
     use crate::storage::{
         DownloadProgress, FileFilter, Location, OfflinePolicy, SnapshotUse as InUse, Storage, StorageError,
@@ -127,6 +133,8 @@ mod with_storage {
     #[derive(Debug, Clone)]
     pub struct ModelFetcher {
         storage: Storage,
+        /// The address of MLflow's tracking server is one of HTTP.
+        has_tracking_server: bool,
         /// Where the models are, if the repository is in a store.
         repository: Option<Arc<StoreRepository>>,
         /// Whether the models that the server starts with are being loaded. Only they may be of an old state.
@@ -166,10 +174,13 @@ mod with_storage {
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
+            let tracking = variables.get("MLFLOW_TRACKING_URI").map(|uri| uri.to_ascii_lowercase()).unwrap_or_default();
+            let has_tracking_server = tracking.starts_with("http://") || tracking.starts_with("https://");
             let storage = Storage::new(storage_options(settings, variables));
             let is_starting = Arc::new(AtomicBool::new(true));
             Self {
                 storage,
+                has_tracking_server,
                 repository: None,
                 is_starting,
                 metrics: DownloadMetrics::default(),
@@ -181,6 +192,16 @@ mod with_storage {
         /// Reports whether a text names objects of a store.
         pub fn is_store(&self, uri: &str) -> bool {
             crate::repository::is_store_uri(uri) || self.storage.is_remote(uri)
+        }
+
+        /// Reports whether MLflow itself finds a model: in folders and databases.
+        pub(super) fn leaves_to_mlflow(&self, settings: &ModelSettings, uri: &str) -> bool {
+            is_mlflow_uri(uri) && !self.has_tracking_server && is_mlflow(settings)
+        }
+
+        /// Returns the URI of a model that is fetched.
+        pub fn uri<'a>(&self, settings: &'a ModelSettings) -> Option<&'a str> {
+            remote_uri(settings, self)
         }
 
         /// Lists what a URI selects.
@@ -394,10 +415,8 @@ pub use with_storage::storage_options;
 mod without_storage {
     use super::{
         Arc, BTreeMap, FetchedModel, FolderSource, LoadError, LockFile, ModelSettings, Path, RemoteModel, Runtime,
-        SnapshotUse, StorageSettings, remote_uri,
+        SnapshotUse, StorageSettings, is_mlflow, remote_uri,
     };
-    use crate::families::NativeEvaluator;
-    use crate::runtimes::Implementation;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
 
     /// Refuses models of object stores, since this executable cannot fetch them.
@@ -454,13 +473,10 @@ mod without_storage {
             settings: ModelSettings,
             lock: Option<LockFile>,
         ) -> Result<(ModelSettings, SnapshotUse), LoadError> {
-            // MLflow resolves URIs of its own.
-            let is_mlflow = || {
-                let implementation = Implementation::of(&settings);
-                implementation.is_ok_and(|found| found == Implementation::Native(NativeEvaluator::Mlflow))
-            };
             match remote_uri(&settings, self) {
-                Some(uri) if lock.is_some() || !is_mlflow() => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
+                Some(uri) if lock.is_some() || !is_mlflow(&settings) => {
+                    Err(LoadError::WithoutStorage { uri: uri.to_owned() })
+                }
                 _ => Ok((settings, ())),
             }
         }
@@ -469,6 +485,17 @@ mod without_storage {
         #[expect(clippy::unused_self, reason = "with the feature, it has the remotes of rclone")]
         pub fn is_store(&self, uri: &str) -> bool {
             crate::repository::is_store_uri(uri)
+        }
+
+        /// Leaves nothing to MLflow that it would fetch.
+        #[expect(clippy::unused_self, reason = "with the feature, it has the address of the tracking server")]
+        pub(super) const fn leaves_to_mlflow(&self, _: &ModelSettings, _: &str) -> bool {
+            false
+        }
+
+        /// Returns the URI of a model that would be fetched.
+        pub fn uri<'a>(&self, settings: &'a ModelSettings) -> Option<&'a str> {
+            remote_uri(settings, self).filter(|_| !is_mlflow(settings))
         }
 
         /// Refuses to look at a store.

@@ -105,7 +105,13 @@ pub fn is_store_uri(uri: &str) -> bool {
     const SCHEMES: [&str; 12] =
         ["s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "hf", "http", "https", "pvc"];
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str()))
+    scheme.is_some_and(|scheme| SCHEMES.contains(&scheme.as_str())) || is_mlflow_uri(uri)
+}
+
+/// Reports whether a URI names a model of MLflow's registry, or an artifact of its tracking server.
+pub fn is_mlflow_uri(uri: &str) -> bool {
+    let scheme = uri.split_once(":/").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| ["models", "runs", "mlflow-artifacts"].contains(&scheme.as_str()))
 }
 
 /// Splits a URI after the colon of its scheme.
@@ -205,10 +211,12 @@ mod tests {
 
     #[test]
     fn artifact_uris_of_stores_are_known() {
-        for uri in ["s3://b/m", "S3A://b/m", "hf://org/repo", "https://h/m.json", "pvc://claim/m"] {
+        for uri in
+            ["s3://b/m", "S3A://b/m", "hf://org/repo", "https://h/m.json", "pvc://claim/m", "models:/m/1", "runs:/a/m"]
+        {
             assert!(is_store_uri(uri), "{uri}");
         }
-        for uri in ["models:/iris/1", "hf:gpt2", "file:///m", "/m", "m.json", "oci://h/m"] {
+        for uri in ["hf:gpt2", "file:///m", "/m", "m.json", "oci://h/m"] {
             assert!(!is_store_uri(uri), "{uri}");
         }
     }

@@ -1,10 +1,12 @@
 //! The connections to stores, which all models share: one pool for each way to verify certificates, and one client for each bucket.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use object_store::ObjectStore;
+use object_store::multipart::MultipartStore;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -37,11 +39,11 @@ pub(super) struct ClientKey {
     pub(super) remote: Option<Remote>,
 }
 
-#[derive(Debug)]
 struct Client {
     key: ClientKey,
     created: Instant,
     store: Arc<dyn ObjectStore>,
+    multipart: Arc<dyn MultipartStore>,
     credentials: String,
 }
 
@@ -54,7 +56,6 @@ struct Pool {
 }
 
 /// The connections of all models.
-#[derive(Debug)]
 pub(super) struct Clients {
     /// The longest time without a byte.
     idle: Duration,
@@ -63,6 +64,12 @@ pub(super) struct Clients {
     /// Limits the files of all models that are fetched at once.
     pub(super) files: Semaphore,
     pub(super) listings: Semaphore,
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Clients").field("idle", &self.idle).finish_non_exhaustive()
+    }
 }
 
 impl Clients {
@@ -97,8 +104,9 @@ impl Clients {
     pub(super) fn find(&self, key: &ClientKey, object: &str) -> Option<Bucket> {
         let clients = self.buckets.lock();
         let found = clients.iter().find(|client| client.key == *key && client.created.elapsed() < MAX_AGE)?;
-        let (store, credentials) = (Arc::clone(&found.store), found.credentials.clone());
-        Some(Bucket { store, key: object.to_owned(), credentials })
+        let (store, multipart) = (Arc::clone(&found.store), Arc::clone(&found.multipart));
+        let credentials = found.credentials.clone();
+        Some(Bucket { store, multipart, key: object.to_owned(), credentials })
     }
 
     /// Keeps the client of a bucket.
@@ -108,8 +116,9 @@ impl Clients {
         if clients.len() == MAX_CLIENTS {
             clients.remove(0);
         }
-        let (store, credentials) = (Arc::clone(&bucket.store), bucket.credentials.clone());
-        clients.push(Client { key, created: Instant::now(), store, credentials });
+        let (store, multipart) = (Arc::clone(&bucket.store), Arc::clone(&bucket.multipart));
+        let credentials = bucket.credentials.clone();
+        clients.push(Client { key, created: Instant::now(), store, multipart, credentials });
     }
 
     /// Forgets all clients, since keys were refused and may have been replaced.

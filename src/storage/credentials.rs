@@ -11,24 +11,30 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64_STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
 use object_store::{ObjectStore, RetryConfig};
 use serde_json::{Map, Value};
 
 use super::clients::{ClientKey, Clients, TlsOptions};
 use super::error::CredentialsError;
 use super::hub::Hub;
+use super::mlflow::Mlflow;
 use super::rclone::Remote;
 use super::source::{Bucket, Source};
-use super::transport::Transport;
+use super::transport::{MAX_ANSWER, Transport};
 use super::uri::{AzureAccount, Location, StorageService};
 use super::web::Web;
-use crate::http_client::Url;
+use crate::http_client::{HttpOptions, Url, take_credentials};
 use crate::types::Secret;
 
+/// The variable with the address of MLflow's tracking server.
+const TRACKING: &str = "MLFLOW_TRACKING_URI";
 /// The hub's address, unless `HF_ENDPOINT` names another one.
 const HUB: &str = "https://huggingface.co";
 /// The host of Google's metadata server.
@@ -102,7 +108,7 @@ fn is_false(value: &str) -> bool {
 ///
 /// # Panics
 ///
-/// Panics if the location is a path of this machine.
+/// Panics if the location is a path of this machine, or has to be looked up in MLflow.
 pub(super) fn open(
     location: &Location,
     remote: Option<&Remote>,
@@ -161,7 +167,7 @@ fn create(location: &Location, variables: &Variables, clients: &Clients) -> Resu
             headers: web_headers(url, variables)?,
             has_ranges: AtomicBool::new(false),
         })),
-        Location::Local(_) => unreachable!("callers open stores only"),
+        Location::Mlflow(_) | Location::Local(_) => unreachable!("callers open stores only"),
     }
 }
 
@@ -540,13 +546,67 @@ fn web_headers(url: &Url, variables: &Variables) -> Result<HeaderMap, Credential
     Ok(headers)
 }
 
+/// Reads the addresses of MLflow's servers and their credentials: those that MLflow's own client reads, in its order.
+///
+/// # Errors
+///
+/// Fails if there is no tracking server, or its address is not one of HTTP.
+pub(super) fn mlflow(variables: &Variables, idle: Duration) -> Result<Mlflow, CredentialsError> {
+    let server = |variable: &str| {
+        let Some(text) = variables.get(variable) else { return Ok(None) };
+        let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let reason = "expected an address of HTTP (Databricks, databases and folders are not supported)".to_owned();
+        url.map(Some).ok_or_else(|| CredentialsError::Variable { variable: variable.to_owned(), reason })
+    };
+    let mut tracking = server(TRACKING)?.ok_or(CredentialsError::NoTracking)?;
+    let of_url = take_credentials(&mut tracking).and_then(|value| Some(Secret::from(value.to_str().ok()?)));
+    let registry = server("MLFLOW_REGISTRY_URI")?.unwrap_or_else(|| tracking.clone());
+    let (user, password) = (variables.get("MLFLOW_TRACKING_USERNAME"), variables.get("MLFLOW_TRACKING_PASSWORD"));
+    let basic = |user: &str, password: &str| {
+        Secret::from(format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}"))).as_str())
+    };
+    let file = || {
+        let file = variables.get("MLFLOW_CREDENTIALS_FILE").map(PathBuf::from);
+        let file = file.or_else(|| Some(variables.home()?.join(".mlflow/credentials")));
+        let section = file.map_or(Ok(None), |file| ini_section(&file, "mlflow"))?.unwrap_or_default();
+        let of = |name: &str| section.get(name).filter(|value| !value.is_empty());
+        Ok(of("mlflow_tracking_username")
+            .zip(of("mlflow_tracking_password"))
+            .map(|(user, password)| basic(user, password)))
+    };
+    let (authorization, credentials) = if let Some((user, password)) = user.zip(password) {
+        (Some(basic(user, password)), "`MLFLOW_TRACKING_USERNAME`")
+    } else if let Some(of_file) = file()? {
+        (Some(of_file), "MLflow's credentials file")
+    } else if let Some(token) = variables.get("MLFLOW_TRACKING_TOKEN") {
+        (Some(Secret::from(format!("Bearer {token}").as_str())), "`MLFLOW_TRACKING_TOKEN`")
+    } else if of_url.is_some() {
+        (of_url, "the credentials in `MLFLOW_TRACKING_URI`")
+    } else {
+        (
+            None,
+            "no credentials (set `MLFLOW_TRACKING_TOKEN`, or `MLFLOW_TRACKING_USERNAME` and `MLFLOW_TRACKING_PASSWORD`)",
+        )
+    };
+    let path = |name: &str| variables.get(name).map(PathBuf::from);
+    let options = HttpOptions {
+        ca: path("MLFLOW_TRACKING_SERVER_CERT_PATH").or(TlsOptions::of(variables).ca),
+        certificate: path("MLFLOW_TRACKING_CLIENT_CERT_PATH"),
+        insecure: variables.is_set("MLFLOW_TRACKING_INSECURE_TLS"),
+        ..HttpOptions::new(idle, MAX_ANSWER)
+    };
+    let transport = Transport::new(options);
+    Ok(Mlflow { transport, tracking, registry, authorization, credentials: credentials.to_owned() })
+}
+
 /// Retries are those of [`Transport`].
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-fn bucket_source(store: impl ObjectStore, key: &str, credentials: String) -> Source {
-    Source::Bucket(Bucket { store: Arc::new(store), key: key.to_owned(), credentials })
+fn bucket_source(store: impl ObjectStore + MultipartStore, key: &str, credentials: String) -> Source {
+    let store = Arc::new(store);
+    Source::Bucket(Bucket { multipart: Arc::clone(&store) as _, store, key: key.to_owned(), credentials })
 }
 
 fn store_error(error: &object_store::Error) -> CredentialsError {
@@ -622,6 +682,31 @@ mod tests {
     fn google_needs_no_credentials_for_an_emulator() {
         let found = source(&bucket(StorageService::Gcs), &[("STORAGE_EMULATOR_HOST", "127.0.0.1:1")]).unwrap();
         assert!(found.starts_with("no credentials (`STORAGE_EMULATOR_HOST`)"), "{found}");
+    }
+
+    #[test]
+    fn servers_of_mlflow_come_from_the_environment() {
+        let of = |pairs: &[(&str, &str)]| mlflow(&variables(pairs), Duration::from_secs(1));
+        assert!(matches!(of(&[]), Err(CredentialsError::NoTracking)));
+        for text in ["databricks", "sqlite:///db", "./mlruns"] {
+            assert!(of(&[(TRACKING, text)]).unwrap_err().to_string().contains("expected an address of HTTP"), "{text}");
+        }
+        let tracking = (TRACKING, "http://h:5000/mlflow/");
+        let found = of(&[tracking]).unwrap();
+        assert!(found.registry == found.tracking && found.authorization.is_none());
+        let token = ("MLFLOW_TRACKING_TOKEN", "hush");
+        assert_eq!(of(&[tracking, token]).unwrap().authorization.as_deref(), Some("Bearer hush"));
+        let basic = [tracking, token, ("MLFLOW_TRACKING_USERNAME", "me"), ("MLFLOW_TRACKING_PASSWORD", "hush")];
+        let found = of(&basic).unwrap();
+        assert_eq!(found.authorization.as_deref(), Some("Basic bWU6aHVzaA=="));
+        assert!(!format!("{found:?}").contains("bWU6"));
+        let found = of(&[(TRACKING, "https://me:hush@h/")]).unwrap();
+        assert_eq!(
+            (found.tracking.as_str(), found.authorization.as_deref()),
+            ("https://h/", Some("Basic bWU6aHVzaA=="))
+        );
+        let registry = of(&[tracking, ("MLFLOW_REGISTRY_URI", "https://r")]).unwrap().registry;
+        assert_eq!(registry.as_str(), "https://r/");
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -21,11 +20,10 @@ use super::error::FetchError;
 use super::part::Part;
 use super::selection::{ContentHash, RemoteFile};
 use super::source::Source;
-use super::transport::ATTEMPTS;
+use super::transport::{ATTEMPTS, Transport};
 use super::uri::StorageUri;
 use crate::http_client::HttpError;
 use crate::lock_file::{LockFile, hex};
-use crate::types::Backoff;
 
 /// The size of a part of a large file, in bytes, and how many are fetched at once.
 const PART: u64 = 8 << 20;
@@ -34,7 +32,6 @@ const PARTS: usize = 4;
 const LARGE: u64 = 32 << 20;
 /// How many bytes are kept before they are written.
 const BATCH: usize = 1 << 20;
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 
 /// What has been fetched so far.
 #[derive(Debug, Default)]
@@ -146,7 +143,7 @@ impl FileFetch<'_> {
             if !error.may_pass() || failures == ATTEMPTS || (!self.file.continues() && now > 0) {
                 return Err(error);
             }
-            tokio::time::sleep(BACKOFF.after(failures - 1).mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            tokio::time::sleep(Transport::pause(failures - 1)).await;
         }
         self.blocking(&partial, PartialFile::sync).await?;
         let checked = self.check(&partial.lock());
@@ -231,9 +228,7 @@ impl FileFetch<'_> {
             let needed = usize::try_from(end - start).unwrap_or(usize::MAX);
             let mut error = batch.fill(&mut part, needed).await.err();
             if error.is_none() && batch.bytes != needed {
-                let cause = format!("{} of {needed} bytes of a part arrived", batch.bytes);
-                let server = "the store".to_owned();
-                error = Some(FetchError::Http(HttpError::Truncated { server, cause }));
+                error = Some(FetchError::truncated(batch.bytes, needed));
             }
             (batch, error, part.hash)
         });

@@ -18,6 +18,10 @@ pub enum StorageError {
     Credentials { service: &'static str, source: CredentialsError },
     #[error("cannot fetch `{uri}`")]
     Fetch { uri: String, source: Box<FetchError> },
+    #[error("cannot upload to `{uri}`")]
+    Upload { uri: String, source: Box<FetchError> },
+    #[error("cannot write to `{uri}`: expected an object of S3, Google Cloud Storage or Azure Blob Storage")]
+    NotWritable { uri: String },
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -70,6 +74,10 @@ pub enum FetchError {
     OneFile,
     #[error("the answer of the hub cannot be read: {reason}")]
     Hub { reason: String },
+    #[error("the server sends no ranges or no size; fetch the file first, with `mlserver pull`")]
+    NoRanges,
+    #[error("MLflow: {reason}")]
+    Registry { reason: String },
     #[error("the limit `storage_max_bytes` of {limit} bytes is reached")]
     TooLarge { limit: u64 },
     #[error("cannot write `{}`", path.display())]
@@ -77,6 +85,12 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// Returns the error for an answer that ended early.
+    pub(super) fn truncated(found: usize, needed: usize) -> Self {
+        let cause = format!("{found} of {needed} bytes of a part arrived");
+        Self::Http(HttpError::Truncated { server: "the store".to_owned(), cause })
+    }
+
     /// Reports whether another attempt may succeed where this one stopped.
     pub(super) const fn may_pass(&self) -> bool {
         match self {
@@ -118,6 +132,10 @@ pub enum CredentialsError {
     NoAccount,
     #[error("{0}")]
     Store(String),
+    #[error(
+        "`MLFLOW_TRACKING_URI` is not set: set it to the address of the MLflow server, such as http://127.0.0.1:5000"
+    )]
+    NoTracking,
     #[error("`HF_HUB_OFFLINE` is set")]
     Offline,
 }

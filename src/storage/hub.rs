@@ -16,7 +16,7 @@ use crate::http_client::Url;
 use crate::types::Secret;
 
 /// What is written as it is in the path of a URL.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+pub(super) const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const REVISION: &AsciiSet = &PATH.add(b'/');
 const MAIN: &str = "main";
 

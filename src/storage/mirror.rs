@@ -60,7 +60,7 @@ impl Storage {
     ) -> Result<Mirror, StorageError> {
         let (folder, _lock) = open_folder(self, &format!("{}\0repository", uri.cache_key())).await?;
         let listed = async {
-            let source = self.open(uri).await?;
+            let source = self.open_store(uri).await?;
             let files = self.listed(source.list_repository()).await.map_err(|error| fetch_error(uri, error))?;
             Ok::<_, StorageError>((source, files))
         };

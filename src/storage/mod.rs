@@ -10,6 +10,9 @@ mod download;
 mod error;
 mod hub;
 mod mirror;
+mod mlflow;
+mod mlflow_reference;
+mod objects;
 mod part;
 mod place;
 mod rclone;
@@ -17,6 +20,7 @@ mod selection;
 mod snapshots;
 mod source;
 mod transport;
+mod upload;
 mod uri;
 mod web;
 
@@ -30,6 +34,8 @@ pub use download::DownloadProgress;
 use download::{DownloadLimits, Pins, fetch_all};
 pub use error::{CredentialsError, FetchError, StorageError};
 pub use mirror::Mirror;
+pub use mlflow_reference::{MlflowReference, ModelVersion};
+pub use objects::StoredObject;
 use place::{Placed, Staging, is_archive};
 pub use selection::{MAX_REPOSITORY_OBJECTS, RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
@@ -99,6 +105,12 @@ pub struct Pulled {
     pub bytes: u64,
 }
 
+/// Where the files of a URI are.
+enum Opened {
+    Store(Box<Source>),
+    Local(PathBuf),
+}
+
 /// A model on this machine.
 #[derive(Debug)]
 pub struct CachedModel {
@@ -143,7 +155,7 @@ impl Storage {
     ///
     /// Fails if the store cannot be listed, or selects nothing.
     pub async fn list(&self, uri: &StorageUri, filter: &FileFilter) -> Result<Listing, StorageError> {
-        let source = self.open(uri).await?;
+        let source = self.open_store(uri).await?;
         let files = self.select(uri, &source, filter).await?;
         Ok(Listing { files, credentials: source.credentials() })
     }
@@ -173,15 +185,15 @@ impl Storage {
         options: &PullOptions,
         progress: &DownloadProgress,
     ) -> Result<Pulled, StorageError> {
-        if let Location::Local(path) = &uri.location {
-            if options.writes_lock {
-                return Err(StorageError::LockOfLink { path: path.clone() });
+        let source = match self.open(uri).await? {
+            Opened::Store(source) => source,
+            Opened::Local(path) if options.writes_lock => return Err(StorageError::LockOfLink { path }),
+            Opened::Local(path) => {
+                let files = place::link(&path, destination, uri.shown())?;
+                return Ok(Pulled { files, bytes: 0 });
             }
-            let files = place::link(path, destination, uri.shown())?;
-            return Ok(Pulled { files, bytes: 0 });
-        }
+        };
         let lock = if options.writes_lock { None } else { LockFile::find(destination)? };
-        let source = self.open(uri).await?;
         // A store that changes between the list and the end is fetched once more.
         let mut is_last = false;
         loop {
@@ -226,21 +238,49 @@ impl Storage {
             let folder = found.folder.clone();
             blocking(&found.folder, move || Ok(lock.check_files(&folder)?)).await?;
         }
-        Ok(CachedModel { path: found.path, used: Some(found.used) })
+        Ok(CachedModel { path: found.path, used: found.used })
     }
 
-    async fn open(&self, uri: &StorageUri) -> Result<Source, StorageError> {
-        let (location, remote, storage) = (uri.location.clone(), uri.remote.clone(), self.clone());
+    /// Finds the store that has the objects of a URI.
+    async fn open_store(&self, uri: &StorageUri) -> Result<Source, StorageError> {
+        match self.open(uri).await? {
+            Opened::Store(source) => Ok(*source),
+            Opened::Local(path) => Err(StorageError::Missing { path }),
+        }
+    }
+
+    /// Finds the store that has the objects of a URI, or the path of this machine that has its files.
+    async fn open(&self, uri: &StorageUri) -> Result<Opened, StorageError> {
+        let idle = self.0.idle_timeout;
+        let mut location = uri.location.clone();
+        if let Location::Mlflow(reference) = &location {
+            let mlflow = self.with_credentials("MLflow", move |variables| credentials::mlflow(variables, idle)).await?;
+            location = mlflow.locate(reference).await.map_err(|error| fetch_error(uri, error))?;
+            if let Location::Mlflow(MlflowReference::Artifact { path, .. }) = &location {
+                return Ok(Opened::Store(Box::new(Source::Mlflow(mlflow.artifacts(path)))));
+            }
+        }
+        let (remote, clients) = (uri.remote.clone(), Arc::clone(&self.1));
         let service = match &location {
             Location::Bucket { service, .. } => service.title(),
             Location::Hub { .. } => "Hugging Face",
-            Location::Http(_) => "the server",
-            Location::Local(path) => return Err(StorageError::Missing { path: path.clone() }),
+            Location::Http(_) | Location::Mlflow(_) => "the server",
+            Location::Local(path) => return Ok(Opened::Local(path.clone())),
         };
-        let open = move || credentials::open(&location, remote.as_ref(), &storage.0.variables, &storage.1);
-        let open = tokio::task::spawn_blocking(open).await;
-        let open = open.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
-        open.map_err(|source| StorageError::Credentials { service, source })
+        let open = move |variables: &Variables| credentials::open(&location, remote.as_ref(), variables, &clients);
+        self.with_credentials(service, open).await.map(|source| Opened::Store(Box::new(source)))
+    }
+
+    /// Reads the environment's credentials, which may be in files.
+    async fn with_credentials<T: Send + 'static>(
+        &self,
+        service: &'static str,
+        read: impl FnOnce(&Variables) -> Result<T, CredentialsError> + Send + 'static,
+    ) -> Result<T, StorageError> {
+        let options = Arc::clone(&self.0);
+        let read = tokio::task::spawn_blocking(move || read(&options.variables)).await;
+        let read = read.map_err(|error| CredentialsError::Store(error.to_string())).flatten();
+        read.map_err(|source| StorageError::Credentials { service, source })
     }
 
     async fn select(

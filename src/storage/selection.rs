@@ -58,6 +58,8 @@ pub enum SelectionError {
     Conflict { one: String, other: String },
     #[error("the patterns to include and exclude leave none of its {listed} files")]
     Filtered { listed: usize },
+    #[error("none of its {listed} objects has a name like `{pattern}` (names that start with `_` or `.` are skipped)")]
+    Pattern { pattern: String, listed: usize },
     #[error("the object `{key}` is empty")]
     Empty { key: String },
 }
@@ -210,7 +212,8 @@ fn has_extension(path: &str) -> bool {
     path.rsplit('/').next().unwrap_or_default().trim_start_matches('.').contains('.')
 }
 
-fn check_path(path: &str) -> Result<(), &'static str> {
+/// Checks that a path stays in its folder, on every system.
+pub(super) fn check_path(path: &str) -> Result<(), &'static str> {
     match () {
         () if path.len() > MAX_PATH => Err("has more than 4096 bytes"),
         () if path.contains('\0') => Err("contains a zero byte"),

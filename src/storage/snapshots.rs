@@ -15,7 +15,7 @@ use super::error::StorageError;
 use super::place::{STAGE, is_archive, open_lock, wait_for_lock, write_error};
 use super::selection::RemoteFile;
 use super::uri::StorageUri;
-use super::{FileFilter, Storage, blocking};
+use super::{FileFilter, Opened, Storage, blocking};
 use crate::archives::is_safe_folder;
 use crate::lock_file::LockFile;
 
@@ -41,7 +41,8 @@ pub(super) struct Snapshot {
     /// Of the model: its only file, or its folder.
     pub(super) path: PathBuf,
     pub(super) folder: PathBuf,
-    pub(super) used: SnapshotUse,
+    /// `None` if it is not in the cache.
+    pub(super) used: Option<SnapshotUse>,
 }
 
 /// Keeps a snapshot in the cache, as long as it exists.
@@ -78,18 +79,25 @@ pub(super) async fn fetch(
 ) -> Result<Snapshot, StorageError> {
     let (folder, _lock) = open_folder(storage, uri.cache_key()).await?;
     let listed = async {
-        let source = storage.open(uri).await?;
+        let source = match storage.open(uri).await? {
+            Opened::Store(source) => source,
+            Opened::Local(path) => return Ok(Err(path)),
+        };
         let files = storage.select(uri, &source, &FileFilter::default()).await?;
-        Ok::<_, StorageError>((source, files))
+        Ok::<_, StorageError>(Ok((source, files)))
     };
     let (source, files) = match listed.await {
-        Ok(listed) => listed,
+        Ok(Ok(listed)) => listed,
+        Ok(Err(path)) => {
+            let folder = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
+            return Ok(Snapshot { path, folder, used: None });
+        }
         Err(error) => {
             let is_used = error.is_outage() && offline == OfflinePolicy::Use;
             let newest = if is_used { newest(&folder) } else { None };
             let snapshot = newest.ok_or(error)?;
             warn!("`{}` cannot be reached; the model of the last fetch is used (`storage_offline`).", uri.shown());
-            let used = SnapshotUse::begin(&snapshot)?;
+            let used = Some(SnapshotUse::begin(&snapshot)?);
             return Ok(Snapshot { path: content(&snapshot), folder: snapshot, used });
         }
     };
@@ -117,7 +125,7 @@ pub(super) async fn fetch(
         [file] if !is_archive(&file.path) => snapshot.join(&file.path),
         _ => content(&snapshot),
     };
-    let used = SnapshotUse::begin(&snapshot)?;
+    let used = Some(SnapshotUse::begin(&snapshot)?);
     Ok(Snapshot { path, folder: snapshot, used })
 }
 
@@ -278,7 +286,8 @@ pub(super) fn newest(folder: &Path) -> Option<PathBuf> {
     dated.filter(|(_, path)| is_safe_folder(path)).max().map(|(_, path)| path)
 }
 
-fn name(text: &[u8]) -> String {
+/// Returns the name of a folder of the cache.
+pub(super) fn name(text: &[u8]) -> String {
     blake3::hash(text).to_hex()[..NAME].to_owned()
 }
 

@@ -1,16 +1,19 @@
 //! The stores behind one interface: list what a URI selects, and read a part of an object.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tracing::warn;
 
 use super::error::FetchError;
 use super::hub::Hub;
+use super::mlflow::MlflowArtifacts;
 use super::part::{Part, PartBytes, store_error};
 use super::selection::{
     MAX_OBJECTS, MAX_REPOSITORY_OBJECTS, RemoteFile, SelectionError, select, select_one, select_repository, siblings,
@@ -27,15 +30,23 @@ pub(super) enum Source {
     Bucket(Bucket),
     Hub(Hub),
     Web(Web),
+    Mlflow(MlflowArtifacts),
 }
 
 /// Objects of a bucket.
-#[derive(Debug)]
 pub(super) struct Bucket {
     pub store: Arc<dyn ObjectStore>,
+    /// The same store, for uploads in parts.
+    pub multipart: Arc<dyn MultipartStore>,
     pub key: String,
     /// Where the credentials come from, for errors.
     pub credentials: String,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Bucket").field("store", &self.store).field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl Source {
@@ -45,6 +56,7 @@ impl Source {
             Self::Bucket(bucket) => bucket.list().await,
             Self::Hub(hub) => hub.list().await,
             Self::Web(web) => Ok(select_one(web.look().await?)?),
+            Self::Mlflow(artifacts) => artifacts.list().await,
         }
     }
 
@@ -54,6 +66,7 @@ impl Source {
             Self::Bucket(bucket) => bucket.credentials.clone(),
             Self::Hub(hub) if hub.token.is_some() => "the token of the hub".to_owned(),
             Self::Web(web) if !web.headers.is_empty() => "the headers for this host".to_owned(),
+            Self::Mlflow(artifacts) => artifacts.credentials(),
             Self::Hub(_) | Self::Web(_) => "no credentials".to_owned(),
         }
     }
@@ -63,6 +76,7 @@ impl Source {
         match self {
             Self::Bucket(bucket) => bucket.list_repository().await,
             Self::Hub(hub) => hub.list().await,
+            Self::Mlflow(artifacts) => artifacts.list().await,
             Self::Web(_) => Err(FetchError::OneFile),
         }
     }
@@ -72,6 +86,8 @@ impl Source {
         match self {
             Self::Bucket(_) | Self::Hub(_) => true,
             Self::Web(web) => web.has_ranges.load(Ordering::Relaxed),
+            // The server fetches a whole artifact for each request.
+            Self::Mlflow(_) => false,
         }
     }
 
@@ -81,6 +97,7 @@ impl Source {
             Self::Bucket(bucket) => bucket.read(file, range).await,
             Self::Hub(hub) => hub.read(file, range).await,
             Self::Web(web) => web.read(file, range).await,
+            Self::Mlflow(artifacts) => artifacts.read(file, range).await,
         }
     }
 }
@@ -88,7 +105,7 @@ impl Source {
 impl Bucket {
     async fn list(&self) -> Result<Vec<RemoteFile>, FetchError> {
         if !self.key.is_empty() {
-            match self.store.head(&path(&self.key)?).await {
+            match self.store.head(&object_path(&self.key)?).await {
                 // An empty object may stand for the folder.
                 Ok(found) if found.size > 0 => return Ok(select_one(remote_file(found))?),
                 // Without the right to list, a missing key is a denied one. The listing tells.
@@ -115,7 +132,7 @@ impl Bucket {
         }
         if files.is_empty()
             && !self.key.is_empty()
-            && self.store.head(&path(&self.key)?).await.is_ok_and(|found| found.size > 0)
+            && self.store.head(&object_path(&self.key)?).await.is_ok_and(|found| found.size > 0)
         {
             return Err(FetchError::OneFile);
         }
@@ -124,7 +141,7 @@ impl Bucket {
 
     /// Returns all objects with the key as a prefix, or `None` if there are more than `most`.
     async fn objects(&self, most: usize) -> Result<Option<Vec<RemoteFile>>, FetchError> {
-        let prefix = if self.key.is_empty() { None } else { Some(path(&self.key)?) };
+        let prefix = if self.key.is_empty() { None } else { Some(object_path(&self.key)?) };
         let mut listing = self.store.list(prefix.as_ref());
         let mut objects = Vec::new();
         while let Some(found) = listing.next().await {
@@ -138,7 +155,7 @@ impl Bucket {
 
     /// Returns the first keys in the folder of a key, or none if they cannot be listed.
     async fn keys_beside(&self, key: &str) -> Vec<String> {
-        let folder = key.rsplit_once('/').and_then(|(folder, _)| path(folder).ok());
+        let folder = key.rsplit_once('/').and_then(|(folder, _)| object_path(folder).ok());
         let mut listing = self.store.list(folder.as_ref()).take(MAX_LOOKED_AT);
         let mut keys = Vec::new();
         while let Some(Ok(found)) = listing.next().await {
@@ -151,7 +168,7 @@ impl Bucket {
         let mut options =
             GetOptions { if_match: file.etag.clone(), range: range.map(GetRange::Bounded), ..GetOptions::default() };
         options.extensions.insert(ObjectRead);
-        let answer = self.store.get_opts(&path(&file.key)?, options).await.map_err(|error| match error {
+        let answer = self.store.get_opts(&object_path(&file.key)?, options).await.map_err(|error| match error {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
                 FetchError::Changed { key: file.key.clone() }
             }
@@ -167,7 +184,7 @@ impl Bucket {
     }
 }
 
-fn path(key: &str) -> Result<Path, FetchError> {
+pub(super) fn object_path(key: &str) -> Result<Path, FetchError> {
     let reason = "is not the path of an object: it has an empty part, `.` or `..`";
     Path::parse(key).map_err(|_| SelectionError::Key { key: key.to_owned(), reason }.into())
 }

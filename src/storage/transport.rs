@@ -24,6 +24,7 @@ use crate::types::Backoff;
 
 /// How often a request is sent.
 pub(super) const ATTEMPTS: u32 = 8;
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 /// The longest wait that a server may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// How many servers have a client: those of a store, of its credentials, and of redirects.
@@ -38,7 +39,6 @@ pub(super) struct Transport(Arc<Clients>);
 #[derive(Debug)]
 struct Clients {
     options: HttpOptions,
-    backoff: Backoff,
     /// By scheme, host and port.
     by_origin: Mutex<HashMap<String, HttpClient>>,
 }
@@ -55,8 +55,7 @@ pub(super) struct DeclaredHash(pub(super) ContentHash);
 impl Transport {
     /// Creates a transport. The timeout of the options is the longest time without a byte.
     pub(super) fn new(options: HttpOptions) -> Self {
-        let backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
-        Self(Arc::new(Clients { options, backoff, by_origin: Mutex::default() }))
+        Self(Arc::new(Clients { options, by_origin: Mutex::default() }))
     }
 
     /// Sends a request, again after failures that may pass.
@@ -84,13 +83,13 @@ impl Transport {
                 _ => return answer,
             };
             drop(answer);
-            tokio::time::sleep(asked.unwrap_or_else(|| self.wait(attempt - 1))).await;
+            tokio::time::sleep(asked.unwrap_or_else(|| Self::pause(attempt - 1))).await;
         }
     }
 
     /// Returns how long to wait after a failure that `earlier` others precede: between half of the back-off and all of it.
-    pub(super) fn wait(&self, earlier: u32) -> Duration {
-        self.0.backoff.after(earlier).mul_f64(0.5 + fastrand::f64() / 2.0)
+    pub(super) fn pause(earlier: u32) -> Duration {
+        BACKOFF.after(earlier).mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
     fn client(&self, url: &Url) -> Result<HttpClient, HttpError> {
@@ -251,9 +250,8 @@ mod tests {
 
     #[test]
     fn waits_have_jitter_and_a_limit() {
-        let transport = Transport::new(HttpOptions::new(Duration::from_secs(1), MAX_ANSWER));
         for earlier in 0..20 {
-            let wait = transport.wait(earlier);
+            let wait = Transport::pause(earlier);
             assert!(wait >= Duration::from_millis(100) && wait <= Duration::from_secs(10), "{earlier}: {wait:?}");
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::FileFilter;
 use super::credentials::Variables;
 use super::error::StorageError;
+use super::mlflow_reference::MlflowReference;
 use super::rclone::Remote;
 use crate::http_client::Url;
 use crate::types::{Secret, without_credentials};
@@ -27,6 +28,17 @@ impl StorageService {
     }
 }
 
+impl StorageService {
+    /// Returns the scheme of its URIs.
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gs",
+            Self::Azure => "az",
+        }
+    }
+}
+
 /// Where objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
@@ -36,6 +48,8 @@ pub enum Location {
     Hub { repository: String, revision: Option<String>, key: String },
     /// One file of an HTTP server.
     Http(Url),
+    /// What MLflow's registry or tracking server knows by this name.
+    Mlflow(MlflowReference),
     /// A file or folder of this machine.
     Local(PathBuf),
 }
@@ -68,7 +82,8 @@ pub struct StorageUri {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
     #[error(
-        "unsupported scheme `{scheme}` in `{uri}`: expected s3, gs, az, abfs, hf, https, http or file (also s3a, gcs, abfss, azure, pvc)"
+        "unsupported scheme `{scheme}` in `{uri}`: expected s3, gs, az, abfs, hf, https, http, models, runs, mlflow-artifacts or file (also \
+         s3a, gcs, abfss, azure, pvc)"
     )]
     Scheme { scheme: String, uri: String },
     #[error("`{uri}`: {reason}")]
@@ -94,6 +109,10 @@ impl StorageUri {
     /// Fails if the scheme is not supported, or a part is missing or invalid.
     pub fn parse(text: &str) -> Result<Self, UriError> {
         let shown = without_credentials(text);
+        if let Some(reference) = MlflowReference::parse(text) {
+            let missing = |(what, form)| UriError::Missing { uri: shown.clone(), what, form };
+            return Ok(Self::new(Location::Mlflow(reference.map_err(missing)?), None, shown));
+        }
         let Some((scheme, rest)) = text.split_once("://") else {
             return Ok(Self::new(Location::Local(text.into()), None, shown));
         };
@@ -173,6 +192,7 @@ impl StorageUri {
                 *key = if key.is_empty() { path.to_owned() } else { format!("{key}/{path}") };
             }
             Location::Local(folder) => *folder = folder.join(path),
+            Location::Mlflow(reference) => reference.descend(path),
             Location::Http(_) => {}
         }
         let (base, query) = self.shown.find('?').map_or((self.shown.as_str(), ""), |at| self.shown.split_at(at));

@@ -184,16 +184,18 @@ class Proxy:
     """A server that passes requests on to another one, and breaks what it answers.
 
     `faults` are called with the path and the number of the request, and return None or a dictionary: `status` (and `headers`)
-    to answer with, `reset`, `stall` or `end` after so many bytes of the body, or `change` a byte of it. `delay` slows each KiB
-    down.
+    to answer with, `reset`, `stall` or `end` after so many bytes of the body, or `change` a byte of it. `put_faults` are those
+    of uploads. `delay` slows each KiB down.
     """
 
     def __init__(self, port):
         self.target = port
         self.faults = lambda _path, _number: None
+        self.put_faults = lambda _path: None
         self.delay = 0.0
         self.requests = []
         self.connections = 0
+        self.authorizations = set()
         self.sent = 0
         proxy = self
 
@@ -210,7 +212,7 @@ class Proxy:
             def do_GET(self):
                 proxy.answer(self)
 
-            do_HEAD = do_GET
+            do_HEAD = do_POST = do_PUT = do_DELETE = do_GET
 
         self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -218,11 +220,15 @@ class Proxy:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def answer(self, handler):
+        self.authorizations.add(handler.headers.get("Authorization"))
         is_object = handler.command == "GET" and "list-type" not in handler.path
         number = len(self.requests)
         if is_object:
             self.requests.append(handler.headers.get("Range"))
         fault = (self.faults(handler.path, number) if is_object else None) or {}
+        sent = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        if handler.command == "PUT":
+            fault = self.put_faults(handler.path) or {}
         if status := fault.get("status"):
             handler.send_response(status)
             for name, value in fault.get("headers", {}).items():
@@ -231,7 +237,7 @@ class Proxy:
             handler.end_headers()
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=PATIENCE)
-        connection.request(handler.command, handler.path, headers=dict(handler.headers))
+        connection.request(handler.command, handler.path, sent or None, dict(handler.headers))
         response = connection.getresponse()
         body = response.read()
         if (at := fault.get("change")) is not None:

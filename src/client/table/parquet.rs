@@ -1,6 +1,5 @@
 //! The columns of a Parquet file, as written by Spark, pandas and others.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::{TableRequest, check_unique};
+use crate::client::ranged::TableFile;
 use crate::client::row::InvalidRow;
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
@@ -21,7 +21,7 @@ const TEXT_ENTRY: usize = size_of::<Option<ByteArray>>();
 
 /// A Parquet file.
 pub(in crate::client) struct ParquetTable {
-    file: Arc<SerializedFileReader<File>>,
+    file: Arc<SerializedFileReader<TableFile>>,
     columns: Vec<ParquetColumn>,
     group: usize,
     /// The columns of the row group that is being read.
@@ -66,7 +66,8 @@ struct ParquetColumn {
 }
 
 impl ParquetTable {
-    pub(in crate::client) fn open(file: File, types: &[(String, Datatype)]) -> io::Result<Self> {
+    pub(in crate::client) fn open(file: TableFile, types: &[(String, Datatype)]) -> io::Result<Self> {
+        let blocks = if let TableFile::Ranged(blocks) = &file { Some(blocks.clone()) } else { None };
         let file = SerializedFileReader::new(file).map_err(parquet_error)?;
         if let Some((name, _)) = types.first() {
             return Err(invalid_data(format!(
@@ -77,6 +78,11 @@ impl ParquetTable {
         let columns =
             schema.columns().iter().map(|column| ParquetColumn::of(column)).collect::<io::Result<Vec<_>>>()?;
         check_unique(columns.iter().map(|column| column.name.as_str())).map_err(invalid_data)?;
+        if let Some(blocks) = blocks {
+            let groups = file.metadata().row_groups().iter();
+            let largest = groups.map(|group| u64::try_from(group.compressed_size()).unwrap_or(u64::MAX)).max();
+            blocks.set_columns(columns.len(), largest.unwrap_or_default().min(u64::MAX / 2));
+        }
         let (readers, ahead) = (Vec::new(), RowsAhead::default());
         Ok(Self { file: Arc::new(file), columns, group: 0, readers, left: 0, row_bytes: 0, ahead })
     }
@@ -347,7 +353,7 @@ mod tests {
         column.close().unwrap();
         group.close().unwrap();
         writer.close().unwrap();
-        ParquetTable::open(file, &[]).unwrap()
+        ParquetTable::open(TableFile::File(file), &[]).unwrap()
     }
 
     #[test]

@@ -32,8 +32,7 @@ pub(super) async fn examine(
 ) -> ModelPlace {
     let name = &model.name;
     let family = ModelFamily::of(&model.implementation);
-    let uri = model.parameters.uri.as_deref().filter(|uri| family.is_some() && fetcher.is_store(uri));
-    if let Some(uri) = uri {
+    if let Some(uri) = fetcher.uri(model) {
         match fetcher.look(uri).await {
             Ok(found) => findings.ok(format_args!(
                 "model `{name}` is fetched from `{}` when it is loaded: {} files, {} bytes, with {}",

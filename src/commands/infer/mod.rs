@@ -1,11 +1,13 @@
 //! `mlserver infer`: runs batch inference over a file or a topic. `mlserver compare` does so on two servers, and compares the answers.
 
 mod embedded;
+mod jobs;
 mod options;
 mod report;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, anyhow};
 use tokio::time::Instant;
@@ -24,6 +26,7 @@ use crate::shutdown::Signals;
 use crate::ui::progress::{ProgressUnit, TerminalProgress};
 use crate::ui::{Ui, standard_output};
 use embedded::EmbeddedModel;
+use jobs::{InferJob, InferPlan, JobInput, UploadTarget, plan};
 use options::{ResolvedArgs, RunTarget, resolve, resolve_comparison};
 use report::{RunObserver, RunReport};
 
@@ -110,13 +113,13 @@ impl InferSession<'_> {
                 let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
                 let model = options.model.clone();
                 let target = connect(*transport, options, listener)?;
-                self.run_to_end(RowTarget::Inference(target), observer, Some(&model)).await
+                self.run_to_end(RowTarget::Inference(target), observer, Some(&model), environment).await
             }
             RunTarget::OpenAi(options) => {
                 let (options, listener) = (options.as_ref().clone(), Arc::clone(&observer));
                 let model = Some(options.model.clone()).filter(|model| !model.is_empty());
                 let client = Arc::new(OpenAiClient::new(options, listener)?);
-                self.run_to_end(RowTarget::OpenAi { client, model }, observer, None).await
+                self.run_to_end(RowTarget::OpenAi { client, model }, observer, None, environment).await
             }
             RunTarget::Servers(transport, servers, tolerance) => {
                 let connect = |options: &TransportOptions| {
@@ -126,64 +129,85 @@ impl InferSession<'_> {
                 let [first, second] = &**servers;
                 let servers = [connect(first)?, connect(second)?];
                 let target = Arc::new(ComparedServers { servers, tolerance: *tolerance });
-                self.run_to_end(RowTarget::Inference(target), observer, None).await
+                self.run_to_end(RowTarget::Inference(target), observer, None, environment).await
             }
             RunTarget::Embedded { folder, model, version } => {
                 let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
                 let embedded = Arc::new(embedded);
                 let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
-                let outcome = self.run_to_end(RowTarget::Inference(target), observer, None).await;
+                let outcome = self.run_to_end(RowTarget::Inference(target), observer, None, environment).await;
                 embedded.stop().await;
                 outcome
             }
         }
     }
 
-    /// Runs until every row is answered, the run fails, or a signal stops it. `server_model` is the name of a server's model.
+    /// Runs until every row of each input is answered, a run fails, or a signal stops it. `server_model` is the name of a
+    /// server's model.
     async fn run_to_end(
-        self,
+        mut self,
         target: RowTarget,
         observer: Arc<dyn Observer>,
         server_model: Option<&str>,
+        environment: &dyn Environment,
     ) -> Result<(), CommandError> {
-        let Self { args, resolved, progress, stats, report } = self;
+        let progress = self.progress;
         let mut signals = Signals::listen().context("cannot listen for signals")?;
-        let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
-        let (should_resume, rows) = (args.resume, resolved.run.batch_size.get());
-        let (shown, counters) = (Arc::clone(progress), Arc::clone(&stats));
-        let resumes_by_group = matches!(&resolved.input, InputOrigin::Topic(_));
-        let (format, column_types, kafka, to) =
-            (resolved.format, resolved.column_types, resolved.kafka, resolved.output);
-        let (input, listener) = (resolved.input, Arc::clone(&observer));
-        let prepare = move || match input {
-            InputOrigin::File(path) => {
-                let source = InputSource::open(&path, format, &column_types)?;
-                for warning in source.warnings() {
-                    shown.warn(format_args!("{warning}"));
-                }
-                if let OutputTarget::Topic(address) = &to {
-                    let output = RunOutput::topic(address, &kafka, listener)?;
-                    return Ok(PreparedRun { source, output, resumed: OutputState::default() });
-                }
-                prepare(source, &to, should_resume, rows, &counters, &shown)
-            }
-            InputOrigin::Topic(address) => prepare_topic(&address, &kafka, &to, should_resume, rows, &shown, &listener),
+        let InferPlan { jobs, done, size } = tokio::select! {
+            planned = plan(&self.resolved, self.args.resume, environment) => planned?,
+            signal = signals.next() => return Err(stopped(signal, self.report)),
         };
+        if done > 0 {
+            progress.say(format_args!("skipping {done} inputs, whose answers are complete"));
+        }
+        let (count, mut has_failures) = (jobs.len(), false);
+        for (index, job) in jobs.into_iter().enumerate() {
+            if count > 1 {
+                progress.say(format_args!("input {} of {count}: {}", index + 1, job.shown()));
+            }
+            match self.run_job(job, size, &target, &observer, &mut signals, server_model).await {
+                Err(failure) if failure.code == SOME_FAILED => has_failures = true,
+                done => done?,
+            }
+        }
+        // Counts the rows of all inputs.
+        if has_failures { command_result(RunOutcome::Complete, None, self.report) } else { Ok(()) }
+    }
+
+    /// Answers the rows of one input.
+    async fn run_job(
+        &mut self,
+        job: InferJob,
+        size: Option<u64>,
+        target: &RowTarget,
+        observer: &Arc<dyn Observer>,
+        signals: &mut Signals,
+        server_model: Option<&str>,
+    ) -> Result<(), CommandError> {
+        let progress = self.progress;
+        let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
+        let resumes_by_group = matches!(&job.input, JobInput::Origin(InputOrigin::Topic(_)));
+        let file = if let OutputTarget::File(path) = &job.output { Some(path.clone()) } else { None };
+        let upload = file.zip(job.upload.clone());
+        if let Some((file, upload)) = upload.as_ref().filter(|_| !self.args.resume) {
+            upload.abort(file).await;
+        }
+        let prepare = self.preparation(job, observer);
         // The input may be a pipe whose writer is slow, and there may be many rows to skip.
         let mut preparing = tokio::task::spawn_blocking(prepare);
         let prepared = loop {
             tokio::select! {
                 prepared = &mut preparing => break prepared.context("opening the input panicked; this is a bug in mlserver")??,
-                _ = ticks.tick() => report.show(progress),
-                signal = signals.next() => return Err(stopped(signal, report)),
+                _ = ticks.tick() => self.report.show(progress),
+                signal = signals.next() => return Err(stopped(signal, self.report)),
             }
         };
         let PreparedRun { source, output, resumed } = prepared;
-        let is_complete = resumed.complete;
-        report.prepared(resumed, source.size());
-        if is_complete {
-            progress.say(format_args!("nothing to do: all {} rows have been answered already", report.rows()));
-            return command_result(RunOutcome::Complete, None, report);
+        self.report.prepared(&resumed, size.or(source.size()));
+        if resumed.complete {
+            progress.say(format_args!("nothing to do: all {} rows have been answered already", resumed.rows));
+            self.upload(upload, signals).await?;
+            return command_result(RunOutcome::Complete, None, self.report);
         }
 
         let resume = if resumes_by_group {
@@ -195,13 +219,14 @@ impl InferSession<'_> {
             })
         };
         let (stop, mut signal) = (CancellationToken::new(), None);
-        let run = Run { target, options: resolved.run, stats, observer, stop: stop.clone() };
+        let (options, stats) = (self.resolved.run.clone(), Arc::clone(&self.stats));
+        let run = Run { target: target.clone(), options, stats, observer: Arc::clone(observer), stop: stop.clone() };
         let running = run.run(source, output);
         tokio::pin!(running);
         let ending = loop {
             tokio::select! {
                 ending = &mut running => break ending,
-                _ = ticks.tick() => report.show(progress),
+                _ = ticks.tick() => self.report.show(progress),
                 name = signals.next() => {
                     if signal.replace(name).is_some() {
                         let error = anyhow!("stopped at once by a second signal ({name})");
@@ -213,12 +238,69 @@ impl InferSession<'_> {
                 }
             }
         };
+        if matches!(ending, RunOutcome::Complete) {
+            self.upload(upload, signals).await?;
+        }
         let is_unreachable = matches!(
             &ending,
             RunOutcome::Failed(RunError::Target(failure)) if failure.kind == FailureKind::Unreachable
         );
         let folder = server_model.filter(|model| is_unreachable && Path::new(model).join(SETTINGS).is_file());
-        command_result(ending, signal, report).map_err(|failure| with_hints(failure, resume, folder, report))
+        command_result(ending, signal, self.report).map_err(|failure| with_hints(failure, resume, folder, self.report))
+    }
+
+    /// Returns what opens the input and the output of a job, and skips the rows that have been answered.
+    fn preparation(
+        &self,
+        job: InferJob,
+        observer: &Arc<dyn Observer>,
+    ) -> impl FnOnce() -> Result<PreparedRun, CommandError> + Send + use<> {
+        let (should_resume, rows) = (self.args.resume, self.resolved.run.batch_size.get());
+        let (shown, counters) = (Arc::clone(self.progress), Arc::clone(&self.stats));
+        let (format, column_types) = (self.resolved.format, self.resolved.column_types.clone());
+        let (kafka, listener) = (self.resolved.kafka.clone(), Arc::clone(observer));
+        move || {
+            let InferJob { input, output: to, .. } = job;
+            let source = match input {
+                JobInput::Origin(InputOrigin::Topic(address)) => {
+                    return prepare_topic(&address, &kafka, &to, should_resume, rows, &shown, &listener);
+                }
+                JobInput::Origin(InputOrigin::File(path)) => InputSource::open(&path, format, &column_types)?,
+                JobInput::Ranged(input) => InputSource::open_ranged(input, format, &column_types)?,
+            };
+            for warning in source.warnings() {
+                shown.warn(format_args!("{warning}"));
+            }
+            if let OutputTarget::Topic(address) = &to {
+                let output = RunOutput::topic(address, &kafka, listener)?;
+                return Ok(PreparedRun { source, output, resumed: OutputState::default() });
+            }
+            prepare(source, &to, should_resume, rows, &counters, &shown)
+        }
+    }
+
+    /// Writes a complete output to its object.
+    async fn upload(&self, upload: Option<(PathBuf, UploadTarget)>, signals: &mut Signals) -> Result<(), CommandError> {
+        let Some((file, target)) = upload else { return Ok(()) };
+        let (progress, sent) = (self.progress, AtomicU64::new(0));
+        let mut ticks = tokio::time::interval_at(Instant::now() + progress.interval(), progress.interval());
+        let uploading = target.finish(&file, &sent);
+        tokio::pin!(uploading);
+        let hint = "hint: all answers are there; repeat the command with --resume to continue the upload";
+        let failure = loop {
+            tokio::select! {
+                done = &mut uploading => match done {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => break failure,
+                },
+                _ = ticks.tick() => {
+                    let sent = indicatif::BinaryBytes(sent.load(Ordering::Relaxed));
+                    progress.wait(format_args!("uploading to `{}`: {sent}", target.shown()));
+                }
+                signal = signals.next() => break stopped(signal, self.report),
+            }
+        };
+        Err(CommandError { error: anyhow!("{:#}\n{hint}", failure.error), ..failure })
     }
 }
 

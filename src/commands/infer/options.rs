@@ -25,15 +25,19 @@ use crate::client::{
 };
 use crate::commands::{CommandError, USAGE};
 use crate::remote::{Endpoint, RetryPolicy, TransportOptions, Verbosity};
+use crate::repository::is_store_uri;
 use crate::settings::Environment;
-use crate::types::{Datatype, RequestedOutput};
+use crate::types::{Datatype, RequestedOutput, without_credentials};
 
 /// The resolved arguments.
 #[derive(Debug)]
 pub(super) struct ResolvedArgs {
     pub(super) target: RunTarget,
-    pub(super) input: InputOrigin,
+    /// At least one.
+    pub(super) inputs: Vec<InputOrigin>,
     pub(super) format: SourceFormat,
+    /// The format does not follow from a name.
+    pub(super) is_format_given: bool,
     /// Datatypes of columns, by name.
     pub(super) column_types: Vec<(String, Datatype)>,
     pub(super) output: OutputTarget,
@@ -80,11 +84,13 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     let variables = environment.variables().into_iter().collect();
     let mut reader = ArgumentReader { variables, problems: Vec::new() };
     let (target, mut warnings) = target(args, &mut reader);
-    let input = reader.value(args.input_data_path.clone(), &InferVariable::INPUT_DATA_PATH, parse);
+    let input = reader.value(args.input_data_path.first().cloned(), &InferVariable::INPUT_DATA_PATH, parse);
     let input = reader.required(input, "--input-data-path", &InferVariable::INPUT_DATA_PATH);
     let output = reader.value(args.output_data_path.clone(), &InferVariable::OUTPUT_DATA_PATH, parse);
     let output = reader.required(output, "--output-data-path", &InferVariable::OUTPUT_DATA_PATH);
     let (input, output) = (reader.input(input), reader.output(output));
+    let others: Vec<_> =
+        args.input_data_path.iter().skip(1).filter_map(|path| reader.input(Some(path.clone()))).collect();
     let has_topics = matches!(&input, Some(InputOrigin::Topic(_))) || matches!(&output, Some(OutputTarget::Topic(_)));
     let kafka = reader.kafka(args);
     if !has_topics && (args.kafka_group.is_some() || !args.kafka_config.is_empty()) {
@@ -124,8 +130,13 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     {
         reader.problems.push(format!("--max-workers ({max}) is less than --workers ({workers})"));
     }
+    let is_format_given = args.input_format.is_some() || reader.variable(&InferVariable::INPUT_FORMAT).is_some();
     if let Some(output) = &output {
         reader.problems.extend(conflicts(args.resume, input.as_ref(), output));
+        for other in &others {
+            reader.problems.extend(conflicts(false, Some(other), output));
+        }
+        reader.problems.extend(problem_of_several(input.as_ref(), &others, output));
     }
     // Each of them is present, or a problem has been recorded.
     let (Some(target), Some(input), Some(output), []) = (target, input, output, &*reader.problems) else {
@@ -149,8 +160,9 @@ pub(super) fn resolve(args: &InferArgs, environment: &dyn Environment) -> Result
     };
     Ok(ResolvedArgs {
         target,
-        input,
+        inputs: std::iter::once(input).chain(others).collect(),
         format,
+        is_format_given,
         column_types,
         output,
         kafka,
@@ -192,7 +204,7 @@ pub(super) fn resolve_comparison(
     let tolerance = Tolerance { absolute: args.absolute_tolerance, relative: args.relative_tolerance };
     let mut resolved = resolve(&args.infer_args(first), environment)?;
     let other = resolve(&args.infer_args(second), environment)?;
-    if matches!(&resolved.input, InputOrigin::Topic(_)) {
+    if matches!(&resolved.inputs[..], [InputOrigin::Topic(_), ..]) {
         return Err(usage("the input of a comparison is a file or standard input, not a topic".to_owned()));
     }
     resolved.target = match (resolved.target, other.target) {
@@ -209,6 +221,26 @@ pub(super) fn resolve_comparison(
     };
     resolved.run.only_failures = true;
     Ok(resolved)
+}
+
+/// Reports whether an output is a folder, which has the answers to each input in a file of its own.
+pub(super) fn is_folder(output: &Path) -> bool {
+    output.as_os_str().as_encoded_bytes().ends_with(b"/")
+}
+
+/// Returns what is wrong with several inputs.
+fn problem_of_several(first: Option<&InputOrigin>, others: &[InputOrigin], output: &OutputTarget) -> Option<String> {
+    if others.is_empty() {
+        return None;
+    }
+    let is_file = |input: &InputOrigin| matches!(input, InputOrigin::File(path) if path != Path::new("-"));
+    if !first.into_iter().chain(others).all(is_file) {
+        return Some("--input-data-path: of several inputs, each is a file or objects of a store".to_owned());
+    }
+    let is_folder = matches!(output, OutputTarget::File(path) if is_folder(path));
+    let problem =
+        "--output-data-path: several inputs need a folder, with `/` at its end, for a file of answers to each";
+    (!is_folder).then(|| problem.to_owned())
 }
 
 /// Returns what is wrong with an input and an output together.
@@ -230,6 +262,13 @@ fn conflicts(resume: bool, input: Option<&InputOrigin>, output: &OutputTarget) -
     {
         let problem = "is both input and output; choose another topic for the answers";
         problems.push(format!("`{input}` {problem}"));
+    }
+    if let (Some(InputOrigin::File(input)), OutputTarget::File(output)) = (input, output)
+        && input == output
+        && is_store_uri(&input.to_string_lossy())
+    {
+        let shown = without_credentials(&input.to_string_lossy());
+        problems.push(format!("`{shown}` is both input and output; choose another object for the answers"));
     }
     if let Some(InputOrigin::File(input)) = input
         && let Some(file) = same_file(input, output)
@@ -646,7 +685,7 @@ mod tests {
 
     fn args() -> InferArgs {
         let path = |name: &str| Some(PathBuf::from(name));
-        let (input_data_path, output_data_path) = (path("in"), path("out"));
+        let (input_data_path, output_data_path) = (vec![PathBuf::from("in")], path("out"));
         InferArgs { model_name: Some("m".to_owned()), input_data_path, output_data_path, ..InferArgs::default() }
     }
 
@@ -702,7 +741,7 @@ mod tests {
         let all = resolve(&InferArgs::default(), &environment(&variables)).unwrap();
         assert_eq!(server(&all).endpoint, Endpoint::parse("h:1", true).unwrap());
         assert_eq!(
-            (server(&all).model.as_str(), &all.input, &all.output),
+            (server(&all).model.as_str(), &all.inputs[0], &all.output),
             ("other", &InputOrigin::File("-".into()), &OutputTarget::Stdout)
         );
         assert_eq!((all.run.backoff.attempts.get(), all.run.batch_size.get(), all.run.concurrency.limit()), (7, 9, 4));
@@ -739,7 +778,7 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         let check = |input: &str, output: &str| {
             let (input, output) = (Some(path(input)), Some(path(output)));
-            let args = InferArgs { input_data_path: input, output_data_path: output, ..args() };
+            let args = InferArgs { input_data_path: input.into_iter().collect(), output_data_path: output, ..args() };
             resolve(&args, &environment(&[])).map(drop).map_err(|failure| failure.error.to_string())
         };
         fs::write(path("in"), "").unwrap();
@@ -875,12 +914,11 @@ mod tests {
     #[test]
     fn infer_kafka_properties_are_merged_and_never_shown() {
         let kafka_config = vec!["sasl.password=hush=1".to_owned(), "client.id=flag".to_owned()];
-        let path = |name: &str| Some(PathBuf::from(name));
-        let args = InferArgs { kafka_config, input_data_path: path("kafka://h/in"), ..args() };
+        let args = InferArgs { kafka_config, input_data_path: vec![PathBuf::from("kafka://h/in")], ..args() };
         let variable = r#"{"client.id": "variable", "fetch.max.bytes": 5000, "enable.x": true}"#;
         let resolved = resolve(&args, &environment(&[("KAFKA_CONFIG", variable), ("KAFKA_GROUP", "g")])).unwrap();
         let address = TopicAddress { servers: "h:9092".to_owned(), topic: "in".to_owned() };
-        assert_eq!((&resolved.input, resolved.format), (&InputOrigin::Topic(address), SourceFormat::Requests));
+        assert_eq!((&resolved.inputs[0], resolved.format), (&InputOrigin::Topic(address), SourceFormat::Requests));
         let properties: Vec<_> =
             resolved.kafka.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let expected =
@@ -896,7 +934,7 @@ mod tests {
     }
 
     fn args_of_topic() -> InferArgs {
-        InferArgs { input_data_path: Some(PathBuf::from("kafka://h/in")), ..args() }
+        InferArgs { input_data_path: vec![PathBuf::from("kafka://h/in")], ..args() }
     }
 
     #[test]
@@ -907,7 +945,7 @@ mod tests {
         assert_eq!(problems(&same, &[]), [problem]);
         let format = "--input-format: the records of a topic are requests";
         assert_eq!(problems(&args_of_topic(), &[("INPUT_FORMAT", "csv")]), [format]);
-        let wrong = InferArgs { input_data_path: path("kafka://h"), ..args() };
+        let wrong = InferArgs { input_data_path: vec![PathBuf::from("kafka://h")], ..args() };
         assert_eq!(problems(&wrong, &[]), ["--input-data-path: `kafka://h`: expected kafka://HOST:PORT/TOPIC"]);
         let resumed = InferArgs { resume: true, output_data_path: path("kafka://h/out"), ..args() };
         let problem =

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::CommandError;
 use crate::client::{OutputState, OutputTarget, RunStats, StatsSnapshot};
 use crate::remote::{Observer, Verbosity};
+use crate::repository::is_store_uri;
+use crate::types::without_credentials;
 use crate::ui::progress::{ProgressUpdate, TerminalProgress};
 
 /// The time over which the current throughput is measured.
@@ -60,6 +62,10 @@ impl RunReport {
     pub(super) fn new(stats: Arc<RunStats>, output: Option<&OutputTarget>, is_comparison: bool) -> Self {
         let output = output.map(|output| match output {
             OutputTarget::Stdout => "-".to_owned(),
+            // The query of a URI may be a signature.
+            OutputTarget::File(path) if is_store_uri(&path.to_string_lossy()) => {
+                without_credentials(&path.to_string_lossy())
+            }
             OutputTarget::File(path) => path.display().to_string(),
             OutputTarget::Topic(address) => address.to_string(),
         });
@@ -68,9 +74,14 @@ impl RunReport {
         Self { stats, resumed, prepared: false, size: None, output, is_comparison, start, recent }
     }
 
-    /// Records the rows of an earlier run and the size of the input, and starts the clock.
-    pub(super) fn prepared(&mut self, resumed: OutputState, size: Option<u64>) {
-        (self.resumed, self.size, self.prepared, self.start) = (resumed, size, true, Instant::now());
+    /// Records the rows of an earlier run and the size of all inputs, and starts the clock at the first of them.
+    pub(super) fn prepared(&mut self, resumed: &OutputState, size: Option<u64>) {
+        self.resumed.rows += resumed.rows;
+        self.resumed.failed += resumed.failed;
+        self.size = size;
+        if !std::mem::replace(&mut self.prepared, true) {
+            self.start = Instant::now();
+        }
     }
 
     /// Returns how many rows have a line in the output, including those of earlier runs.

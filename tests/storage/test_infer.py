@@ -1,0 +1,260 @@
+"""`mlserver infer` on objects of S3 (moto): read by ranges, written as complete objects only, continued after a kill."""
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import BINARY, PATIENCE, ROOT, SECRET, environment, wait_until
+
+MODEL = ROOT / "examples/quickstart/iris-xgboost"
+COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
+
+
+def parquet(rows, seed, **options):
+    values = np.random.default_rng(seed).uniform(0.1, 8, (len(COLUMNS), rows)).round(3)
+    data = io.BytesIO()
+    pq.write_table(pa.table(dict(zip(COLUMNS, values, strict=True))), data, row_group_size=20_000, **options)
+    return data.getvalue()
+
+
+def command(*arguments):
+    return [BINARY, "infer", "--embedded", MODEL, *map(str, arguments)]
+
+
+@pytest.fixture
+def infer(s3, tmp_path):
+    """Runs `mlserver infer`, and returns what it printed."""
+
+    def run(*arguments, code=0, port=None, **variables):
+        variables = {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache"), **s3.variables(port), **variables}
+        options = {"env": environment(**variables), "cwd": tmp_path, "timeout": 5 * PATIENCE}
+        done = subprocess.run(command(*arguments), capture_output=True, text=True, **options)
+        printed = done.stdout + done.stderr
+        assert done.returncode == code, printed
+        assert SECRET not in printed
+        return printed
+
+    return run
+
+
+def answers(data):
+    """Lines without the random id of the request that each row was sent in."""
+    return re.sub(rb'"inference_id":"[-0-9a-f]+"', b"", data)
+
+
+def get(s3, key):
+    return answers(s3.client.get_object(Bucket=s3.bucket, Key=key)["Body"].read())
+
+
+def keys(s3, prefix):
+    return [found["Key"] for found in s3.client.list_objects_v2(Bucket=s3.bucket, Prefix=prefix).get("Contents", [])]
+
+
+def local(infer, tmp_path, name, data, output):
+    """Returns the answers of a run from and to files of this machine."""
+    (tmp_path / "local").mkdir(exist_ok=True)
+    (tmp_path / "local" / name).write_bytes(data)
+    infer("-i", f"local/{name}", "-o", f"local/answers-{output}")
+    return answers((tmp_path / "local" / f"answers-{output}").read_bytes())
+
+
+def leftovers(tmp_path):
+    return [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_parts_of_a_bucket_are_answered(s3, infer, prefix, tmp_path):
+    parts = {f"part-{number}.parquet": parquet(3000, number, compression="zstd") for number in range(3)}
+    for name, data in parts.items():
+        s3.put(f"{prefix}/in/{name}", data)
+    for other in ["_SUCCESS", "part-9.csv", "sub/part-9.parquet"]:
+        s3.put(f"{prefix}/in/{other}", b"not selected")
+    printed = infer("-i", s3.uri(f"{prefix}/in/part-*.parquet"), "-o", s3.uri(f"{prefix}/out/"))
+    assert keys(s3, f"{prefix}/out/") == [f"{prefix}/out/{name}" for name in parts]
+    for name, data in parts.items():
+        assert get(s3, f"{prefix}/out/{name}") == local(infer, tmp_path, name, data, name)
+    assert "9000 rows, 0 failed" in printed and "input 3 of 3" in printed
+    assert leftovers(tmp_path) == []
+
+
+TABLE = np.array([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]])
+REQUEST = {"id": "a", "inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": TABLE[0].tolist()}]}
+
+
+def files():
+    npy = io.BytesIO()
+    np.save(npy, TABLE)
+    csv = "\n".join([",".join(COLUMNS), *(",".join(map(str, row)) for row in TABLE)])
+    objects = "\n".join(json.dumps(dict(zip(COLUMNS, row, strict=True))) for row in TABLE)
+    lines = f"{json.dumps(REQUEST)}\n\n{json.dumps(REQUEST)}"
+    pairs = {"csv": csv, "tsv": csv.replace(",", "\t"), "ndjson": objects, "jsonl": lines}
+    return {"npy": npy.getvalue(), **{kind: text.encode() for kind, text in pairs.items()}}
+
+
+@pytest.mark.parametrize("kind", files())
+@pytest.mark.parametrize("output", ["jsonl", "csv", "parquet"])
+def test_formats_are_those_of_files(s3, infer, prefix, tmp_path, kind, output):
+    data, code = files()[kind], 4 if kind == "jsonl" else 0
+    s3.put(f"{prefix}/in.{kind}", data)
+    (tmp_path / f"in.{kind}").write_bytes(data)
+    infer("-i", f"in.{kind}", "-o", f"out.{output}", code=code)
+    infer("-i", s3.uri(f"{prefix}/in.{kind}"), "-o", s3.uri(f"{prefix}/out.{output}"), code=code)
+    expected = answers((tmp_path / f"out.{output}").read_bytes())
+    assert get(s3, f"{prefix}/out.{output}") == expected
+    # From a file to an object, from an object to a file, and to standard output.
+    infer("-i", f"in.{kind}", "-o", s3.uri(f"{prefix}/2.{output}"), code=code)
+    assert get(s3, f"{prefix}/2.{output}") == expected
+    infer("-i", s3.uri(f"{prefix}/in.{kind}"), "-o", f"3.{output}", code=code)
+    assert answers((tmp_path / f"3.{output}").read_bytes()) == expected
+    assert '"batch_index":1' in infer("-i", s3.uri(f"{prefix}/in.{kind}"), "-o", "-", code=code)
+
+
+def test_several_inputs_have_an_output_each(s3, infer, prefix, tmp_path):
+    data = files()["csv"]
+    for key in ["a/x.csv", "a/sub/y.csv", "b/z.csv"]:
+        s3.put(f"{prefix}/{key}", data)
+    (tmp_path / "own.csv").write_bytes(data)
+    inputs = ["-i", s3.uri(f"{prefix}/a"), "-i", s3.uri(f"{prefix}/b/z.csv"), "-i", "own.csv", "--input-format", "csv"]
+    infer(*inputs, "-o", s3.uri(f"{prefix}/out/"))
+    infer(*inputs, "-o", "out/")
+    names = ["own.csv", "sub/y.csv", "x.csv", "z.csv"]
+    assert keys(s3, f"{prefix}/out/") == [f"{prefix}/out/{name}" for name in names]
+    for name in names:
+        assert get(s3, f"{prefix}/out/{name}") == (tmp_path / "out" / name).read_bytes()
+
+
+def test_inputs_and_outputs_that_do_not_fit_are_refused(s3, infer, prefix):
+    s3.put(f"{prefix}/in/a.csv", files()["csv"])
+    s3.put(f"{prefix}/in/b.csv", files()["csv"])
+    folder, one = s3.uri(f"{prefix}/in"), s3.uri(f"{prefix}/in/a.csv")
+
+    def fails(*arguments, code=2):
+        return infer(*arguments, code=code)
+
+    assert "there are 2 inputs, but the output" in fails("-i", f"{folder}/*.csv", "-o", s3.uri(f"{prefix}/out.csv"))
+    assert "name a folder, with `/` at its end" in fails("-i", f"{folder}/*.csv", "-o", "-")
+    assert "several inputs need a folder" in fails("-i", one, "-i", one, "-o", "x.csv")
+    assert "would both be `a.csv`" in fails("-i", one, "-i", one, "-o", "out/")
+    assert "set --input-format" in fails("-i", folder, "-o", "out/")
+    assert "is both input and output" in fails("-i", one, "-o", one)
+    assert "none of its 2 objects has a name like `*.npy`" in fails("-i", f"{folder}/*.npy", "-o", "out/", code=1)
+    assert "the bucket has a.csv, b.csv" in fails("-i", f"{folder}/c.csv", "-o", "out/", code=1)
+    assert "expected an object of S3" in fails("-i", one, "-o", "hf://org/repo/out.csv", code=1)
+
+
+def test_complete_outputs_are_skipped_until_their_input_changes(s3, infer, prefix):
+    def put(name):
+        s3.put(f"{prefix}/in/{name}", files()["csv"])
+        written = s3.client.head_object(Bucket=s3.bucket, Key=f"{prefix}/in/{name}")["LastModified"].timestamp()
+        # An output of the same second might be older.
+        wait_until(lambda: time.time() > written + 1.1, "the next second")
+
+    for name in ["a.csv", "b.csv"]:
+        put(name)
+    arguments = ["-i", s3.uri(f"{prefix}/in/*.csv"), "-o", s3.uri(f"{prefix}/out/"), "--resume"]
+    infer(*arguments)
+    assert "skipping 2 inputs, whose answers are complete" in infer(*arguments)
+    put("b.csv")
+    put("c.csv")
+    printed = infer(*arguments)
+    assert "skipping 1 inputs" in printed and "input 2 of 2" in printed and "4 rows, 0 failed" in printed
+    assert len(keys(s3, f"{prefix}/out/")) == 3
+
+
+@pytest.mark.parametrize("fault", [{"reset": 30_000}, {"end": 30_000}, {"status": 503}, {"stall": 30_000}])
+def test_reads_are_continued(s3, proxy, infer, prefix, tmp_path, fault):
+    data = parquet(60_000, 1)
+    s3.put(f"{prefix}/in.parquet", data)
+    proxy.faults = lambda _path, number: fault if number % 3 == 0 else None
+    options = {"port": proxy.port, "MLSERVER_STORAGE_IDLE_TIMEOUT": "0.5"}
+    infer("-i", s3.uri(f"{prefix}/in.parquet"), "-o", s3.uri(f"{prefix}/out.jsonl"), **options)
+    assert get(s3, f"{prefix}/out.jsonl") == local(infer, tmp_path, "in.parquet", data, "out.jsonl")
+    # Ranges, and no object as a whole.
+    assert None not in proxy.requests
+
+
+def test_inputs_that_change_are_refused(s3, proxy, infer, prefix):
+    key = f"{prefix}/in.csv"
+    lines = b",".join(name.encode() for name in COLUMNS) + b"\n" + b"5.1,3.5,1.4,0.2\n" * 1_500_000
+    s3.put(key, lines)
+
+    def change(_path, number):
+        if number == 1:
+            s3.put(key, lines[:-100] + b"9.9,9.9,9.9,9.9\n")
+
+    proxy.faults = change
+    arguments = ["-i", s3.uri(key), "-o", s3.uri(f"{prefix}/out.csv"), "--batch-size", "10000"]
+    assert "changed while it was fetched" in infer(*arguments, code=1, port=proxy.port)
+    assert keys(s3, f"{prefix}/out") == []
+
+
+def test_failed_uploads_leave_no_object_and_are_continued(s3, proxy, infer, prefix, tmp_path):
+    data = parquet(150_000, 2)
+    s3.put(f"{prefix}/in.parquet", data)
+    output = s3.uri(f"{prefix}/out.jsonl")
+    arguments = ["-i", s3.uri(f"{prefix}/in.parquet"), "-o", output, "--batch-size", "5000", "--resume"]
+    sent = []
+
+    def refuse_later_parts(path):
+        if "partNumber=" not in path:
+            return None
+        sent.append(path)
+        return {"status": 403} if len(sent) > 2 else None
+
+    proxy.put_faults = refuse_later_parts
+    printed = infer(*arguments, code=1, port=proxy.port)
+    assert f"cannot upload to `{output}`" in printed and "access denied with `AWS_ACCESS_KEY_ID`" in printed
+    assert "repeat the command with --resume to continue the upload" in printed
+    assert keys(s3, f"{prefix}/out") == []
+    uploads = s3.client.list_multipart_uploads(Bucket=s3.bucket, Prefix=f"{prefix}/out")["Uploads"]
+    assert len(uploads) == 1
+    sent.clear()
+    proxy.put_faults = lambda path: sent.append(path) if "partNumber=" in path else None
+    printed = infer(*arguments, port=proxy.port)
+    assert "all 150000 rows have been answered already" in printed
+    expected = local(infer, tmp_path, "in.parquet", data, "out.jsonl")
+    assert get(s3, f"{prefix}/out.jsonl") == expected
+    # The first parts were there.
+    size = s3.client.head_object(Bucket=s3.bucket, Key=f"{prefix}/out.jsonl")["ContentLength"]
+    numbers = sorted(int(path.split("partNumber=")[1].split("&")[0]) for path in sent)
+    assert numbers and numbers[0] > 1 and numbers[-1] == -(-size // (8 << 20))
+    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket=s3.bucket, Prefix=f"{prefix}/out")
+    assert leftovers(tmp_path) == []
+
+
+def test_killed_runs_equal_one_run(s3, infer, prefix, tmp_path):
+    """Ten kills at random moments, over several parts."""
+    random_moments = random.Random(7)
+    parts = {f"part-{number}.parquet": parquet(100_000, number) for number in range(3)}
+    for name, data in parts.items():
+        s3.put(f"{prefix}/in/{name}", data)
+    source, options = s3.uri(f"{prefix}/in/part-*.parquet"), ["--batch-size", "2000"]
+    began = time.monotonic()
+    infer("-i", source, "-o", s3.uri(f"{prefix}/once/"), *options)
+    whole = time.monotonic() - began
+    variables = environment(MLSERVER_STORAGE_CACHE=str(tmp_path / "cache"), **s3.variables())
+    killed = command("-i", source, "-o", s3.uri(f"{prefix}/killed/"), "--resume", *options)
+    for _ in range(10):
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(killed, env=variables, stdout=log, stderr=log, cwd=tmp_path)
+        try:
+            process.wait(random_moments.uniform(0.1, 0.5) * whole)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        # What is there is complete.
+        for key in keys(s3, f"{prefix}/killed/"):
+            assert get(s3, key) == get(s3, key.replace("/killed/", "/once/"))
+    infer(*killed[4:])
+    assert len(keys(s3, f"{prefix}/killed/")) == len(parts)
+    for name in parts:
+        assert get(s3, f"{prefix}/killed/{name}") == get(s3, f"{prefix}/once/{name}")
+    assert leftovers(tmp_path) == []
