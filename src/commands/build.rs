@@ -208,7 +208,7 @@ async fn offline_models(
         signal = signals.next() => {
             Err(CommandError { error: anyhow!("interrupted by {signal}"), code: exit_code(signal) })
         }
-        fetched = OfflineModels::fetch(folder, &fetcher, ui) => fetched,
+        models = OfflineModels::fetch(folder, &fetcher, ui) => models,
     }
 }
 

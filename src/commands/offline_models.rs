@@ -67,10 +67,10 @@ impl OfflineModels {
         let folder = source.parent().unwrap_or(root);
         let lock = LockFile::find(folder)?;
         let has_lock = lock.is_some();
-        let fetched = fetcher.fetch(uri, lock).await.map_err(|error| anyhow!("{}", chain(&error)))?;
+        let model_files = fetcher.fetch(uri, lock).await.map_err(|error| anyhow!("{}", chain(&error)))?;
         let target = below(&folder.join(FOLDER))?;
-        let (added, relative) = match fetched.path.file_name().and_then(|name| name.to_str()) {
-            Some(name) if fetched.path.is_file() => (format!("{target}/{name}"), format!("./{FOLDER}/{name}")),
+        let (added, relative) = match model_files.path.file_name().and_then(|name| name.to_str()) {
+            Some(name) if model_files.path.is_file() => (format!("{target}/{name}"), format!("./{FOLDER}/{name}")),
             _ => (target, format!("./{FOLDER}")),
         };
         let text = image::read_own(root, source).with_context(|| format!("cannot read `{}`", source.display()))?;
@@ -80,9 +80,9 @@ impl OfflineModels {
             self.replaced.insert(below(&folder.join(LOCK_FILE))?, None);
         }
         ui.note(format_args!("Model `{}` is in the image, instead of in its object store", model.name));
-        self.artifacts.insert(source.clone(), fetched.path.clone());
-        self.added.push((fetched.path.clone(), added));
-        self.fetched.push(fetched);
+        self.artifacts.insert(source.clone(), model_files.path.clone());
+        self.added.push((model_files.path.clone(), added));
+        self.fetched.push(model_files);
         Ok(())
     }
 }

@@ -142,7 +142,15 @@ mod with_storage {
         metrics: DownloadMetrics,
         running: Arc<Mutex<Vec<RunningFetch>>>,
         /// What keeps the fetched models in the cache, as long as they are loaded.
-        in_use: Arc<Mutex<Vec<(Vec<InUse>, Weak<dyn Runtime>)>>>,
+        in_use: Arc<Mutex<Vec<LoadedFetch>>>,
+    }
+
+    /// A fetched model that is loaded.
+    #[derive(Debug)]
+    struct LoadedFetch {
+        /// What keeps its files in the cache.
+        _used: SnapshotUse,
+        runtime: Weak<dyn Runtime>,
     }
 
     /// A fetch that has not ended.
@@ -235,9 +243,9 @@ mod with_storage {
         /// Keeps a model in the cache while its runtime exists.
         pub(super) fn keep(&self, used: SnapshotUse, runtime: &Arc<dyn Runtime>) {
             let mut in_use = self.in_use.lock();
-            in_use.retain(|(_, runtime)| runtime.strong_count() > 0);
+            in_use.retain(|loaded| loaded.runtime.strong_count() > 0);
             if !used.is_empty() {
-                in_use.push((used, Arc::downgrade(runtime)));
+                in_use.push(LoadedFetch { _used: used, runtime: Arc::downgrade(runtime) });
             }
         }
 
@@ -288,7 +296,7 @@ mod with_storage {
             lock: Option<LockFile>,
         ) -> Result<(ModelSettings, SnapshotUse), LoadError> {
             // Models that were unloaded need not be kept.
-            self.in_use.lock().retain(|(_, runtime)| runtime.strong_count() > 0);
+            self.in_use.lock().retain(|loaded| loaded.runtime.strong_count() > 0);
             let mut used = Vec::new();
             if let Some(repository) = &self.repository {
                 settings = repository.localize(settings, self, &mut used).await?;

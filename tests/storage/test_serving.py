@@ -11,7 +11,6 @@ import pytest
 from conftest import MODEL, PATIENCE, SECRET, free_port, pull, serving, wait_until, write_settings
 
 
-
 def test_models_are_fetched_once_and_again_after_a_change(s3, proxy, prefix, tmp_path):
     folder, cache = tmp_path / "models", tmp_path / "cache"
     s3.put(f"{prefix}/model.json", MODEL.read_bytes())

@@ -72,7 +72,7 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
             None => (loaded, repository),
         };
         let options = StartOptions { target, strict: args.strict, allow_empty: args.allow_empty, port_file };
-        serve(loaded, repository, options, hangups, environment).await
+        Box::pin(serve(loaded, repository, options, hangups, environment)).await
     });
     // The callers of computations that are still running have been dropped.
     runtime.shutdown_background();
