@@ -221,7 +221,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__build)
-            opts="-t -q -h --tag --base --python --server --platform --base-images --requirements --no-cache --build-arg --network --classic --check --push --quiet --format --color --help"
+            opts="-t -q -h --tag --base --python --server --platform --base-images --requirements --offline-models --no-cache --build-arg --network --classic --check --push --quiet --format --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1591,7 +1591,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__pull)
-            opts="-q -h --list --include --exclude --concurrency --quiet --color --help"
+            opts="-q -h --list --include --exclude --lock --concurrency --quiet --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -192,6 +192,7 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand pull" -l color -d 'Whe
 always\t''
 never\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand pull" -l list -d 'List the files instead of fetching them; takes URIs without folders'
+complete -c mlserver -n "__fish_mlserver_using_subcommand pull" -l lock -d 'Write the sizes and SHA-256 hashes of the files into `mlserver.lock`; later runs, and the server, refuse other files'
 complete -c mlserver -n "__fish_mlserver_using_subcommand pull" -s q -l quiet -d 'Show no progress'
 complete -c mlserver -n "__fish_mlserver_using_subcommand pull" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mlserver -n "__fish_mlserver_using_subcommand dockerfile" -s o -l output -d 'File to write, or `-` for standard output [default: `Dockerfile` in the folder]' -r -F
@@ -220,6 +221,7 @@ json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l offline-models -d 'Put the models of object stores into the image, instead of fetching them in each container'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l no-cache -d 'Do not use the build cache'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l classic -d 'Use the classic builder, for engines without BuildKit'
 complete -c mlserver -n "__fish_mlserver_using_subcommand build" -l check -d 'Run the image and send each model the `request.json` next to its settings'

@@ -10,10 +10,9 @@ use object_store::multipart::MultipartStore;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::rclone::Remote;
 use super::source::Bucket;
 use super::transport::{MAX_ANSWER, Transport};
-use super::uri::{AzureAccount, StorageService};
+use super::uri::{AzureAccount, Remote, StorageService};
 use crate::http_client::HttpOptions;
 
 /// How many clients and pools are kept.

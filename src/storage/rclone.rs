@@ -1,9 +1,10 @@
 //! Remotes of rclone, as Seldon describes stores: `NAME:BUCKET/PATH` or `NAME://BUCKET/PATH`, with the variables `RCLONE_CONFIG_NAME_…`.
 
 use super::credentials::{Variables, is_true};
-use super::error::CredentialsError;
-use super::uri::StorageService;
+use super::error::{CredentialsError, StorageError};
+use super::uri::{Remote, StorageService, StorageUri, bucket, split_pin};
 use crate::http_client::Url;
+use crate::types::without_credentials;
 
 /// What variables begin with.
 const PREFIX: &str = "RCLONE_CONFIG_";
@@ -42,12 +43,29 @@ const OF_GCS: [&str; 6] = [
 /// The beginnings of the variables of Azure that a remote replaces.
 const OF_AZURE: [&str; 2] = ["AZURE_", "AZ_"];
 
-/// A configured remote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Remote {
-    /// What its variables begin with, such as `RCLONE_CONFIG_S3_`.
-    prefix: String,
-    service: StorageService,
+impl StorageUri {
+    /// Reads a URI as the environment means it: its beginning may be the name of a remote of rclone.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Self::parse`] does, and for remotes of other types.
+    pub fn find(text: &str, variables: &Variables) -> Result<Self, StorageError> {
+        let failed = |source| StorageError::Credentials { service: "rclone", source };
+        let Some((remote, rest)) = Remote::find(text, variables).map_err(failed)? else {
+            return Ok(Self::parse(text)?);
+        };
+        let shown = without_credentials(text);
+        let (rest, sha256) = split_pin(rest, &shown)?;
+        let location = bucket(remote.service, rest, &shown)?;
+        let mut uri = Self::new(location, sha256, shown);
+        uri.remote = Some(remote);
+        Ok(uri)
+    }
+
+    /// Reports whether a text names a remote of rclone.
+    pub fn is_remote(text: &str, variables: &Variables) -> bool {
+        !matches!(Remote::find(text, variables), Ok(None))
+    }
 }
 
 impl Remote {
@@ -76,10 +94,6 @@ impl Remote {
             }
         };
         Ok(Some((Self { prefix, service }, rest.trim_start_matches('/'))))
-    }
-
-    pub(super) const fn service(&self) -> StorageService {
-        self.service
     }
 
     /// Returns what errors call the credentials.
@@ -193,7 +207,7 @@ mod tests {
             ("/mnt/models", None),
         ] {
             let found = Remote::find(uri, &variables).unwrap();
-            assert_eq!(found.map(|(remote, rest)| (remote.service(), rest)), expected, "{uri}");
+            assert_eq!(found.map(|(remote, rest)| (remote.service, rest)), expected, "{uri}");
         }
     }
 

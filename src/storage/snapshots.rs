@@ -206,7 +206,7 @@ fn try_lock(path: &Path) -> Result<Option<File>, StorageError> {
     let file = open_lock(path).map_err(write_error(path))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
-        // Without locks, nobody knows what is in use.
+        // Without locks, what is in use is not known.
         Err(_) => Ok(None),
     }
 }

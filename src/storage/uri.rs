@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use super::FileFilter;
-use super::credentials::Variables;
-use super::error::StorageError;
 use super::mlflow_reference::MlflowReference;
-use super::rclone::Remote;
 use crate::http_client::Url;
 use crate::types::{Secret, without_credentials};
 
@@ -62,6 +59,14 @@ pub struct AzureAccount {
     pub endpoint: Option<String>,
     /// The shared access signature in the query.
     pub signature: Option<Secret>,
+}
+
+/// A configured remote of rclone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Remote {
+    /// What its variables begin with, such as `RCLONE_CONFIG_S3_`.
+    pub(super) prefix: String,
+    pub(super) service: StorageService,
 }
 
 /// A URI of a model.
@@ -146,29 +151,8 @@ impl StorageUri {
         Ok(Self::new(location, sha256, shown))
     }
 
-    fn new(location: Location, sha256: Option<String>, shown: String) -> Self {
+    pub(super) fn new(location: Location, sha256: Option<String>, shown: String) -> Self {
         Self { location, sha256, filter: FileFilter::default(), remote: None, shown }
-    }
-
-    /// Reads a URI as the environment means it: its beginning may be the name of a remote of rclone.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Self::parse`] does, and for remotes of other types.
-    pub fn find(text: &str, variables: &Variables) -> Result<Self, StorageError> {
-        let failed = |source| StorageError::Credentials { service: "rclone", source };
-        let Some((remote, rest)) = Remote::find(text, variables).map_err(failed)? else {
-            return Ok(Self::parse(text)?);
-        };
-        let shown = without_credentials(text);
-        let (rest, sha256) = split_pin(rest, &shown)?;
-        let location = bucket(remote.service(), rest, &shown)?;
-        Ok(Self { remote: Some(remote), ..Self::new(location, sha256, shown) })
-    }
-
-    /// Reports whether a text names a remote of rclone.
-    pub fn is_remote(text: &str, variables: &Variables) -> bool {
-        !matches!(Remote::find(text, variables), Ok(None))
     }
 
     /// Returns what the URI is known by in the cache, where it is only seen as a hash. The query of a URL may name a file; a signature of
@@ -208,7 +192,7 @@ impl StorageUri {
 }
 
 /// Splits a pin off. In a URL, a `#` begins a fragment, which no server sees; elsewhere it may only begin a pin.
-fn split_pin<'a>(rest: &'a str, shown: &str) -> Result<(&'a str, Option<String>), UriError> {
+pub(super) fn split_pin<'a>(rest: &'a str, shown: &str) -> Result<(&'a str, Option<String>), UriError> {
     let Some((rest, pin)) = rest.split_once('#') else { return Ok((rest, None)) };
     let pin = read_pin(pin).ok_or_else(|| UriError::Pin { uri: shown.to_owned() })?;
     Ok((rest, Some(pin)))
@@ -221,7 +205,7 @@ fn read_pin(pin: &str) -> Option<String> {
 }
 
 /// Splits a bucket from a key, in which only `%23` stands for another letter.
-fn bucket(service: StorageService, rest: &str, shown: &str) -> Result<Location, UriError> {
+pub(super) fn bucket(service: StorageService, rest: &str, shown: &str) -> Result<Location, UriError> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.contains('@') {
         let reason = "credentials do not belong in a URI; set the environment variables of the service";

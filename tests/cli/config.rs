@@ -253,6 +253,7 @@ fn config_show_prints_every_value_and_its_source() {
       storage_cache = null (default)
       storage_idle_timeout = 60.0 (default)
       storage_max_bytes = 107374182400 (default)
+      storage_cache_max_bytes = null (default)
       storage_concurrency = 4 (default)
       storage_offline = "use" (default)
       gzip_enabled = true (default)
@@ -616,6 +617,8 @@ fn help_of_build_snapshot() {
                                    one, which has no frameworks [possible values: all, slim, python]
           --requirements <FILE>    Packages of the base image with frameworks [default: pinned versions
                                    of the frameworks]
+          --offline-models         Put the models of object stores into the image, instead of fetching
+                                   them in each container
 
     Build:
           --no-cache                Do not use the build cache

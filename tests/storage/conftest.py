@@ -193,6 +193,8 @@ class Proxy:
         self.faults = lambda _path, _number: None
         self.put_faults = lambda _path: None
         self.delay = 0.0
+        # Held while the other server answers. moto computes a wrong entity tag if an object is read while it is written.
+        self.upstream = threading.RLock()
         self.requests = []
         self.connections = 0
         self.authorizations = set()
@@ -237,9 +239,10 @@ class Proxy:
             handler.end_headers()
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=PATIENCE)
-        connection.request(handler.command, handler.path, sent or None, dict(handler.headers))
-        response = connection.getresponse()
-        body = response.read()
+        with self.upstream:
+            connection.request(handler.command, handler.path, sent or None, dict(handler.headers))
+            response = connection.getresponse()
+            body = response.read()
         if (at := fault.get("change")) is not None:
             body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
         handler.send_response(response.status)

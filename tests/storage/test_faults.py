@@ -82,7 +82,8 @@ def test_objects_that_change_are_fetched_as_a_whole(s3, proxy, key, data, tmp_pa
 
     def change(_path, number):
         if number == 2:
-            s3.put(key, changed)
+            with proxy.upstream:
+                s3.put(key, changed)
 
     proxy.faults = change
     pull(s3.uri(key), tmp_path, **s3.variables(proxy.port))
@@ -93,7 +94,8 @@ def test_objects_that_always_change_are_refused(s3, proxy, key, data, tmp_path):
     versions = iter(range(1000))
 
     def change(_path, number):
-        s3.put(key, next(versions).to_bytes(4) + data)
+        with proxy.upstream:
+            s3.put(key, next(versions).to_bytes(4) + data)
 
     proxy.faults = change
     assert "changed while it was fetched" in pull(s3.uri(key), tmp_path, code=1, **s3.variables(proxy.port))
