@@ -490,7 +490,6 @@ mod without_storage {
         }
 
         /// Reports whether a text names objects of a store.
-        #[expect(clippy::unused_self, reason = "with the feature, it has the remotes of rclone")]
         pub fn is_store(&self, uri: &str) -> bool {
             crate::repository::is_store_uri(uri)
         }
@@ -507,13 +506,13 @@ mod without_storage {
         }
 
         /// Refuses to look at a store.
-        #[expect(clippy::unused_async, clippy::unused_self, reason = "with the feature, it lists")]
+        #[expect(clippy::unused_async, reason = "with the feature, it lists")]
         pub async fn look(&self, uri: &str) -> Result<RemoteModel, LoadError> {
             Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }
 
         /// Refuses to fetch.
-        #[expect(clippy::unused_async, clippy::unused_self, reason = "with the feature, it fetches")]
+        #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
         pub async fn fetch(&self, uri: &str, _: Option<LockFile>) -> Result<FetchedModel, LoadError> {
             Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }
