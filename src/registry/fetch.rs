@@ -133,7 +133,7 @@ mod with_storage {
     #[derive(Debug, Clone)]
     pub struct ModelFetcher {
         storage: Storage,
-        /// The address of MLflow's tracking server is one of HTTP.
+        /// Whether the address of MLflow's tracking server begins with `http://` or `https://`.
         has_tracking_server: bool,
         /// Where the models are, if the repository is in a store.
         repository: Option<Arc<StoreRepository>>,

@@ -549,7 +549,7 @@ fn web_headers(url: &Url, variables: &Variables) -> Result<HeaderMap, Credential
 ///
 /// # Errors
 ///
-/// Fails if there is no tracking server, or its address is not one of HTTP.
+/// Fails if no tracking server is set, or its address does not begin with `http://` or `https://`.
 pub(super) fn mlflow(variables: &Variables, idle: Duration) -> Result<Mlflow, CredentialsError> {
     let server = |variable: &str| {
         let Some(text) = variables.get(variable) else { return Ok(None) };
