@@ -5,6 +5,7 @@
 
 pub mod catboost;
 pub mod contributions;
+pub mod onnx;
 pub mod pickle;
 pub mod sklearn;
 pub mod skops;
