@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use super::constant::{self, ReadExternal};
 use super::error::{Fault, LoadError, NodeFault};
 use super::flatten::{FlatModel, FlatNode, ValueId, flatten};
@@ -14,7 +12,7 @@ use super::node::{Built, InputSpec, Known, NodeSpec, Operator};
 use super::proto::{AttributeValue, Dimension, GraphProto, ModelProto, ValueProto, ValueType};
 use super::run::Run;
 use super::tables;
-use super::tensor::{Element, ElementType, Shape, Tensor};
+use super::tensor::{ElementType, Shape, Tensor};
 use super::{DeclaredDimension, Labels, ValueInfo};
 
 /// The most bytes that constant nodes may compute.
@@ -112,7 +110,12 @@ fn is_zip_map(node: &FlatNode<'_>) -> bool {
 }
 
 fn node_error(node: &FlatNode<'_>, problem: NodeFault) -> LoadError {
-    LoadError::Node { node: node.name.clone(), operator: node.operator.to_owned(), opset: node.opset, problem }
+    LoadError::Node {
+        node: node.name.clone(),
+        operator: node.operator.to_owned(),
+        opset: node.opset,
+        problem: Box::new(problem),
+    }
 }
 
 impl Builder<'_, '_> {
@@ -350,18 +353,6 @@ fn release_early(graph: &mut Graph) {
                 is_read[*slot] = true;
                 step.last_used.push(*slot);
             }
-        }
-    }
-}
-
-/// Returns the labels of a text or integer list; see the operators of classes.
-pub(super) fn label_tensor(labels: &Labels) -> Option<Tensor<'static>> {
-    let shape = Shape::of_list(labels.len())?;
-    match labels {
-        Labels::Integers(labels) => Tensor::new(shape, i64::wrap(labels.clone().into())),
-        Labels::Texts(labels) => {
-            let texts: Vec<Bytes> = labels.iter().map(|label| Bytes::copy_from_slice(label.as_bytes())).collect();
-            Tensor::new(shape, Bytes::wrap(texts.into()))
         }
     }
 }

@@ -228,7 +228,7 @@ mod tests {
         let bytes = values(&of(3, &[1, 2], TensorData::Integers(vec![-1, 7]))).unwrap();
         assert_eq!(&bytes.values::<i8>().unwrap()[..], [-1, 7]);
         let half = values(&of(10, &[], TensorData::Integers(vec![0x3c00]))).unwrap();
-        assert_eq!(half.values::<half::f16>().unwrap()[0].to_f32(), 1.0);
+        assert_eq!(half.values::<half::f16>().unwrap()[0], half::f16::ONE);
         let texts = values(&of(8, &[2], TensorData::Texts(vec![b"a", b""]))).unwrap();
         assert_eq!(texts.values::<bytes::Bytes>().unwrap()[0], "a");
     }

@@ -37,7 +37,7 @@ pub enum LoadError {
     #[error("{what} `{name}` is of type {found}, which is not evaluated natively")]
     ValueType { what: &'static str, name: String, found: String },
     #[error("node `{node}` ({operator}, opset {opset}): {problem}")]
-    Node { node: String, operator: String, opset: i64, problem: NodeFault },
+    Node { node: String, operator: String, opset: i64, problem: Box<NodeFault> },
     #[error("constant nodes take more than {limit} {what} to evaluate")]
     Folding { what: &'static str, limit: u64 },
 }
@@ -97,10 +97,16 @@ pub enum NodeFault {
     #[error("{0} is not evaluated natively")]
     Unsupported(String),
     #[error(transparent)]
-    Trees(#[from] trees::LoadError),
+    Trees(Box<trees::LoadError>),
     /// Constants to which the operator cannot be applied.
     #[error(transparent)]
     Constants(#[from] Fault),
+}
+
+impl From<trees::LoadError> for NodeFault {
+    fn from(error: trees::LoadError) -> Self {
+        Self::Trees(Box::new(error))
+    }
 }
 
 impl NodeFault {
@@ -119,8 +125,8 @@ impl NodeFault {
 /// Why an operator cannot be applied to its inputs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    #[error("the shapes {first} and {second} cannot be broadcast together")]
-    Broadcast { first: Shape, second: Shape },
+    #[error("the shapes {} and {} cannot be broadcast together", .0[0], .0[1])]
+    Broadcast(Box<[Shape; 2]>),
     #[error("an input of shape {found} where {wanted} is expected")]
     Shape { found: Shape, wanted: String },
     #[error("axis {axis} does not exist in a tensor of {rank} dimensions")]
@@ -147,9 +153,9 @@ pub enum Fault {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EvaluateError {
     #[error("node `{node}` ({operator}): {fault}")]
-    Node { node: String, operator: String, fault: Fault },
+    Node { node: String, operator: String, fault: Box<Fault> },
     #[error("input `{name}` has the shape {found}, but the model has {wanted}")]
-    InputShape { name: String, found: Shape, wanted: String },
+    InputShape { name: String, found: Box<Shape>, wanted: String },
     #[error("input `{name}` is of type {found}, but the model has {wanted}")]
     InputType { name: String, found: ElementType, wanted: ElementType },
     #[error("the model has {wanted} inputs, but {found} were given")]
@@ -161,6 +167,6 @@ pub enum EvaluateError {
 impl EvaluateError {
     /// Returns whether the results were too large for the memory that a request may use.
     pub const fn is_too_large(&self) -> bool {
-        matches!(self, Self::Node { fault: Fault::TooLarge { .. }, .. })
+        matches!(self, Self::Node { fault, .. } if matches!(**fault, Fault::TooLarge { .. }))
     }
 }

@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 64;
 /// The most values of a model.
 const MAX_VALUES: usize = 1_000_000;
 /// The oldest and the newest opset of `ai.onnx`.
-const TENSOR_OPSETS: std::ops::RangeInclusive<i64> = 7..=24;
+const TENSOR_OPSETS: std::ops::RangeInclusive<i64> = 7..=26;
 /// The oldest and the newest opset of `ai.onnx.ml`.
 const TABLE_OPSETS: std::ops::RangeInclusive<i64> = 1..=5;
 
@@ -63,7 +63,7 @@ fn canonical(domain: &str) -> &str {
 fn check_opsets(opsets: &[Opset<'_>]) -> Result<(), LoadError> {
     for opset in opsets {
         let (supported, is_supported) = match canonical(opset.domain) {
-            "" => ("7 to 24", TENSOR_OPSETS.contains(&opset.version)),
+            "" => ("7 to 26", TENSOR_OPSETS.contains(&opset.version)),
             "ai.onnx.ml" => ("1 to 5", TABLE_OPSETS.contains(&opset.version)),
             // Nodes of other domains are refused where they are used.
             _ => continue,
@@ -141,12 +141,8 @@ impl<'a> Flat<'a> {
             let is_called =
                 |function: &&FunctionProto<'a>| function.name == node.operator && canonical(function.domain) == domain;
             if let Some(function) = functions.iter().find(is_called) {
-                self.expand(
-                    function,
-                    FlatNode { name, operator: "", domain, opset: 0, inputs, outputs, attributes },
-                    call,
-                    functions,
-                )?;
+                let caller = FlatNode { name, operator: "", domain, opset: 0, inputs, outputs, attributes };
+                self.expand(function, &caller, call, functions)?;
                 continue;
             }
             let missing = || LoadError::NoOpset { domain: domain.to_owned() };
@@ -160,7 +156,7 @@ impl<'a> Flat<'a> {
     fn expand(
         &mut self,
         function: &FunctionProto<'a>,
-        caller: FlatNode<'a>,
+        caller: &FlatNode<'a>,
         call: &Call<'_, 'a>,
         functions: &[FunctionProto<'a>],
     ) -> Result<(), LoadError> {

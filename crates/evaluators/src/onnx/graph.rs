@@ -148,7 +148,7 @@ impl Graph {
         let missing = EvaluateError::Node {
             node: String::new(),
             operator: "output".to_owned(),
-            fault: Fault::Inconsistent("an output was not computed"),
+            fault: Box::new(Fault::Inconsistent("an output was not computed")),
         };
         let of = |output: &usize| self.value(self.outputs[*output], &slots);
         plan.outputs.iter().map(of).collect::<Option<Vec<_>>>().ok_or(missing)
@@ -239,7 +239,9 @@ impl Step {
     fn error(&self, fault: Fault) -> EvaluateError {
         match fault {
             Fault::Cancelled => EvaluateError::Cancelled,
-            fault => EvaluateError::Node { node: self.name.clone(), operator: self.title.clone(), fault },
+            fault => {
+                EvaluateError::Node { node: self.name.clone(), operator: self.title.clone(), fault: Box::new(fault) }
+            }
         }
     }
 }

@@ -206,7 +206,7 @@ impl ValueInfo {
                 DeclaredDimension::Named(_) | DeclaredDimension::Unknown => "-1".to_owned(),
             });
             let wanted = format!("[{}]", wanted.collect::<Vec<_>>().join(", "));
-            return Err(EvaluateError::InputShape { name: self.name.clone(), found: *shape, wanted });
+            return Err(EvaluateError::InputShape { name: self.name.clone(), found: Box::new(*shape), wanted });
         }
         Ok(())
     }

@@ -301,12 +301,11 @@ impl<'a> AttributeProto<'a> {
             (1, _) => AttributeValue::Float(float),
             (2, _) => AttributeValue::Int(int),
             (3, _) => AttributeValue::Text(text),
-            (4, Some(tensor)) => AttributeValue::Tensor(tensor),
             (6, _) => AttributeValue::Floats(floats),
             (7, _) => AttributeValue::Ints(ints),
             (8, _) => AttributeValue::Texts(texts),
-            // Files of IR version 1 and 2 do not say which one it is.
-            (0, Some(tensor)) => AttributeValue::Tensor(tensor),
+            // Files of IR version 1 and 2 do not say which one it is: their number is 0.
+            (0 | 4, Some(tensor)) => AttributeValue::Tensor(tensor),
             (0, None) if has_other => AttributeValue::Other,
             (0, None) if !floats.is_empty() => AttributeValue::Floats(floats),
             (0, None) if !ints.is_empty() => AttributeValue::Ints(ints),

@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use half::f16;
 
 /// The most dimensions of a tensor.
 pub const MAX_RANK: usize = 8;
@@ -238,7 +237,7 @@ macro_rules! elements {
         $(impl Element for $type {
             const TYPE: ElementType = ElementType::$variant;
 
-            fn wrap<'v>(values: Buffer<'v, Self>) -> Elements<'v> {
+            fn wrap(values: Buffer<'_, Self>) -> Elements<'_> {
                 Elements::$variant(values)
             }
 
@@ -276,7 +275,7 @@ pub trait Element: Clone + fmt::Debug + Default + PartialEq + Send + Sync + 'sta
 }
 
 elements! {
-    F16: f16, F32: f32, F64: f64, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64, Bool: bool, Text: Bytes
+    F16: half::f16, F32: f32, F64: f64, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64, Bool: bool, Text: bytes::Bytes
 }
 pub(super) use {with_elements, with_type};
 

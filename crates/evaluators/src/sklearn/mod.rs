@@ -76,6 +76,7 @@ use self::estimator::{Estimator, EstimatorInfo, Explain};
 use self::fitted::{LoadBudget, LoadContext};
 pub use self::inspect::{ArtifactReport, ExampleValue};
 pub use self::method::{EstimatorMethod, MethodSet};
+pub(crate) use self::numerics::erf;
 use crate::pickle::{self, Pickle, PickleValue};
 use crate::skops;
 use crate::table::TableData;

@@ -8,7 +8,7 @@ pub(super) fn expit(x: f64) -> f64 {
 }
 
 /// Returns the error function of a number, within 1e-15.
-pub(super) fn erf(x: f64) -> f64 {
+pub(crate) fn erf(x: f64) -> f64 {
     // From here on, a continued fraction of this many terms is exact. Before, a series is short.
     const LARGE: f64 = 2.0;
     const TERMS: u32 = 60;

@@ -1,6 +1,14 @@
 //! The operators that are evaluated natively, by domain and name.
 
+mod broadcast;
+mod cast;
 mod elementwise;
+mod layout;
+mod matrix;
+mod number;
+mod pick;
+mod reduce;
+mod scatter;
 
 use super::error::NodeFault;
 use super::node::{Built, NodeSpec};
@@ -12,7 +20,18 @@ pub(super) type Constructor = fn(&NodeSpec<'_, '_>) -> Result<Built, NodeFault>;
 type Table = &'static [(&'static str, Constructor)];
 
 /// The tables of each domain.
-const DOMAINS: &[(&str, &[Table])] = &[("", &[elementwise::OPERATORS])];
+const DOMAINS: &[(&str, &[Table])] = &[(
+    "",
+    &[
+        elementwise::OPERATORS,
+        cast::OPERATORS,
+        reduce::OPERATORS,
+        layout::OPERATORS,
+        pick::OPERATORS,
+        scatter::OPERATORS,
+        matrix::OPERATORS,
+    ],
+)];
 
 /// Returns the constructor of an operator.
 pub(super) fn find(domain: &str, operator: &str) -> Option<Constructor> {
