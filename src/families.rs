@@ -55,6 +55,8 @@ pub enum NativeEvaluator {
     Sklearn,
     /// A model of `CatBoost`.
     CatBoost,
+    /// A graph in the format of ONNX.
+    Onnx,
     /// Dispatches to the evaluator of the flavor that MLflow saved.
     Mlflow,
 }
@@ -113,7 +115,7 @@ const GRAPHS: ModelFamily = ModelFamily {
 };
 
 /// All families.
-pub const FAMILIES: [ModelFamily; 12] = [
+pub const FAMILIES: [ModelFamily; 13] = [
     IDENTITY,
     STEPS,
     GRAPHS,
@@ -175,6 +177,18 @@ pub const FAMILIES: [ModelFamily; 12] = [
         modules: &["catboost"],
         native: Some(NativeEvaluator::CatBoost),
         extra: Some("catboost"),
+        system_packages: &[],
+    },
+    ModelFamily {
+        title: "ONNX",
+        package: "mlserver_onnx",
+        implementations: &["mlserver_onnx.OnnxModel", "mlserver_onnx.onnx.OnnxModel"],
+        artifact_names: &["model.onnx"],
+        extensions: &["onnx"],
+        signature: None,
+        modules: &["onnx", "onnxruntime"],
+        native: Some(NativeEvaluator::Onnx),
+        extra: Some("onnx"),
         system_packages: &[],
     },
     ModelFamily {

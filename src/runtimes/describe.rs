@@ -6,9 +6,11 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::onnx::{ExternalFiles, PREDICT, not_batched, tensor_metadata};
 use super::{LoadError, implementation, mlflow};
 use crate::codecs::ColumnOrder;
 use crate::evaluators::catboost::{CatBoostFeature, CatBoostModel, CatBoostOutput};
+use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, ModelInfo, OnnxModel, ValueInfo};
 use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
 use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
@@ -52,6 +54,7 @@ impl FileDescription {
             Some(NativeEvaluator::Trees(library)) => trees(library, family.title, path),
             Some(NativeEvaluator::Sklearn) => sklearn(path),
             Some(NativeEvaluator::CatBoost) => catboost(family.title, path),
+            Some(NativeEvaluator::Onnx) => onnx(family.title, path),
             Some(NativeEvaluator::Mlflow) => mlflow::describe(path),
             Some(NativeEvaluator::Identity | NativeEvaluator::Step | NativeEvaluator::Graph) | None => {
                 Err(LoadError::NotNative { implementation: implementation() })
@@ -107,6 +110,64 @@ fn trees(library: TreeLibrary, title: &str, path: &Path) -> Result<FileDescripti
         outputs,
         examples,
     })
+}
+
+fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
+    let bytes = implementation::read(path, "a model file")?;
+    let external = ExternalFiles::new(path);
+    let failed = |error: onnx::LoadError| LoadError::Artifact {
+        path: path.to_owned(),
+        unsupported: false,
+        source: error.into(),
+    };
+    let info = ModelInfo::read(&bytes).map_err(failed)?;
+    let producer = [info.producer_name.as_str(), info.producer_version.as_str()].join(" ");
+    let opsets = info.opsets.iter().map(|(domain, version)| format!("{domain} {version}"));
+    let version = format!("opsets {}", opsets.collect::<Vec<_>>().join(", "));
+    let version = Some(if producer.trim().is_empty() { version } else { format!("{}, {version}", producer.trim()) });
+    let model = match OnnxModel::load(&bytes, &|range| external.read(range)) {
+        Ok(model) => model,
+        Err(error) if error.is_refusal() => {
+            return Ok(FileDescription { version, ..refused(title.to_owned(), &error) });
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let operators = model.operators().join(", ");
+    let batches =
+        not_batched(&model).map_or_else(String::new, |reason| format!("\nrequests are not batched: {reason}"));
+    let example = model.inputs().iter().map(example_input).collect::<Option<Vec<_>>>();
+    Ok(FileDescription {
+        title: format!("{title} graph of {operators}{batches}"),
+        version,
+        not_native: None,
+        inputs: model.inputs().iter().map(tensor_metadata).collect(),
+        columns: Vec::new(),
+        found_by_name: Vec::new(),
+        outputs: std::iter::once(PREDICT.to_owned())
+            .chain(model.outputs().iter().map(|output| output.name.clone()))
+            .collect(),
+        examples: example.map(|inputs| json!({"inputs": inputs})).into_iter().collect(),
+    })
+}
+
+/// Returns an example of an input of a graph, in which dimensions of any size are 1, if it is not too large.
+fn example_input(input: &ValueInfo) -> Option<Value> {
+    let size = |dimension: &DeclaredDimension| match dimension {
+        DeclaredDimension::Fixed(size) => *size,
+        DeclaredDimension::Named(_) | DeclaredDimension::Unknown => 1,
+    };
+    let shape: Vec<usize> = input.dimensions.as_ref()?.iter().map(size).collect();
+    let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size))?;
+    let value = match input.element {
+        ElementType::Text => json!("a"),
+        ElementType::Bool => json!(false),
+        ElementType::F16 | ElementType::F32 | ElementType::F64 => json!(0.0),
+        _ => json!(0),
+    };
+    let metadata = tensor_metadata(input);
+    (count <= MAX_EXAMPLE_FEATURES).then(
+        || json!({"name": metadata.name, "shape": shape, "datatype": metadata.datatype, "data": vec![value; count]}),
+    )
 }
 
 fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {

@@ -12,6 +12,7 @@ use super::identity::identity;
 use super::mlflow::MlflowModel;
 use super::native::Native;
 use super::native_steps::NativeStep;
+use super::onnx::OnnxRuntime;
 use super::sklearn::SklearnModel;
 use super::tree_explanations::ExplanationSettings;
 use super::trees::TreeModel;
@@ -123,6 +124,12 @@ pub fn load_native(
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
             let explanation = Some(model.explanation());
             let description = Description { explanation, ..Description::native_with(TensorRule::MissingText) };
+            Ok(Arc::new(Native::new(model, description, compute.clone())))
+        }
+        NativeEvaluator::Onnx => {
+            let model = OnnxRuntime::load(artifact, settings)?;
+            let (metadata, not_batched) = (Some(model.metadata(settings)), model.not_batched());
+            let description = Description { metadata, not_batched, ..Description::native() };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::serve(artifact, settings, compute)?)),

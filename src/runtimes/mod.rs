@@ -14,6 +14,7 @@ mod implementation;
 mod mlflow;
 mod native;
 mod native_steps;
+mod onnx;
 mod progress;
 pub mod python;
 mod row_sizes;
@@ -188,6 +189,8 @@ pub struct Description {
     pub has_remote_steps: bool,
     /// How the model explains its predictions by itself, if it does.
     pub explanation: Option<Explanation>,
+    /// Why requests cannot be joined along their first dimension, for the log. `None` if they can, or if that is not known.
+    pub not_batched: Option<String>,
     /// HTML that shows how it is made of other models, for the page of its documentation.
     pub drawing: Option<Arc<str>>,
 }
@@ -213,6 +216,7 @@ impl Description {
             required_steps: Vec::new(),
             has_remote_steps: false,
             explanation: None,
+            not_batched: None,
             drawing: None,
         }
     }

@@ -180,6 +180,11 @@ impl BytesElements {
         self.spans.get(elements).unwrap_or_default().iter().map(|span| &self.buffer[span.clone()])
     }
 
+    /// Iterates over the elements in order, as slices that share the buffer.
+    pub fn slices(&self) -> impl ExactSizeIterator<Item = Bytes> {
+        self.spans.iter().map(|span| self.buffer.slice(span.clone()))
+    }
+
     /// Iterates over the elements in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.spans.iter().map(|span| &self.buffer[span.clone()])

@@ -66,6 +66,10 @@ impl<L: Loader> Loader for BatchingLoader<L> {
         Box::pin(async move {
             let (model, version) = (settings.name.clone(), settings.parameters.version.clone());
             let runtime = self.inner.load(settings).await?;
+            if let Some(reason) = &runtime.description().not_batched {
+                info!(model, version, reason, "The requests of model '{model}' are not batched: {reason}.");
+                return Ok(runtime);
+            }
             let metrics = self.metrics.of_batches(&model, version.as_deref());
             let (size, seconds) = (options.max_size.get(), options.max_time.as_secs_f64());
             info!(model, version, "Batching up to {size} requests within {seconds} s; streams are not batched.");

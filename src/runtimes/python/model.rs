@@ -101,6 +101,7 @@ pub(super) async fn load(
             required_steps: Vec::new(),
             has_remote_steps: false,
             explanation: None,
+            not_batched: None,
             drawing: None,
         },
         handlers: loaded.handlers,

@@ -14,6 +14,8 @@
 mod build;
 mod constant;
 mod error;
+#[cfg(test)]
+mod fixtures;
 mod flatten;
 mod graph;
 mod node;
@@ -21,6 +23,8 @@ mod proto;
 mod run;
 mod tables;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::sync::atomic::AtomicBool;

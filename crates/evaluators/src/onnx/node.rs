@@ -122,13 +122,16 @@ impl<'n, 'a> NodeSpec<'n, 'a> {
         }
     }
 
-    /// Checks the number of inputs, with those that are left out.
+    /// Checks the number of inputs, with those that are left out. The first `least` must be there.
     pub(super) fn check_inputs(&self, least: usize, most: usize) -> Result<(), NodeFault> {
         let found = self.inputs.len();
         if found < least || found > most {
             return Err(NodeFault::Count { what: "inputs", found, wanted: if found < least { least } else { most } });
         }
-        Ok(())
+        match self.inputs[..least].iter().position(Option::is_none) {
+            Some(index) => Err(NodeFault::MissingInput { index }),
+            None => Ok(()),
+        }
     }
 
     /// Returns the fault of a type that no operator of this name takes natively.

@@ -1,5 +1,6 @@
 //! Tensors of a graph: elements of one type, and a shape.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -186,12 +187,21 @@ impl<T> From<Vec<T>> for Buffer<'_, T> {
     }
 }
 
-impl<T: Clone> Buffer<'_, T> {
-    /// Returns the elements as a list of their own, without a copy if nothing else shares them.
-    pub fn into_vec(self) -> Vec<T> {
+impl<'v, T: Clone> Buffer<'v, T> {
+    /// Returns the elements without a copy, unless something else shares them.
+    pub fn into_cow(self) -> Cow<'v, [T]> {
         match self {
-            Self::Borrowed(values) => values.to_vec(),
-            Self::Shared(values) => Arc::unwrap_or_clone(values),
+            Self::Borrowed(values) => Cow::Borrowed(values),
+            Self::Shared(values) => Cow::Owned(Arc::unwrap_or_clone(values)),
+        }
+    }
+}
+
+impl<'v, T: Clone> From<Cow<'v, [T]>> for Buffer<'v, T> {
+    fn from(values: Cow<'v, [T]>) -> Self {
+        match values {
+            Cow::Borrowed(values) => Self::Borrowed(values),
+            Cow::Owned(values) => values.into(),
         }
     }
 }
