@@ -3,12 +3,14 @@
 mod broadcast;
 mod cast;
 mod elementwise;
+mod features;
 mod layout;
 mod matrix;
 mod number;
 mod pick;
 mod reduce;
 mod scatter;
+mod text;
 
 use super::error::NodeFault;
 use super::node::{Built, NodeSpec};
@@ -20,18 +22,23 @@ pub(super) type Constructor = fn(&NodeSpec<'_, '_>) -> Result<Built, NodeFault>;
 type Table = &'static [(&'static str, Constructor)];
 
 /// The tables of each domain.
-const DOMAINS: &[(&str, &[Table])] = &[(
-    "",
-    &[
-        elementwise::OPERATORS,
-        cast::OPERATORS,
-        reduce::OPERATORS,
-        layout::OPERATORS,
-        pick::OPERATORS,
-        scatter::OPERATORS,
-        matrix::OPERATORS,
-    ],
-)];
+const DOMAINS: &[(&str, &[Table])] = &[
+    (
+        "",
+        &[
+            elementwise::OPERATORS,
+            cast::OPERATORS,
+            reduce::OPERATORS,
+            layout::OPERATORS,
+            pick::OPERATORS,
+            scatter::OPERATORS,
+            matrix::OPERATORS,
+            text::OPERATORS,
+        ],
+    ),
+    ("ai.onnx.ml", &[features::OPERATORS]),
+    ("com.microsoft", &[text::MICROSOFT]),
+];
 
 /// Returns the constructor of an operator.
 pub(super) fn find(domain: &str, operator: &str) -> Option<Constructor> {
