@@ -12,6 +12,7 @@ mod pick;
 mod reduce;
 mod scatter;
 mod scores;
+mod svm;
 mod text;
 mod trees;
 
@@ -39,7 +40,7 @@ const DOMAINS: &[(&str, &[Table])] = &[
             text::OPERATORS,
         ],
     ),
-    ("ai.onnx.ml", &[features::OPERATORS, linear::OPERATORS, trees::OPERATORS]),
+    ("ai.onnx.ml", &[features::OPERATORS, linear::OPERATORS, svm::OPERATORS, trees::OPERATORS]),
     ("com.microsoft", &[text::MICROSOFT]),
 ];
 
