@@ -79,7 +79,7 @@ pub(crate) struct CompiledEnsemble<T> {
 #[derive(Debug)]
 enum Evaluator<T> {
     /// In the compiled form of all libraries.
-    Forest(Forest<T>),
+    Forest(Box<Forest<T>>),
     /// Node by node: for comparisons and aggregates that the compiled form does not have.
     Walk(Ensemble<T>),
 }
@@ -98,7 +98,7 @@ impl<T: Scalar> CompiledEnsemble<T> {
                 )
             });
         let evaluator =
-            if is_walk { Evaluator::Walk(ensemble) } else { Evaluator::Forest(ensemble.compile(features)?) };
+            if is_walk { Evaluator::Walk(ensemble) } else { Evaluator::Forest(Box::new(ensemble.compile(features)?)) };
         Ok(Self { evaluator, targets, features, trees, aggregate, scored })
     }
 
@@ -182,8 +182,8 @@ impl<T: Scalar> Ensemble<T> {
                     }
                     EnsembleNode::Split { feature, threshold, children, .. } => {
                         let place = usize::try_from(*feature).ok().filter(|feature| *feature < i32::MAX as usize);
-                        let place =
-                            place.ok_or_else(|| fault("feature", "the number of a feature", feature).in_tree(index))?;
+                        let place = place
+                            .ok_or_else(|| fault("feature", "the number of a feature", *feature).in_tree(index))?;
                         features = features.max(place + 1);
                         if threshold.is_nan() {
                             return Err(LoadError::Unsupported { what: "threshold", name: "NaN".to_owned() });
@@ -228,7 +228,7 @@ impl<T: Scalar> Ensemble<T> {
             let statistics = TreeStatistics { covers: None, first_leaf: 0 };
             let vectors = self.vectors(tree, width);
             compiler.add(tree.len(), output, statistics, |node| {
-                self.describe(&tree[node], &vectors[node * width..][..width])
+                Self::describe(&tree[node], &vectors[node * width..][..width])
             })?;
         }
         Ok(compiler.finish())
@@ -267,7 +267,7 @@ impl<T: Scalar> Ensemble<T> {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "the compiler takes descriptions that may fail")]
-    fn describe<'a>(&self, node: &EnsembleNode<T>, vector: &'a [T]) -> Result<LoadedNode<'a, T>, TreeFault> {
+    fn describe<'a>(node: &EnsembleNode<T>, vector: &'a [T]) -> Result<LoadedNode<'a, T>, TreeFault> {
         let EnsembleNode::Split { feature, mode, threshold, children, missing, .. } = node else {
             return Ok(LoadedNode::Leaf(LeafValue::Vector(vector)));
         };
@@ -332,7 +332,7 @@ impl<T: Scalar> Ensemble<T> {
     }
 }
 
-fn fault(field: &'static str, wanted: &'static str, found: impl ToString) -> TreeFault {
+fn fault<F: ToString + Copy>(field: &'static str, wanted: &'static str, found: F) -> TreeFault {
     TreeFault::Field { field, wanted, found: found.to_string() }
 }
 
@@ -383,7 +383,7 @@ impl<T: Scalar> Ensemble<T> {
             }
             let tree = starts.len() - 1;
             if places.insert((*key.0, *key.1), (tree, at - starts[tree])).is_some() {
-                return Err(fault("nodes_nodeids", "a number that no other node of the tree has", key.1).in_tree(tree));
+                return Err(fault("nodes_nodeids", "a number that no other node of the tree has", *key.1).in_tree(tree));
             }
         }
         let mut seen_trees = std::collections::HashSet::new();
