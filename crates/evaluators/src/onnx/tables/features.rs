@@ -468,6 +468,11 @@ fn mapping<K: Key, V: Element>(
     }
     let mut map = HashMap::with_capacity(keys.len());
     for (key, value) in keys.iter().zip(values) {
+        // NaN can be a key since version 4 of the domain.
+        let is_missing = key.clone() != *key;
+        if is_missing && node.opset < 4 {
+            continue;
+        }
         map.entry(key.hashed()).or_insert_with(|| value.clone());
     }
     Ok(Built::one(Mapping::<K, V> { values: map, default }, V::TYPE))

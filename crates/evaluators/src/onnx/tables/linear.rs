@@ -113,12 +113,10 @@ fn regressor(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     }
 }
 
-/// Transforms the only score of a row.
+/// Transforms the only score of a row. As in onnxruntime, one score has nothing to be compared with.
 fn transform_one(score: &mut f32, transform: PostTransform) {
-    match transform {
-        PostTransform::Probit => *score = probit(*score),
-        PostTransform::None => {}
-        transform => transform.apply(std::slice::from_mut(score)),
+    if transform == PostTransform::Probit {
+        *score = probit(*score);
     }
 }
 
@@ -170,6 +168,9 @@ fn classifier<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
         return Err(NodeFault::Unsupported(format!("{targets} scores for {} classes", labels.len())));
     }
     let transform = PostTransform::of(node)?;
+    if targets == 1 && labels.len() == 2 {
+        transform.check_two_scores()?;
+    }
     let outputs = vec![labels.element_type(), ElementType::F32];
     let operator = Box::new(Classifier::<T> { linear, labels, transform, element: PhantomData });
     Ok(Built { operator, outputs })
@@ -196,14 +197,7 @@ impl<T: Number> Operator for Classifier<T> {
         for sums in sums.chunks(self.linear.targets) {
             if let ([score], true) = (sums, classes == 2) {
                 positions.push(usize::from(*score > 0.0));
-                scores.extend(match self.transform {
-                    PostTransform::Probit => [probit(*score), 0.0],
-                    PostTransform::Logistic => {
-                        let score = super::scores::logistic(*score);
-                        [1.0 - score, score]
-                    }
-                    transform => two_scores(*score, SecondScore::Complement, transform),
-                });
+                scores.extend(two_scores(*score, SecondScore::Complement, self.transform));
                 continue;
             }
             positions.push(if classes == 1 { 0 } else { largest(sums) });

@@ -30,6 +30,14 @@ impl PostTransform {
         node.choice("post_transform", &choices, Self::None)
     }
 
+    /// Checks that two scores can be made of one: with `PROBIT`, onnxruntime sets only one of them.
+    pub(super) fn check_two_scores(self) -> Result<(), NodeFault> {
+        if self == Self::Probit {
+            return Err(NodeFault::Unsupported("`post_transform` = `PROBIT` of one score of two classes".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Transforms the scores of a row that has several.
     pub(super) fn apply(self, scores: &mut [f32]) {
         match self {
@@ -174,6 +182,10 @@ pub(super) enum SecondScore {
 /// Makes two scores of one, and transforms them.
 pub(super) fn two_scores(score: f32, second: SecondScore, transform: PostTransform) -> [f32; 2] {
     match (second, transform) {
+        (SecondScore::Complement, PostTransform::Logistic) => {
+            let score = logistic(score);
+            [1.0 - score, score]
+        }
         (SecondScore::Complement, _) => [1.0 - score, score],
         (SecondScore::Opposite, PostTransform::Logistic) => [logistic(-score), logistic(score)],
         (SecondScore::Opposite, _) => [-score, score],

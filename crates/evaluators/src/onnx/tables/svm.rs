@@ -8,7 +8,7 @@ use super::features::single;
 use super::layout::to_usize;
 use super::linear::{dot, rows_of};
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, probit, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, largest, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -207,7 +207,6 @@ struct Classifier<T> {
     sigmoids: Vec<(f32, f32)>,
     labels: ClassLabels,
     transform: PostTransform,
-    is_positive: bool,
     element: PhantomData<fn() -> T>,
 }
 
@@ -238,7 +237,9 @@ fn classifier<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     let rho = node.floats("rho")?.to_vec();
     let (a, b) = (node.floats("prob_a")?, node.floats("prob_b")?);
     let transform = PostTransform::of(node)?;
-    let is_positive = coefficients.iter().all(|value| *value >= 0.0);
+    if classes == 2 && a.is_empty() {
+        transform.check_two_scores()?;
+    }
     if count == 0 {
         return Err(NodeFault::Unsupported("a machine without support vectors".to_owned()));
     }
@@ -264,7 +265,6 @@ fn classifier<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
         sigmoids: a.iter().copied().zip(b.iter().copied()).collect(),
         labels,
         transform,
-        is_positive,
         element: PhantomData,
     };
     Ok(Built { operator: Box::new(operator), outputs })
@@ -397,13 +397,9 @@ impl<T: Number> Operator for Classifier<T> {
                 positions.push(position);
             } else if let ([score], 2) = (&scores[..], classes) {
                 positions.push(position);
-                all.extend(match self.transform {
-                    PostTransform::Probit => [probit(*score), 0.0],
-                    transform => {
-                        let second = if self.is_positive { SecondScore::Complement } else { SecondScore::Opposite };
-                        two_scores(*score, second, transform)
-                    }
-                });
+                let is_plain = self.transform == PostTransform::None;
+                let second = if is_plain { SecondScore::Opposite } else { SecondScore::Complement };
+                all.extend(two_scores(*score, second, self.transform));
                 return Ok(());
             } else {
                 positions.push(position);

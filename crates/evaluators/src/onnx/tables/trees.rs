@@ -8,7 +8,7 @@ use super::elementwise::values;
 use super::features::single;
 use super::layout::to_usize;
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, probit, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, probit, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -161,9 +161,6 @@ fn regressor<T: TreeNumber, S: Number>(node: &NodeSpec<'_, '_>) -> Result<Built,
     let base = numbers::<T>(node, "base_values")?;
     check_base(&base, targets)?;
     let transform = PostTransform::of(node)?;
-    if matches!(transform, PostTransform::Probit) && targets > 1 {
-        return Err(NodeFault::Unsupported("`post_transform` = `PROBIT` of several targets".to_owned()));
-    }
     let regressor = Regressor::<T, S> { trees, base, transform, element: PhantomData };
     Ok(Built::one(regressor, ElementType::F32))
 }
@@ -232,94 +229,176 @@ fn tree_cost<T: Scalar>(trees: &CompiledEnsemble<T>, inputs: &[Option<Shape>]) -
 /// Classes by the sums of trees.
 #[derive(Debug)]
 struct Classifier<T, S> {
+    /// The sums. Base values of one or two classes are not part of them.
     regressor: Regressor<T, S>,
     labels: ClassLabels,
-    /// For two classes of which the trees score one.
-    binary: Option<Binary>,
+    classes: usize,
+    rule: Rule<T>,
 }
 
-/// How one score decides between two classes.
-#[derive(Debug, Clone, Copy)]
-struct Binary {
-    /// The class that the trees score.
-    scored: usize,
-    /// Whether no weight is negative: scores are then probabilities.
-    is_positive: bool,
+/// How a row's class follows from its sums.
+#[derive(Debug)]
+enum Rule<T> {
+    /// The largest sum, of those that the trees or base values give.
+    Largest { scored: Vec<bool> },
+    /// One or two classes.
+    Few(FewClasses<T>),
+}
+
+/// How one or two classes are told apart, as onnxruntime does it.
+#[derive(Debug)]
+struct FewClasses<T> {
+    scores: FewScores,
+    base: Vec<T>,
+    /// The least score of the second class is above this.
+    limit: T,
+    /// How the first class gets a score of the only one.
+    second: SecondScore,
+}
+
+/// Which of the classes have a score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FewScores {
+    /// The only class.
+    Only,
+    /// The trees score the first of two classes: it decides, and a second score is made of it.
+    First,
+    /// The same, with base values for both: the second class has 0.
+    FirstAndZero,
+    /// The trees score the second of two classes; the first one has 0.
+    Second,
+    Both,
+    /// The same, with base values for both: the score of the first class decides, and its opposite is the other.
+    Mirrored,
 }
 
 fn classifier<T: TreeNumber, S: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     node.check_inputs(1, 1)?;
-    let labels = ClassLabels::of(node, "classlabels_int64s", "classlabels_strings")?;
+    let mut labels = ClassLabels::of(node, "classlabels_int64s", "classlabels_strings")?;
     let classes = labels.len();
     let trees = columns::<T>(node, "class", "ids", classes, Aggregate::Sum)?;
     let weights = numbers::<T>(node, "class_weights")?;
-    let base = numbers::<T>(node, "base_values")?;
+    let mut base = numbers::<T>(node, "base_values")?;
     let transform = PostTransform::of(node)?;
-    let binary = binary(&trees, classes, &weights, &base)?;
-    if binary.is_none() {
+    let rule = if classes > 2 {
         check_base(&base, classes)?;
-    }
+        let scored = (0..classes).map(|class| trees.is_scored(class).or_else(|| (!base.is_empty()).then_some(true)));
+        let scored: Option<Vec<bool>> = scored.collect();
+        let partly = || NodeFault::Unsupported("a class that only some leaves score".to_owned());
+        let scored = scored.ok_or_else(partly)?;
+        Rule::Largest { scored: scored.into_iter().map(|scored| scored || !base.is_empty()).collect() }
+    } else {
+        let rule = few_classes(&trees, classes, &weights, std::mem::take(&mut base))?;
+        match (rule.scores, &mut labels) {
+            (FewScores::First, _) => transform.check_two_scores()?,
+            // onnxruntime has other labels here, unless they are texts.
+            (FewScores::Only | FewScores::Both | FewScores::Mirrored, ClassLabels::Integers(labels)) => {
+                *labels = vec![0, 1];
+            }
+            (FewScores::Only, ClassLabels::Texts(_)) => {
+                return Err(NodeFault::Unsupported("a text as the only class".to_owned()));
+            }
+            _ => {}
+        }
+        Rule::Few(rule)
+    };
     let outputs = vec![labels.element_type(), ElementType::F32];
     let regressor = Regressor::<T, S> { trees, base, transform, element: PhantomData };
-    Ok(Built { operator: Box::new(Classifier { regressor, labels, binary }), outputs })
+    Ok(Built { operator: Box::new(Classifier { regressor, labels, classes, rule }), outputs })
 }
 
-/// Returns how two classes are told apart by one score, if they are.
-fn binary<T: TreeNumber>(
+/// Returns how one or two classes are told apart.
+fn few_classes<T: TreeNumber>(
     trees: &CompiledEnsemble<T>,
     classes: usize,
     weights: &[T],
-    base: &[T],
-) -> Result<Option<Binary>, NodeFault> {
-    if classes > 2 {
-        return Ok(None);
+    base: Vec<T>,
+) -> Result<FewClasses<T>, NodeFault> {
+    if base.len() > classes {
+        return Err(NodeFault::Count { what: "base values", found: base.len(), wanted: classes });
     }
-    let scored: Vec<Option<bool>> = (0..classes).map(|class| trees.is_scored(class)).collect();
-    if scored.contains(&None) {
-        return Err(NodeFault::Unsupported("two classes of which some leaves score one".to_owned()));
-    }
+    let weighted: Option<Vec<bool>> = (0..classes).map(|class| trees.is_scored(class)).collect();
+    let partly = || NodeFault::Unsupported("a class that only some leaves score".to_owned());
+    let scores = match (&weighted.ok_or_else(partly)?[..], base.len()) {
+        ([true], _) => FewScores::Only,
+        ([true, false], 2) => FewScores::FirstAndZero,
+        ([true, false], _) => FewScores::First,
+        ([false, true], _) => FewScores::Second,
+        ([true, true], 2) => FewScores::Mirrored,
+        ([true, true], _) => FewScores::Both,
+        _ => return Err(NodeFault::Unsupported("trees without weights".to_owned())),
+    };
     let is_positive = weights.iter().all(|weight| *weight >= T::default());
-    match scored[..] {
-        [Some(true), Some(true)] => Ok(None),
-        [Some(true), Some(false)] if base.len() <= 1 => Ok(Some(Binary { scored: 0, is_positive })),
-        _ => Err(NodeFault::Unsupported("base values or weights of the second of two classes only".to_owned())),
+    let is_one_scored = matches!(scores, FewScores::First | FewScores::FirstAndZero | FewScores::Second);
+    Ok(FewClasses {
+        scores,
+        base,
+        limit: if is_one_scored && is_positive { T::of_f64(0.5) } else { T::default() },
+        second: if is_positive { SecondScore::Complement } else { SecondScore::Opposite },
+    })
+}
+
+impl<T: TreeNumber> FewClasses<T> {
+    /// Adds the scores of a row, and returns the position of its label.
+    fn add(&self, sums: &[T], transform: PostTransform, scores: &mut Vec<f32>) -> usize {
+        let first = sums.first().copied().unwrap_or_default();
+        let second = sums.get(1).copied().unwrap_or_default();
+        let base = |class: usize| self.base.get(class).copied().unwrap_or_default();
+        let number = |score: T| single(double(score));
+        let (deciding, both) = match self.scores {
+            FewScores::Only => {
+                let score = first.plus(base(0));
+                let is_probit = transform == PostTransform::Probit;
+                scores.push(if is_probit { probit(number(score)) } else { number(score) });
+                return usize::from(score > self.limit);
+            }
+            FewScores::First => {
+                let score = first.plus(base(0));
+                scores.extend(two_scores(number(score), self.second, transform));
+                return usize::from(score > self.limit);
+            }
+            FewScores::FirstAndZero => (first.plus(base(0)), [first.plus(base(0)), T::default()]),
+            FewScores::Second => {
+                let score = if self.base.len() == 2 { base(1) } else { second };
+                (score, [T::default(), score])
+            }
+            FewScores::Both => (second, [first.plus(base(0)), second]),
+            FewScores::Mirrored => {
+                let score = base(1).plus(first);
+                (score, [score.negated(), score])
+            }
+        };
+        let mut both = both.map(number);
+        transform.apply(&mut both);
+        scores.extend(both);
+        usize::from(deciding > self.limit)
     }
 }
 
 impl<T: TreeNumber, S: Number> Operator for Classifier<T, S> {
     fn shapes(&self, inputs: &[Option<Known<'_, '_>>]) -> Result<Vec<Option<Shape>>, Fault> {
         let (rows, _) = rows_of(&required(inputs, 0)?.shape, self.regressor.trees.features())?;
-        Ok(vec![Shape::of_list(rows), Some(Shape::of_matrix(rows, self.labels.len()).ok_or(Fault::ShapeOverflow)?)])
+        Ok(vec![Shape::of_list(rows), Some(Shape::of_matrix(rows, self.classes).ok_or(Fault::ShapeOverflow)?)])
     }
 
     fn evaluate<'v>(&self, inputs: &[Option<Tensor<'v>>], run: &Run<'_>) -> Result<Vec<Tensor<'v>>, Fault> {
         let (shape, elements) = values::<S>(inputs, 0)?;
-        let classes = self.labels.len();
         let (rows, columns) = rows_of(shape, self.regressor.trees.features())?;
-        let result = Shape::of_matrix(rows, classes).ok_or(Fault::ShapeOverflow)?;
+        let result = Shape::of_matrix(rows, self.classes).ok_or(Fault::ShapeOverflow)?;
         let sums = self.regressor.sums(elements, rows, columns, run)?;
         let transform = self.regressor.transform;
         let mut scores = run.list::<f32>(&result)?;
         let mut positions = Vec::with_capacity(rows);
-        for sums in sums.chunks(classes) {
-            if let Some(Binary { scored, is_positive }) = self.binary {
-                let score = sums[scored];
-                let limit = if is_positive { T::of_f64(0.5) } else { T::default() };
-                positions.push(usize::from(score > limit));
-                let score = single(double(score));
-                let second = if is_positive { SecondScore::Complement } else { SecondScore::Opposite };
-                scores.extend(if transform == PostTransform::Probit {
-                    // Only the first one is set.
-                    [probit(score), 0.0]
-                } else {
-                    two_scores(score, second, transform)
-                });
-                continue;
-            }
-            positions.push(if classes == 2 { usize::from(sums[1] > T::default()) } else { largest(sums) });
-            let start = scores.len();
-            scores.extend(sums.iter().map(|sum| single(double(*sum))));
-            transform.apply(&mut scores[start..]);
+        for sums in sums.chunks(self.classes) {
+            positions.push(match &self.rule {
+                Rule::Few(rule) => rule.add(sums, transform, &mut scores),
+                Rule::Largest { scored } => {
+                    let start = scores.len();
+                    scores.extend(sums.iter().map(|sum| single(double(*sum))));
+                    transform.apply(&mut scores[start..]);
+                    largest_of(sums, scored)
+                }
+            });
         }
         Ok(vec![self.labels.pick(&positions, run)?, finish(result, scores)?])
     }
@@ -327,6 +406,17 @@ impl<T: TreeNumber, S: Number> Operator for Classifier<T, S> {
     fn cost(&self, inputs: &[Option<Shape>], _: usize) -> u64 {
         tree_cost(&self.regressor.trees, inputs)
     }
+}
+
+/// Returns the position of the largest sum, the first of equal ones, of those that are scored.
+fn largest_of<T: PartialOrd>(sums: &[T], scored: &[bool]) -> usize {
+    let mut best: Option<usize> = None;
+    for (place, (sum, _)) in sums.iter().zip(scored).enumerate().filter(|(_, (_, scored))| **scored) {
+        if best.is_none_or(|best| *sum > sums[best]) {
+            best = Some(place);
+        }
+    }
+    best.unwrap_or_default()
 }
 
 /// The modes of nodes, by their numbers in the newer operator.
@@ -351,10 +441,11 @@ fn ensemble<T: TreeNumber>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> 
     node.ignore("nodes_hitrates");
     let targets = targets(node)?;
     let aggregates = [Aggregate::Average, Aggregate::Sum, Aggregate::Min, Aggregate::Max];
+    // In the order of onnxruntime; the standard's text has the softmax second.
     let transforms = [
         PostTransform::None,
-        PostTransform::Softmax,
         PostTransform::Logistic,
+        PostTransform::Softmax,
         PostTransform::SoftmaxZero,
         PostTransform::Probit,
     ];
