@@ -17,6 +17,8 @@ mod error;
 #[cfg(test)]
 mod fixtures;
 mod flatten;
+#[cfg(test)]
+mod goldens;
 mod graph;
 mod node;
 mod proto;
