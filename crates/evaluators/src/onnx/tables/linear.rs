@@ -7,7 +7,7 @@ use super::elementwise::values;
 use super::features::single;
 use super::layout::to_usize;
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, probit, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, largest, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -115,11 +115,7 @@ fn regressor(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
 
 /// Transforms the only score of a row.
 fn transform_one(score: &mut f32, transform: PostTransform) {
-    match transform {
-        PostTransform::Probit => *score = probit(*score),
-        PostTransform::None => {}
-        transform => transform.apply(std::slice::from_mut(score)),
-    }
+    transform.apply(std::slice::from_mut(score));
 }
 
 impl Operator for Regressor {
@@ -196,14 +192,7 @@ impl<T: Number> Operator for Classifier<T> {
         for sums in sums.chunks(self.linear.targets) {
             if let ([score], true) = (sums, classes == 2) {
                 positions.push(usize::from(*score > 0.0));
-                scores.extend(match self.transform {
-                    PostTransform::Probit => [probit(*score), 0.0],
-                    PostTransform::Logistic => {
-                        let score = super::scores::logistic(*score);
-                        [1.0 - score, score]
-                    }
-                    transform => two_scores(*score, SecondScore::Complement, transform),
-                });
+                scores.extend(two_scores(*score, SecondScore::Complement, self.transform));
                 continue;
             }
             positions.push(if classes == 1 { 0 } else { largest(sums) });

@@ -8,7 +8,7 @@ use super::elementwise::values;
 use super::features::single;
 use super::layout::to_usize;
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, probit, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, largest, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -145,6 +145,8 @@ struct Regressor<T, S> {
     /// One for each target, or none.
     base: Vec<T>,
     transform: PostTransform,
+    /// Whether the sums are scores of classes.
+    classifies: bool,
     element: PhantomData<fn() -> S>,
 }
 
@@ -161,10 +163,10 @@ fn regressor<T: TreeNumber, S: Number>(node: &NodeSpec<'_, '_>) -> Result<Built,
     let base = numbers::<T>(node, "base_values")?;
     check_base(&base, targets)?;
     let transform = PostTransform::of(node)?;
-    if matches!(transform, PostTransform::Probit) && targets > 1 {
-        return Err(NodeFault::Unsupported("`post_transform` = `PROBIT` of several targets".to_owned()));
+    if !base.is_empty() && (0..targets).any(|target| trees.is_scored(target) != Some(true)) {
+        return Err(NodeFault::Unsupported("base values of targets without a weight in some rows".to_owned()));
     }
-    let regressor = Regressor::<T, S> { trees, base, transform, element: PhantomData };
+    let regressor = Regressor::<T, S> { trees, base, transform, classifies: false, element: PhantomData };
     Ok(Built::one(regressor, ElementType::F32))
 }
 
@@ -176,13 +178,24 @@ fn check_base<T>(base: &[T], targets: usize) -> Result<(), NodeFault> {
 }
 
 impl<T: TreeNumber, S: Number> Regressor<T, S> {
+    /// Returns whether the sums are scores of two classes with a base value each.
+    fn pairs_base(&self) -> bool {
+        self.classifies && self.base.len() == 2
+    }
+
     /// Returns the sums of each row, with the base values.
     fn sums(&self, elements: &[S], rows: usize, columns: usize, run: &Run<'_>) -> Result<Vec<T>, Fault> {
         let targets = self.trees.targets();
         let mut sums = run.scratch(rows, targets, T::default())?;
         self.trees.aggregate(elements, columns, |value| T::of_f64(value.to_f64()), run.stop(), &mut sums);
         run.check()?;
-        if !self.base.is_empty() {
+        if self.pairs_base() {
+            // Of two classes with base values, onnxruntime only uses the first score.
+            for sums in sums.chunks_mut(targets) {
+                sums[1] = self.base[1] + sums[0];
+                sums[0] = -sums[1];
+            }
+        } else if !self.base.is_empty() {
             for sums in sums.chunks_mut(targets) {
                 for (sum, base) in sums.iter_mut().zip(&self.base) {
                     *sum += *base;
@@ -207,11 +220,9 @@ impl<T: TreeNumber, S: Number> Operator for Regressor<T, S> {
         let mut scores = run.list::<f32>(&result)?;
         scores.extend(sums.into_iter().map(|sum| single(double(sum))));
         for scores in scores.chunks_mut(self.trees.targets()) {
-            match (scores, self.transform) {
-                ([score], PostTransform::Probit) => *score = probit(*score),
-                // One score has nothing to be compared with.
-                ([_], _) => {}
-                (scores, transform) => transform.apply(scores),
+            // One score has nothing to be compared with.
+            if scores.len() > 1 {
+                self.transform.apply(scores);
             }
         }
         Ok(vec![finish(result, scores)?])
@@ -260,7 +271,7 @@ fn classifier<T: TreeNumber, S: Number>(node: &NodeSpec<'_, '_>) -> Result<Built
         check_base(&base, classes)?;
     }
     let outputs = vec![labels.element_type(), ElementType::F32];
-    let regressor = Regressor::<T, S> { trees, base, transform, element: PhantomData };
+    let regressor = Regressor::<T, S> { trees, base, transform, classifies: true, element: PhantomData };
     Ok(Built { operator: Box::new(Classifier { regressor, labels, binary }), outputs })
 }
 
@@ -306,13 +317,12 @@ impl<T: TreeNumber, S: Number> Operator for Classifier<T, S> {
                 let score = sums[scored];
                 let limit = if is_positive { T::of_f64(0.5) } else { T::default() };
                 positions.push(usize::from(score > limit));
-                let score = single(double(score));
                 let second = if is_positive { SecondScore::Complement } else { SecondScore::Opposite };
-                scores.extend(if transform == PostTransform::Probit {
-                    // Only the first one is set.
-                    [probit(score), 0.0]
-                } else {
-                    two_scores(score, second, transform)
+                scores.extend(match transform {
+                    PostTransform::Logistic => two_scores(single(double(score)), second, transform),
+                    // Rounded once.
+                    _ if is_positive => [single(1.0 - double(score)), single(double(score))],
+                    _ => [-single(double(score)), single(double(score))],
                 });
                 continue;
             }
@@ -321,7 +331,9 @@ impl<T: TreeNumber, S: Number> Operator for Classifier<T, S> {
             scores.extend(sums.iter().map(|sum| single(double(*sum))));
             transform.apply(&mut scores[start..]);
         }
-        Ok(vec![self.labels.pick(&positions, run)?, finish(result, scores)?])
+        let labels = if self.binary.is_none() && classes == 2 { self.labels.places() } else { None };
+        let labels = labels.as_ref().unwrap_or(&self.labels).pick(&positions, run)?;
+        Ok(vec![labels, finish(result, scores)?])
     }
 
     fn cost(&self, inputs: &[Option<Shape>], _: usize) -> u64 {
@@ -351,13 +363,7 @@ fn ensemble<T: TreeNumber>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> 
     node.ignore("nodes_hitrates");
     let targets = targets(node)?;
     let aggregates = [Aggregate::Average, Aggregate::Sum, Aggregate::Min, Aggregate::Max];
-    let transforms = [
-        PostTransform::None,
-        PostTransform::Softmax,
-        PostTransform::Logistic,
-        PostTransform::SoftmaxZero,
-        PostTransform::Probit,
-    ];
+    let transforms = [PostTransform::None, PostTransform::Softmax, PostTransform::Logistic, PostTransform::SoftmaxZero];
     let number = |name: &str, default: i64, limit: usize| {
         let found = node.int(name)?.unwrap_or(default);
         let place = usize::try_from(found).ok().filter(|place| *place < limit);
@@ -369,7 +375,7 @@ fn ensemble<T: TreeNumber>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> 
         return Err(NodeFault::Unsupported("`post_transform` in double precision".to_owned()));
     }
     let trees = CompiledEnsemble::new(Pieces::<T>::read(node)?.ensemble(targets, aggregate)?)?;
-    let regressor = Regressor { trees, base: Vec::new(), transform, element: PhantomData };
+    let regressor = Regressor { trees, base: Vec::new(), transform, classifies: false, element: PhantomData };
     Ok(Built::one(TypedEnsemble { regressor }, T::TYPE))
 }
 
@@ -530,10 +536,8 @@ impl<T: TreeNumber> Operator for TypedEnsemble<T> {
             for sums in sums.chunks_mut(targets) {
                 scores.clear();
                 scores.extend(sums.iter().map(|sum| single(double(*sum))));
-                match (&mut scores[..], self.regressor.transform) {
-                    ([score], PostTransform::Probit) => *score = probit(*score),
-                    ([_], _) => {}
-                    (scores, transform) => transform.apply(scores),
+                if targets > 1 {
+                    self.regressor.transform.apply(&mut scores);
                 }
                 for (sum, score) in sums.iter_mut().zip(&scores) {
                     *sum = <T as Scalar>::from_f32(*score);
