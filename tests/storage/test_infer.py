@@ -1,5 +1,6 @@
 """`mlserver infer` on objects of S3 (moto): read by ranges, written as complete objects only, continued after a kill."""
 
+import contextlib
 import io
 import json
 import os
@@ -8,12 +9,13 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import BINARY, PATIENCE, ROOT, SECRET, environment, wait_until
+from conftest import BINARY, PATIENCE, ROOT, SECRET, environment, wait_until, write_settings
 
 MODEL = ROOT / "examples/quickstart/iris-xgboost"
 COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -261,3 +263,50 @@ def test_killed_runs_equal_one_run(s3, infer, prefix, tmp_path):
     for name in parts:
         assert get(s3, f"{prefix}/killed/{name}") == get(s3, f"{prefix}/once/{name}")
     assert leftovers(tmp_path) == []
+
+
+def peak(process):
+    """Waits for a process, and returns the most memory that it had, in bytes."""
+    most = 0
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+            most = int(found[1]) * 1024 if found else most
+        time.sleep(0.05)
+    return most
+
+
+def test_wide_tables_need_little_more_memory_than_a_row_group(s3, proxy, prefix, tmp_path):
+    """A row group of distinct numbers: with a page and a dictionary of each column, it takes twice its size."""
+    columns, rows = 500, 30_000
+    numbers = np.random.default_rng(1).uniform(size=(columns, rows))
+    data = io.BytesIO()
+    pq.write_table(pa.table({f"c{column}": numbers[column] for column in range(columns)}), data)
+    s3.put(f"{prefix}/wide.parquet", data.getvalue())
+    model = json.loads((MODEL / "model.json").read_text())
+    model["learner"]["learner_model_param"]["num_feature"] = str(columns)
+    write_settings(tmp_path / "wide", "./model.json")
+    (tmp_path / "wide/model.json").write_text(json.dumps(model))
+
+    def run(source, log):
+        arguments = [BINARY, "infer", "--embedded", tmp_path / "wide", "-i", source, "-o", tmp_path / "out.jsonl"]
+        variables = environment(MLSERVER_STORAGE_CACHE=str(tmp_path / "cache"), **s3.variables(proxy.port))
+        with (tmp_path / log).open("wb") as out:
+            process = subprocess.Popen(arguments, env=variables, stdout=out, stderr=out)
+            try:
+                most = peak(process)
+            finally:
+                process.kill()
+        assert process.wait() == 0, (tmp_path / log).read_text()
+        return most
+
+    # What the program, a model and the batches in flight take.
+    few = io.BytesIO()
+    pq.write_table(pa.table({f"c{column}": numbers[column][:6000] for column in range(columns)}), few)
+    (tmp_path / "few.parquet").write_bytes(few.getvalue())
+    least = run(tmp_path / "few.parquet", "few.log")
+    most = run(s3.uri(f"{prefix}/wide.parquet"), "wide.log")
+    assert most < least + 1.7 * numbers.nbytes, f"{most:,} bytes, and {least:,} for few rows"
+    # Each block is read about once, and not each page by itself.
+    assert len(proxy.requests) < 2 * len(data.getvalue()) / (4 << 20) + 10
+    assert proxy.sent < 1.1 * len(data.getvalue())
