@@ -62,7 +62,7 @@ impl InputBytes for RangedStream {
 }
 
 #[cfg(feature = "parquet")]
-pub(super) use blocks::{RangedBlocks, TableFile};
+pub(super) use blocks::{KEPT_BLOCKS, RangedBlocks, TableFile};
 
 #[cfg(feature = "parquet")]
 mod blocks {
@@ -77,7 +77,7 @@ mod blocks {
     use super::{Arc, Buf, Bytes, RangedInput, Read, io};
 
     /// The limit on blocks that are kept, in bytes.
-    const KEPT: u64 = 128 << 20;
+    pub(in crate::client) const KEPT_BLOCKS: u64 = 128 << 20;
     /// The sizes of a block: at least, and at most.
     const MIN_BLOCK: u64 = 128 << 10;
     const MAX_BLOCK: u64 = 4 << 20;
@@ -97,14 +97,17 @@ mod blocks {
     }
 
     impl KeptBlocks {
-        /// `columns` are read side by side in groups of up to `group` bytes.
+        /// `columns` are read side by side in groups of up to `group` bytes, and others from start to end.
         fn new(columns: usize, group: u64) -> Self {
             // A group is kept as a whole if it fits. Otherwise there are two blocks for each column: one that is read, and one
-            // of its dictionary or of the next page.
-            let size = if group + 2 * MAX_BLOCK <= KEPT { MAX_BLOCK } else { KEPT / (2 * columns.max(1) as u64) };
+            // of its dictionary or of the next page. Two more are for what is read from start to end.
+            let wanted = 2 * columns as u64 + 2;
+            let fits = group.saturating_add(2 * MAX_BLOCK) <= KEPT_BLOCKS;
+            let size = if fits { MAX_BLOCK } else { KEPT_BLOCKS / wanted };
             let size = 1 << size.clamp(MIN_BLOCK, MAX_BLOCK).ilog2();
-            let count = NonZeroUsize::new(usize::try_from(KEPT / size).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
-            Self { size, blocks: LruCache::new(count) }
+            let wanted = if fits { wanted.min(group.div_ceil(size) + 2) } else { wanted };
+            let count = usize::try_from(wanted.min(KEPT_BLOCKS / size)).unwrap_or(1);
+            Self { size, blocks: LruCache::new(NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN)) }
         }
     }
 
@@ -221,15 +224,18 @@ mod blocks {
             let large = 1 << 40;
             for (columns, group, size) in [
                 (0, large, MAX_BLOCK),
-                (16, large, MAX_BLOCK),
-                (32, large, 2 << 20),
+                (15, large, MAX_BLOCK),
+                (31, large, 2 << 20),
                 (100_000, large, MIN_BLOCK),
                 (500, 64 << 20, MAX_BLOCK),
             ] {
                 let kept = KeptBlocks::new(columns, group);
                 assert_eq!(kept.size, size, "{columns}");
-                assert!(kept.size * kept.blocks.cap().get() as u64 <= KEPT);
+                assert!(kept.size * kept.blocks.cap().get() as u64 <= KEPT_BLOCKS);
             }
+            // A group that fits is kept, and nothing is kept that is read from start to end.
+            let count = |columns, group| KeptBlocks::new(columns, group).blocks.cap().get();
+            assert_eq!((count(500, 64 << 20), count(0, 64 << 20), count(0, large)), (18, 2, 2));
         }
 
         proptest! {

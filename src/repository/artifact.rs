@@ -44,9 +44,9 @@ impl Artifact {
         let Some(uri) = settings.parameters.uri.as_deref() else {
             return Err(ArtifactError::NoUri { model: model() });
         };
-        let relative = match split_scheme(uri) {
-            Some(("file", rest)) => without_authority(rest),
-            Some(_) => return Ok(Self::Remote(uri.to_owned())),
+        let relative = match path_of_file_uri(uri) {
+            Some(path) => path,
+            None if split_scheme(uri).is_some() => return Ok(Self::Remote(uri.to_owned())),
             None => uri,
         };
         let base = settings.folder().map_or_else(|| working_directory.to_owned(), Path::to_owned);
@@ -112,6 +112,11 @@ pub fn is_store_uri(uri: &str) -> bool {
 pub fn is_mlflow_uri(uri: &str) -> bool {
     let scheme = uri.split_once(":/").map(|(scheme, _)| scheme.to_ascii_lowercase());
     scheme.is_some_and(|scheme| ["models", "runs", "mlflow-artifacts"].contains(&scheme.as_str()))
+}
+
+/// Returns the path that a `file:` URI names, and `None` for other URIs and for paths.
+pub fn path_of_file_uri(uri: &str) -> Option<&str> {
+    split_scheme(uri).filter(|(scheme, _)| *scheme == "file").map(|(_, rest)| without_authority(rest))
 }
 
 /// Splits a URI after the colon of its scheme.

@@ -12,7 +12,9 @@ mod steps;
 mod unconfigured;
 mod version;
 
-pub use artifact::{Artifact, ArtifactError, SpecialFileError, check_on_disk, is_mlflow_uri, is_store_uri};
+pub use artifact::{
+    Artifact, ArtifactError, SpecialFileError, check_on_disk, is_mlflow_uri, is_store_uri, path_of_file_uri,
+};
 pub use custom::{CustomError, CustomRepository, Listed};
 pub use discovery::{Discovery, DiscoveryError, Repository};
 pub use source::FolderSource;

@@ -8,6 +8,7 @@ mod graph_manifests;
 mod graphs;
 pub(crate) mod graphs_remote;
 mod mlflow;
+mod onnx;
 mod shapes;
 mod sklearn;
 mod sklearn_explanations;

@@ -224,6 +224,7 @@ GROUPS = {
     "Graphs": ("graph_",),
     "Response cache": ("response_cache",),
     "Memory": ("request_bytes", "models_"),
+    "Object stores": ("model_download",),
     "REST": ("rest_server",),
     "gRPC": ("grpc_",),
     "Connections and logs": ("connections", "accept", "log_"),
@@ -237,6 +238,8 @@ def metrics():
     """Returns the page of all metrics."""
     notes = (ROOT / "tests/pages/metrics_notes.txt").read_text().strip()
     found = metrics_of_source()
+    missing = [name for name in found if not name.startswith(tuple(sum(GROUPS.values(), ())))]
+    assert not missing, f"the page has no group for {missing}: add their beginning to GROUPS"
     page = ["# Metrics", GENERATED, notes]
     for title, prefixes in GROUPS.items():
         rows = ["| metric | type | labels | |", "|---|---|---|---|"]

@@ -84,6 +84,9 @@ class S3:
     def put(self, key, data):
         self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
+    def get(self, key):
+        return self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+
     def uri(self, key):
         return f"s3://{self.bucket}/{key}"
 
@@ -104,6 +107,9 @@ class Azure:
 
     def put(self, key, data):
         self.client.get_blob_client("models", key).upload_blob(data, overwrite=True)
+
+    def get(self, key):
+        return self.client.get_blob_client("models", key).download_blob().readall()
 
     def uri(self, key):
         return f"az://models/{key}"
@@ -128,6 +134,11 @@ class Google:
         name = urllib.parse.quote(key, safe="")
         self.post(f"/upload/storage/v1/b/models/o?uploadType=media&name={name}", data)
 
+    def get(self, key):
+        name = urllib.parse.quote(key, safe="")
+        with urllib.request.urlopen(f"{self.endpoint}/storage/v1/b/models/o/{name}?alt=media", timeout=PATIENCE) as answer:
+            return answer.read()
+
     def uri(self, key):
         return f"gs://models/{key}"
 
@@ -143,35 +154,44 @@ def s3(tmp_path_factory):
         yield S3(port)
 
 
+def emulator(variable, name, build):
+    """Returns the program of an emulator. Without it, tests are skipped, except in CI."""
+    program = os.environ.get(variable) or shutil.which(name)
+    if not program:
+        assert not os.environ.get("CI"), f"CI needs {name}: set {variable}"
+        pytest.skip(f"SKIPPED: {name} is missing ({build}, and set {variable})")
+    return program
+
+
 @pytest.fixture(scope="session")
 def azure(tmp_path_factory):
-    server = os.environ.get("AZURITE_BLOB") or shutil.which("azurite-blob")
-    if not server:
-        assert not os.environ.get("CI"), "CI needs Azurite: set AZURITE_BLOB"
-        pytest.skip("SKIPPED: Azurite is missing (`npm install azurite`, and set AZURITE_BLOB)")
+    server = emulator("AZURITE_BLOB", "azurite-blob", "`npm install azurite`")
     port = free_port()
     options = ["--silent", "--skipApiVersionCheck", "--inMemoryPersistence", "--disableTelemetry"]
-    command = [server, *options, "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    with running(command, port, tmp_path_factory.mktemp("azurite") / "log"):
+    address = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    with running([server, *options, *address], port, tmp_path_factory.mktemp("azurite") / "log"):
         yield Azure(port)
 
 
 @pytest.fixture(scope="session")
 def gcs(tmp_path_factory):
-    server = os.environ.get("FAKE_GCS_SERVER") or shutil.which("fake-gcs-server")
-    if not server:
-        assert not os.environ.get("CI"), "CI needs fake-gcs-server: set FAKE_GCS_SERVER"
-        pytest.skip("SKIPPED: fake-gcs-server is missing (set FAKE_GCS_SERVER; CONTRIBUTING.md builds it)")
+    server = emulator("FAKE_GCS_SERVER", "fake-gcs-server", "CONTRIBUTING.md builds it")
     port = free_port()
+    options = ["-scheme", "http", "-backend", "memory"]
     address = ["-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
-    log = tmp_path_factory.mktemp("gcs") / "log"
-    with running([server, "-scheme", "http", "-backend", "memory", *address], port, log):
+    with running([server, *options, *address], port, tmp_path_factory.mktemp("gcs") / "log"):
         yield Google(port)
 
 
 @pytest.fixture(params=["s3", "azure", "gcs"])
 def store(request):
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """The variable of a cache of the test's own."""
+    return {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache")}
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """`mlserver infer` on objects of S3 (moto): read by ranges, written as complete objects only, continued after a kill."""
 
+import contextlib
 import io
 import json
 import os
@@ -8,12 +9,13 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import BINARY, PATIENCE, ROOT, SECRET, environment, wait_until
+from conftest import AZURITE_KEY, BINARY, PATIENCE, ROOT, SECRET, environment, wait_until, write_settings
 
 MODEL = ROOT / "examples/quickstart/iris-xgboost"
 COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -27,20 +29,22 @@ def parquet(rows, seed, **options):
 
 
 def command(*arguments):
-    return [BINARY, "infer", "--embedded", MODEL, *map(str, arguments)]
+    model = [] if "--embedded" in arguments else ["--embedded", MODEL]
+    return [BINARY, "infer", *model, *map(str, arguments)]
 
 
 @pytest.fixture
-def infer(s3, tmp_path):
+def infer(request, tmp_path):
     """Runs `mlserver infer`, and returns what it printed."""
 
-    def run(*arguments, code=0, port=None, **variables):
-        variables = {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache"), **s3.variables(port), **variables}
+    def run(*arguments, code=0, port=None, store=None, **variables):
+        of_store = store.variables() if store else request.getfixturevalue("s3").variables(port)
+        variables = {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache"), **of_store, **variables}
         options = {"env": environment(**variables), "cwd": tmp_path, "timeout": 5 * PATIENCE}
         done = subprocess.run(command(*arguments), capture_output=True, text=True, **options)
         printed = done.stdout + done.stderr
         assert done.returncode == code, printed
-        assert SECRET not in printed
+        assert SECRET not in printed and AZURITE_KEY not in printed
         return printed
 
     return run
@@ -51,8 +55,8 @@ def answers(data):
     return re.sub(rb'"inference_id":"[-0-9a-f]+"', b"", data)
 
 
-def get(s3, key):
-    return answers(s3.client.get_object(Bucket=s3.bucket, Key=key)["Body"].read())
+def get(store, key):
+    return answers(store.get(key))
 
 
 def keys(s3, prefix):
@@ -115,6 +119,35 @@ def test_formats_are_those_of_files(s3, infer, prefix, tmp_path, kind, output):
     infer("-i", s3.uri(f"{prefix}/in.{kind}"), "-o", f"3.{output}", code=code)
     assert answers((tmp_path / f"3.{output}").read_bytes()) == expected
     assert '"batch_index":1' in infer("-i", s3.uri(f"{prefix}/in.{kind}"), "-o", "-", code=code)
+
+
+@pytest.mark.parametrize("rows", [3000, 150_000])
+@pytest.mark.parametrize("store", ["s3", "azure"], indirect=True)
+def test_answers_are_uploaded_to_stores(store, infer, prefix, tmp_path, rows):
+    """In one piece, or in parts of 8 MiB."""
+    data = parquet(rows, 3)
+    store.put(f"{prefix}/in.parquet", data)
+    arguments = ["-i", store.uri(f"{prefix}/in.parquet"), "-o", store.uri(f"{prefix}/out.jsonl")]
+    infer(*arguments, "--batch-size", "5000", store=store)
+    written = get(store, f"{prefix}/out.jsonl")
+    (tmp_path / "in.parquet").write_bytes(data)
+    infer("-i", "in.parquet", "-o", "expected.jsonl", "--batch-size", "5000", store=store)
+    assert written == answers((tmp_path / "expected.jsonl").read_bytes())
+    assert (len(written) > 3 * (8 << 20)) == (rows > 100_000)
+    assert leftovers(tmp_path) == []
+
+
+def test_embedded_models_may_lie_in_stores(store, infer, prefix, tmp_path):
+    store.put(f"{prefix}/model.json", (MODEL / "model.json").read_bytes())
+    write_settings(tmp_path / "remote", store.uri(f"{prefix}/model.json"))
+    (tmp_path / "in.csv").write_bytes(files()["csv"])
+    infer("--embedded", tmp_path / "remote", "-i", "in.csv", "-o", "remote.jsonl", store=store)
+    infer("-i", "in.csv", "-o", "local.jsonl", store=store)
+    data = [
+        [json.loads(line)["outputs"][0]["data"] for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("remote.jsonl", "local.jsonl")
+    ]
+    assert data[0] == data[1] == [[0], [2]]
 
 
 def test_several_inputs_have_an_output_each(s3, infer, prefix, tmp_path):
@@ -261,3 +294,50 @@ def test_killed_runs_equal_one_run(s3, infer, prefix, tmp_path):
     for name in parts:
         assert get(s3, f"{prefix}/killed/{name}") == get(s3, f"{prefix}/once/{name}")
     assert leftovers(tmp_path) == []
+
+
+def peak(process):
+    """Waits for a process, and returns the most memory that it had, in bytes."""
+    most = 0
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+            most = int(found[1]) * 1024 if found else most
+        time.sleep(0.05)
+    return most
+
+
+def test_wide_tables_need_little_more_memory_than_a_row_group(s3, proxy, prefix, tmp_path):
+    """A row group of distinct numbers: with a page and a dictionary of each column, it takes twice its size."""
+    columns, rows = 500, 30_000
+    numbers = np.random.default_rng(1).uniform(size=(columns, rows))
+    data = io.BytesIO()
+    pq.write_table(pa.table({f"c{column}": numbers[column] for column in range(columns)}), data)
+    s3.put(f"{prefix}/wide.parquet", data.getvalue())
+    model = json.loads((MODEL / "model.json").read_text())
+    model["learner"]["learner_model_param"]["num_feature"] = str(columns)
+    write_settings(tmp_path / "wide", "./model.json")
+    (tmp_path / "wide/model.json").write_text(json.dumps(model))
+
+    def run(source, log):
+        arguments = [BINARY, "infer", "--embedded", tmp_path / "wide", "-i", source, "-o", tmp_path / "out.jsonl"]
+        variables = environment(MLSERVER_STORAGE_CACHE=str(tmp_path / "cache"), **s3.variables(proxy.port))
+        with (tmp_path / log).open("wb") as out:
+            process = subprocess.Popen(arguments, env=variables, stdout=out, stderr=out)
+            try:
+                most = peak(process)
+            finally:
+                process.kill()
+        assert process.wait() == 0, (tmp_path / log).read_text()
+        return most
+
+    # What the program, a model and the batches in flight take.
+    few = io.BytesIO()
+    pq.write_table(pa.table({f"c{column}": numbers[column][:6000] for column in range(columns)}), few)
+    (tmp_path / "few.parquet").write_bytes(few.getvalue())
+    least = run(tmp_path / "few.parquet", "few.log")
+    most = run(s3.uri(f"{prefix}/wide.parquet"), "wide.log")
+    assert most < least + 1.7 * numbers.nbytes, f"{most:,} bytes, and {least:,} for few rows"
+    # Each block is read about once, and not each page by itself.
+    assert len(proxy.requests) < 2 * len(data.getvalue()) / (4 << 20) + 10
+    assert proxy.sent < 1.1 * len(data.getvalue())

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import wait_until
-from test_repositories import fill, predict, ready, settings, states
+from test_repositories import fill, predict, ready, settings, states, write_model
 from test_serving import MODEL, serving, write_settings
 
 FAST = {"MLSERVER_REPOSITORY_POLL_INTERVAL": "0.1"}
@@ -82,24 +82,21 @@ def switch(server, put, switches):
 
 def test_changed_models_of_folders_are_switched_under_load(tmp_path):
     folder = tmp_path / "models" / "iris"
-    folder.mkdir(parents=True)
-    write_settings(folder, "./model.json")
-    replace(folder / "model.json", MODEL.read_bytes())
+    write_model(folder)
     with serving(tmp_path / "models", **FAST) as server:
         ready(server, "iris")
         switch(server, lambda data: replace(folder / "model.json", data), 100)
 
 
 @pytest.mark.parametrize("place", ["repository", "uri"])
-def test_changed_models_of_stores_are_switched_under_load(s3, prefix, tmp_path, place):
+def test_changed_models_of_stores_are_switched_under_load(s3, prefix, tmp_path, cache, place):
     fill(s3, prefix)
     target = s3.uri(prefix)
     if place == "uri":
         (tmp_path / "models").mkdir()
         write_settings(tmp_path / "models" / "iris", s3.uri(f"{prefix}/iris/model.json"))
         target = tmp_path / "models"
-    variables = {**FAST, **s3.variables(), "MLSERVER_STORAGE_CACHE": str(tmp_path / "cache")}
-    with serving(target, tmp_path, **variables) as server:
+    with serving(target, tmp_path, **FAST, **s3.variables(), **cache) as server:
         ready(server, "iris")
         switch(server, lambda data: s3.put(f"{prefix}/iris/model.json", data), 10)
 
@@ -107,10 +104,8 @@ def test_changed_models_of_stores_are_switched_under_load(s3, prefix, tmp_path, 
 def test_new_models_are_loaded_and_deleted_ones_unloaded(tmp_path):
     folder = tmp_path / "models"
     iris, new = folder / "iris", folder / "new"
-    for path, name in [(iris, "iris"), (tmp_path / "later", "new")]:
-        path.mkdir(parents=True)
-        (path / "model-settings.json").write_bytes(settings(name, uri="./model.json"))
-        (path / "model.json").write_bytes(MODEL.read_bytes())
+    write_model(iris)
+    write_model(tmp_path / "later", "new")
     with serving(folder, **FAST) as server:
         ready(server, "iris")
         (tmp_path / "later").rename(new)
@@ -130,10 +125,9 @@ def test_new_models_are_loaded_and_deleted_ones_unloaded(tmp_path):
         assert predict(server, "iris")
 
 
-def test_deleted_models_of_stores_are_unloaded(s3, prefix, tmp_path):
+def test_deleted_models_of_stores_are_unloaded(s3, prefix, tmp_path, cache):
     fill(s3, prefix)
-    variables = {**FAST, **s3.variables(), "MLSERVER_STORAGE_CACHE": str(tmp_path / "cache")}
-    with serving(s3.uri(prefix), tmp_path, **variables) as server:
+    with serving(s3.uri(prefix), tmp_path, **FAST, **s3.variables(), **cache) as server:
         ready(server, "iris", "second", "code")
         for name in ("model-settings.json", "model.json"):
             s3.client.delete_object(Bucket=s3.bucket, Key=f"{prefix}/iris/{name}")
@@ -169,9 +163,7 @@ def test_half_written_models_are_not_served(tmp_path):
 
 def test_failed_loads_keep_the_old_model_and_wait_for_a_change(tmp_path):
     folder = tmp_path / "models" / "iris"
-    folder.mkdir(parents=True)
-    write_settings(folder, "./model.json")
-    replace(folder / "model.json", MODEL.read_bytes())
+    write_model(folder)
     with serving(tmp_path / "models", **FAST) as server:
         ready(server, "iris")
         before = predict(server, "iris")

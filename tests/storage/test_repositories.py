@@ -4,7 +4,7 @@ import json
 import urllib.error
 
 import pytest
-from conftest import AZURITE_KEY, PATIENCE, SECRET, free_port, wait_until
+from conftest import AZURITE_KEY, PATIENCE, ROOT, SECRET, free_port, wait_until
 from test_serving import MODEL, serving
 
 PYTHON_MODEL = (
@@ -20,6 +20,13 @@ PYTHON_MODEL = (
 
 def settings(name, implementation="mlserver_xgboost.XGBoostModel", **parameters):
     return json.dumps({"name": name, "implementation": implementation, "parameters": parameters}).encode()
+
+
+def write_model(folder, name="iris"):
+    """Writes a folder with a model on disk."""
+    folder.mkdir(parents=True)
+    (folder / "model-settings.json").write_bytes(settings(name, uri="./model.json"))
+    (folder / "model.json").write_bytes(MODEL.read_bytes())
 
 
 def fill(store, prefix):
@@ -58,11 +65,6 @@ def predict(server, name):
     return server.call(f"/v2/models/{name}/infer", {"inputs": [tensor]})["outputs"][0]["data"]
 
 
-@pytest.fixture
-def cache(tmp_path):
-    return {"MLSERVER_STORAGE_CACHE": str(tmp_path / "cache")}
-
-
 def test_repositories_are_served_from_stores(store, prefix, tmp_path, cache):
     fill(store, prefix)
     temporary = tmp_path / "tmp"
@@ -82,6 +84,30 @@ def test_repositories_are_served_from_stores(store, prefix, tmp_path, cache):
         assert "`settings.json` in `" in server.log.read_text()
     assert not list(temporary.glob("mlserver-*"))
     assert SECRET not in "".join(map(str, (tmp_path / "cache").rglob("*")))
+
+
+def test_graphs_and_their_models_are_served_from_stores(s3, prefix, tmp_path, cache):
+    graph = ROOT / "examples/graph-ensemble"
+    folders = ["ensemble", "joined", "benign", "verdict", "xgboost-tumor", "lightgbm-tumor", "sklearn-tumor"]
+    for path in graph.rglob("*"):
+        if path.is_file() and path.parent.name in folders:
+            s3.put(f"{prefix}/{path.relative_to(graph)}", path.read_bytes())
+    with serving(s3.uri(prefix), tmp_path, **s3.variables(), **cache) as server:
+        ready(server, "ensemble")
+        answer = server.call("/v2/models/ensemble/infer", json.loads((graph / "request.json").read_text()))
+        expected = json.loads((graph / "answer.json").read_text())
+        assert [(output["name"], output["shape"]) for output in answer["outputs"]] == [
+            (output["name"], output["shape"]) for output in expected["outputs"]
+        ]
+        for output, other in zip(answer["outputs"], expected["outputs"], strict=True):
+            assert output["data"] == pytest.approx(other["data"])
+
+
+def test_file_uris_are_folders_of_this_machine(tmp_path, cache):
+    write_model(tmp_path / "models" / "iris")
+    with serving(f"file://{tmp_path}/models", tmp_path, **cache) as server:
+        ready(server, "iris")
+        assert len(predict(server, "iris")) == 1
 
 
 def test_indexes_list_the_store_again(s3, prefix, tmp_path, cache):

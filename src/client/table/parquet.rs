@@ -1,5 +1,6 @@
 //! The columns of a Parquet file, as written by Spark, pandas and others.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -8,37 +9,66 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalTyp
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::{TableRequest, check_unique};
-use crate::client::ranged::TableFile;
+use crate::client::ranged::{KEPT_BLOCKS, TableFile};
 use crate::client::row::InvalidRow;
 use crate::types::{BytesElements, Datatype, Parameters, Tensor, TensorData};
 
 /// What a row's place in a column of text takes, in bytes, besides the text.
 const TEXT_ENTRY: usize = size_of::<Option<ByteArray>>();
+/// The limit on the numbers of a row group that are kept in memory, in bytes.
+const MAX_GROUP: u64 = 512 << 20;
+/// What a column takes that is read beside others, in bytes: a page and a dictionary, which writers limit to 1 MiB each.
+const MAX_PAGES: u64 = 2 << 20;
+/// What a row takes that cannot be sent, in bytes: the message about it.
+const MESSAGE: u64 = 128;
+/// How many values of a column are read at a time.
+const READ_ROWS: usize = 8192;
 
 /// A Parquet file.
+///
+/// Its rows need all columns, but a row group has one column after the other. A column that is read beside others keeps a page and
+/// a dictionary, and of an object the blocks that they are in. Usually the values themselves take less: then each column of
+/// numbers is read from start to end when the row group begins, and only its values are kept.
 pub(in crate::client) struct ParquetTable {
     file: Arc<SerializedFileReader<TableFile>>,
     columns: Vec<ParquetColumn>,
+    /// Whether the numbers of a row group are read when it begins.
+    keeps_numbers: bool,
     group: usize,
     /// The columns of the row group that is being read.
-    readers: Vec<ColumnReader>,
-    /// The remaining rows of the group, and the bytes that each takes of the file.
+    sources: Vec<ColumnSource>,
+    /// The rows of the group that have been read, those that remain, and the bytes that each takes of the file.
+    read: usize,
     left: usize,
     row_bytes: u64,
     /// Rows that have been read and not yet returned, if those before them were long.
     ahead: RowsAhead,
 }
 
+/// Rows that cannot be sent, with the reason.
+type InvalidRows = BTreeMap<usize, String>;
+
+/// A column of a row group.
+enum ColumnSource {
+    Reader(Box<ColumnReader>),
+    /// All its numbers, of this width in bytes.
+    Kept {
+        bytes: Vec<u8>,
+        width: usize,
+        invalid: InvalidRows,
+    },
+}
+
 /// The columns of some rows.
 #[derive(Default)]
 struct RowsAhead {
     columns: Vec<ColumnValues>,
-    /// Rows that cannot be sent, in order, with the reason.
-    invalid: Vec<(usize, String)>,
+    invalid: InvalidRows,
     next: usize,
     end: usize,
 }
@@ -63,6 +93,8 @@ struct ParquetColumn {
     optional: bool,
     /// Whether integers are signed. They are stored as if they were, in any case.
     signed: bool,
+    /// Whether integers of 64 bits become FP64, which does not hold all of them.
+    is_wide: bool,
 }
 
 impl ParquetTable {
@@ -78,13 +110,16 @@ impl ParquetTable {
         let columns =
             schema.columns().iter().map(|column| ParquetColumn::of(column)).collect::<io::Result<Vec<_>>>()?;
         check_unique(columns.iter().map(|column| column.name.as_str())).map_err(invalid_data)?;
+        let is_ranged = blocks.is_some();
+        let keeps_numbers = file.metadata().row_groups().iter().all(|group| keeps_numbers(group, &columns, is_ranged));
         if let Some(blocks) = blocks {
             let groups = file.metadata().row_groups().iter();
-            let largest = groups.map(|group| u64::try_from(group.compressed_size()).unwrap_or(u64::MAX)).max();
-            blocks.set_columns(columns.len(), largest.unwrap_or_default().min(u64::MAX / 2));
+            let largest = groups.map(compressed_size).max().unwrap_or_default();
+            let is_beside_others = |column: &&ParquetColumn| !keeps_numbers || column.datatype == Datatype::Bytes;
+            blocks.set_columns(columns.iter().filter(is_beside_others).count(), largest);
         }
-        let (readers, ahead) = (Vec::new(), RowsAhead::default());
-        Ok(Self { file: Arc::new(file), columns, group: 0, readers, left: 0, row_bytes: 0, ahead })
+        let (file, sources, ahead) = (Arc::new(file), Vec::new(), RowsAhead::default());
+        Ok(Self { file, columns, keeps_numbers, group: 0, sources, read: 0, left: 0, row_bytes: 0, ahead })
     }
 
     /// Returns the next rows, at most `max_rows` of them, of which all but the last have less than `max_bytes` together. Returns
@@ -95,7 +130,7 @@ impl ParquetTable {
                 if self.group == self.file.num_row_groups() {
                     return Ok(None);
                 }
-                self.open_group().map_err(parquet_error)?;
+                self.open_group()?;
             }
             self.read_ahead(max_rows, max_bytes)?;
         }
@@ -115,26 +150,64 @@ impl ParquetTable {
         let row: usize = self.columns.iter().map(|column| column.datatype.width().unwrap_or(TEXT_ENTRY)).sum();
         let rows = max_rows.min(self.left).min(max_bytes / row.max(1)).max(1);
         let mut ahead = RowsAhead { end: rows, ..RowsAhead::default() };
-        for (column, reader) in self.columns.iter().zip(&mut self.readers) {
-            ahead.columns.push(column.read(reader, rows, &mut ahead.invalid)?);
+        for (column, source) in self.columns.iter().zip(&mut self.sources) {
+            let values = match source {
+                ColumnSource::Reader(reader) => column.read(reader, 0, rows, &mut ahead.invalid)?,
+                ColumnSource::Kept { bytes, width, invalid } => {
+                    let range = self.read..self.read + rows;
+                    for (row, message) in invalid.range(range.clone()) {
+                        ahead.invalid.entry(row - self.read).or_insert_with(|| message.clone());
+                    }
+                    let bytes = bytes[range.start * *width..range.end * *width].to_vec();
+                    ColumnValues::Fixed { bytes, width: *width }
+                }
+            };
+            ahead.columns.push(values);
         }
-        ahead.invalid.sort_by_key(|(row, _)| *row);
-        ahead.invalid.dedup_by_key(|(row, _)| *row);
+        self.read += rows;
         self.left -= rows;
         self.ahead = ahead;
         Ok(())
     }
 
-    fn open_group(&mut self) -> Result<(), ParquetError> {
-        let group = self.file.get_row_group(self.group)?;
+    fn open_group(&mut self) -> io::Result<()> {
+        // The values of the group before are not needed while those of the next one are read.
+        self.sources.clear();
+        let group = self.file.get_row_group(self.group).map_err(parquet_error)?;
         let metadata = group.metadata();
-        self.left = usize::try_from(metadata.num_rows()).unwrap_or_default();
-        let bytes = u64::try_from(metadata.compressed_size()).unwrap_or_default();
-        self.row_bytes = bytes / (self.left.max(1) as u64);
-        self.readers = (0..self.columns.len()).map(|index| group.get_column_reader(index)).collect::<Result<_, _>>()?;
+        (self.read, self.left) = (0, usize::try_from(metadata.num_rows()).unwrap_or_default());
+        self.row_bytes = compressed_size(metadata) / (self.left.max(1) as u64);
+        for (index, column) in self.columns.iter().enumerate() {
+            let reader = group.get_column_reader(index).map_err(parquet_error)?;
+            self.sources.push(match column.datatype.width() {
+                Some(width) if self.keeps_numbers => column.keep(reader, self.left, width)?,
+                _ => ColumnSource::Reader(Box::new(reader)),
+            });
+        }
         self.group += 1;
         Ok(())
     }
+}
+
+fn compressed_size(group: &RowGroupMetaData) -> u64 {
+    u64::try_from(group.compressed_size()).unwrap_or_default()
+}
+
+/// Reports whether the numbers of a row group take less memory than pages of its columns would.
+fn keeps_numbers(group: &RowGroupMetaData, columns: &[ParquetColumn], is_ranged: bool) -> bool {
+    let (mut row, mut pages) = (0, 0);
+    for (column, chunk) in columns.iter().zip(group.columns()) {
+        if let Some(width) = column.datatype.width() {
+            row += width as u64;
+            pages += u64::try_from(chunk.uncompressed_size()).unwrap_or_default().min(MAX_PAGES);
+        }
+    }
+    if columns.iter().any(ParquetColumn::may_be_invalid) {
+        row += MESSAGE;
+    }
+    let blocks = if is_ranged { compressed_size(group).min(KEPT_BLOCKS) } else { 0 };
+    let rows = u64::try_from(group.num_rows()).unwrap_or_default();
+    rows.saturating_mul(row) <= MAX_GROUP.min(pages + blocks)
 }
 
 impl RowsAhead {
@@ -152,10 +225,8 @@ impl RowsAhead {
     /// Returns the request for some of the rows.
     fn request(&self, columns: &[ParquetColumn], start: usize, rows: usize) -> TableRequest {
         let range = start..start + rows;
-        let invalid: Vec<InvalidRow> = self
-            .invalid
-            .iter()
-            .filter(|(row, _)| range.contains(row))
+        let invalid = self.invalid.range(range.clone());
+        let invalid: Vec<InvalidRow> = invalid
             .map(|(row, message)| InvalidRow { position: row - start, id: None, message: message.clone() })
             .collect();
         let mut left_out = invalid.iter().map(|row| row.position).peekable();
@@ -211,24 +282,47 @@ impl ParquetColumn {
         let optional = column.self_type().get_basic_info().repetition() == Repetition::OPTIONAL;
         // Missing integers become NaN, as in pandas.
         let is_integer = !matches!(datatype, Datatype::Bool | Datatype::Bytes | Datatype::Fp32 | Datatype::Fp64);
+        let is_wide = optional && matches!(datatype, Datatype::Int64 | Datatype::Uint64);
         let datatype = if optional && is_integer { Datatype::Fp64 } else { datatype };
-        Ok(Self { name, datatype, optional, signed })
+        Ok(Self { name, datatype, optional, signed, is_wide })
     }
 
-    /// Reads the next rows, and records those that cannot be sent.
+    /// Reports whether there may be rows whose values have no place in the datatype.
+    const fn may_be_invalid(&self) -> bool {
+        self.optional && matches!(self.datatype, Datatype::Bool) || self.is_wide
+    }
+
+    /// Reads all rows of a row group.
+    fn keep(&self, mut reader: ColumnReader, rows: usize, width: usize) -> io::Result<ColumnSource> {
+        let (mut all, mut invalid) = (Vec::with_capacity(rows * width), BTreeMap::new());
+        let mut first = 0;
+        while first < rows {
+            let count = READ_ROWS.min(rows - first);
+            if let ColumnValues::Fixed { bytes, .. } = self.read(&mut reader, first, count, &mut invalid)? {
+                all.extend_from_slice(&bytes);
+            }
+            first += count;
+        }
+        Ok(ColumnSource::Kept { bytes: all, width, invalid })
+    }
+
+    /// Reads the next rows, of which `first` is the number of the first one, and records those that cannot be sent. The message
+    /// of another column about the same row stays.
     fn read(
         &self,
         reader: &mut ColumnReader,
+        first: usize,
         rows: usize,
-        invalid: &mut Vec<(usize, String)>,
+        invalid: &mut InvalidRows,
     ) -> io::Result<ColumnValues> {
         Ok(match reader {
             ColumnReader::BoolColumnReader(reader) => {
                 let values = self.values::<BoolType>(reader, rows)?;
-                let missing = values.iter().enumerate().filter(|(_, value)| value.is_none());
-                invalid.extend(missing.map(|(row, _)| {
-                    (row, format!("column `{}`: a missing value is not a valid {}", self.name, self.datatype))
-                }));
+                for (row, _) in (first..).zip(&values).filter(|(_, value)| value.is_none()) {
+                    invalid.entry(row).or_insert_with(|| {
+                        format!("column `{}`: a missing value is not a valid {}", self.name, self.datatype)
+                    });
+                }
                 fixed(values, |value| [u8::from(value.unwrap_or_default())])
             }
             ColumnReader::FloatColumnReader(reader) => {
@@ -250,15 +344,16 @@ impl ParquetColumn {
                 let values = self.values::<Int64Type>(reader, rows)?;
                 if self.optional {
                     let exact = |value: i64| if self.signed { value.into() } else { value.cast_unsigned().into() };
-                    for (row, value) in values.iter().enumerate() {
+                    for (row, value) in (first..).zip(&values) {
                         let value: i128 = value.map_or(0, exact);
                         if is_rounded(value) {
-                            let message = format!(
-                                "column `{}`: `{value}` would lose digits as FP64, the datatype of integers that may be \
-                                 missing; declare the column as required, or store it as text",
-                                self.name
-                            );
-                            invalid.push((row, message));
+                            invalid.entry(row).or_insert_with(|| {
+                                format!(
+                                    "column `{}`: `{value}` would lose digits as FP64, the datatype of integers that may be \
+                                     missing; declare the column as required, or store it as text",
+                                    self.name
+                                )
+                            });
                         }
                     }
                     #[expect(clippy::cast_precision_loss, reason = "rows whose value would be rounded are invalid")]
@@ -382,5 +477,62 @@ mod tests {
         assert!(numbers[1].is_nan() && numbers[0].to_bits() == (-numbers[2]).to_bits(), "{numbers:?}");
         let TensorData::Variable(texts) = &table.request.inputs[1].data else { unreachable!() };
         assert_eq!(texts.iter().collect::<Vec<_>>(), [b"a", b"b", b"d"]);
+    }
+
+    /// Writes required columns of doubles.
+    fn doubles(columns: usize, rows: u32, value: impl Fn(u32) -> f64) -> ParquetTable {
+        let fields = (0..columns).map(|column| {
+            let name = format!("c{column}");
+            let field = Type::primitive_type_builder(&name, PhysicalType::DOUBLE);
+            Arc::new(field.with_repetition(Repetition::REQUIRED).build().unwrap())
+        });
+        let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields.collect()).build().unwrap());
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = SerializedFileWriter::new(file.try_clone().unwrap(), schema, Arc::default()).unwrap();
+        let values: Vec<f64> = (0..rows).map(value).collect();
+        for _ in 0..2 {
+            let mut group = writer.next_row_group().unwrap();
+            while let Some(mut column) = group.next_column().unwrap() {
+                column.typed::<DoubleType>().write_batch(&values, None, None).unwrap();
+                column.close().unwrap();
+            }
+            group.close().unwrap();
+        }
+        writer.close().unwrap();
+        ParquetTable::open(TableFile::File(file), &[]).unwrap()
+    }
+
+    /// Reads all rows, and returns each request with its invalid rows.
+    fn read_all(mut table: ParquetTable, max_rows: usize) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(ParquetRows { table, .. }) = table.next(max_rows, 1 << 20).unwrap() {
+            assert!(table.request.inputs.iter().all(|input| input.check().is_ok()));
+            let invalid: Vec<_> = table.invalid.iter().map(|row| (row.position, &row.message)).collect();
+            all.push(format!("{:?} {:?} {invalid:?}", table.request.inputs, table.positions));
+        }
+        all
+    }
+
+    #[test]
+    fn parquet_numbers_that_are_kept_are_those_of_their_pages() {
+        let rows = i64::try_from(READ_ROWS).unwrap() + 10;
+        let numbers: Vec<_> = (0..rows).map(|row| (row % 7 > 0).then_some((1 << 53) + row % 3)).collect();
+        let texts: Vec<String> = (0..rows).map(|row| row.to_string()).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let read = |keeps_numbers| read_all(ParquetTable { keeps_numbers, ..table(&numbers, &texts) }, 1000);
+        assert!(read(true) == read(false));
+        let read = |keeps_numbers| read_all(ParquetTable { keeps_numbers, ..doubles(3, 2500, f64::from) }, 1000);
+        assert!(read(true) == read(false));
+        // The batches end with their groups.
+        assert_eq!(read(true).len(), 6);
+    }
+
+    #[test]
+    fn parquet_numbers_are_kept_if_they_are_smaller_than_pages() {
+        assert!(doubles(20, 5000, f64::from).keeps_numbers);
+        // A dictionary of one value and runs of it.
+        assert!(!doubles(20, 5000, |_| 0.5).keeps_numbers);
+        // Messages take more than numbers.
+        assert!(!table(&[Some(1), Some(2), Some(3)], &["a", "b", "c"]).keeps_numbers);
     }
 }

@@ -14,20 +14,22 @@ use crate::ui::Ui;
 
 use crate::commands::CommandError;
 use crate::commands::setting_arguments::sources;
+use crate::commands::start::local_path;
 
 /// Prints the settings on standard output, and their problems on standard error.
 ///
 /// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 pub(super) fn run(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let folder = environment.working_directory().join(&args.folder);
+    let path = local_path(&args.folder, environment)?;
+    let folder = environment.working_directory().join(&path);
     if !folder.is_dir() {
-        let shown = args.folder.display();
+        let shown = path.display();
         let why = if folder.exists() { "is not a folder" } else { "does not exist" };
         return Err(anyhow!("`{shown}` {why}: pass the folder with the models and their settings").into());
     }
     let sources = sources(&args.settings, environment)?;
-    let server = Settings::load(&args.folder, &sources, args.strict)?;
-    let discovery = Repository::new(&args.folder, sources, args.strict).discover();
+    let server = Settings::load(&path, &sources, args.strict)?;
+    let discovery = Repository::new(&path, sources, args.strict).discover();
     report(&server, &discovery, ui);
     match args.format {
         OutputFormat::Text => text(&server, &discovery, ui)?,

@@ -43,7 +43,7 @@ pub(super) use orphans::Orphans;
 use port_file::PortFile;
 use script::Script;
 use shutdown::{ShutdownLimits, shut_down};
-pub(super) use target::ServeTarget;
+pub(super) use target::{ServeTarget, local_path};
 
 /// What is served, and how.
 struct StartOptions {

@@ -11,7 +11,9 @@ use super::script::Script;
 use crate::cli::is_script;
 use crate::commands::{CommandError, USAGE};
 use crate::families::{MLMODEL, ModelFamily};
-use crate::repository::{CustomError, CustomRepository, Listed, Repository, UnconfiguredModel};
+use crate::repository::{
+    CustomError, CustomRepository, Listed, Repository, UnconfiguredModel, is_store_uri, path_of_file_uri,
+};
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingsSources};
 use crate::types::{Secret, without_credentials};
@@ -83,6 +85,7 @@ impl ServeTarget {
             );
             return Err(CommandError { error, code: USAGE });
         };
+        let path = local_path(&path, environment)?;
         let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
         match absolute.metadata() {
             Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None, script: None, store: None }),
@@ -175,6 +178,25 @@ impl ServeTarget {
             None => repository,
         }
     }
+}
+
+/// Returns the path that a command was given as a path or as a `file:` URI.
+///
+/// # Errors
+///
+/// Fails for a URI of a store, whose repositories only `mlserver start` reads there.
+pub(in crate::commands) fn local_path(path: &Path, environment: &dyn Environment) -> Result<PathBuf, CommandError> {
+    let exists = environment.working_directory().join(path).exists();
+    let Some(text) = path.to_str().filter(|_| !exists) else { return Ok(path.to_owned()) };
+    if is_store_uri(text) {
+        let shown = without_credentials(text);
+        return Err(anyhow!(
+            "`{shown}` is in an object store: fetch it with `mlserver pull URI FOLDER`, and pass the folder (only `mlserver start` \
+             reads repositories there)"
+        )
+        .into());
+    }
+    Ok(path_of_file_uri(text).map_or_else(|| path.to_owned(), PathBuf::from))
 }
 
 /// Returns the folder of a file, which is relative if its path is.

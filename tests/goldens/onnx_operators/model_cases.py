@@ -57,9 +57,7 @@ def linear(cases):
             x = numbers(rng, 20, 6)
             attributes = {"coefficients": list(rng.normal(size=6)), "intercepts": [0.25], "post_transform": transform}
             attributes.update(labels(2, texts))
-            # Of one score, onnxruntime sets only one of two elements.
-            if transform != "PROBIT":
-                cases.add(name, one_node("LinearClassifier", [x], 2, **attributes), [x])
+            cases.add(name, one_node("LinearClassifier", [x], 2, **attributes), [x])
     for dtype in (np.float64, np.int32, np.int64):
         name = f"LinearClassifier-{np.dtype(dtype).name}"
         rng = rng_for(name)
@@ -126,10 +124,8 @@ def svm_classifier(cases, kernel, parameters, classes, probabilities, texts, tra
         }
         if probabilities:
             attributes.update(prob_a=list(-1 - rng.rand(pairs)), prob_b=list(rng.normal(size=pairs) / 4))
-        # Of one score, onnxruntime sets only one of two elements.
-        if classes > 2 or probabilities or transform != "PROBIT":
-            least = SUMS if kernel == "LINEAR" else tolerance(transform)
-            cases.add(name, one_node("SVMClassifier", [x], 2, **attributes), [x], least)
+        least = SUMS if kernel == "LINEAR" else tolerance(transform)
+        cases.add(name, one_node("SVMClassifier", [x], 2, **attributes), [x], least)
 
 
 def add_cases(cases):

@@ -46,8 +46,8 @@ fn to_type(node: &NodeSpec<'_, '_>, to: ElementType) -> Result<Built, NodeFault>
         (ElementType::Text, to) => numeric!(to, T => Ok(Built::one(Parse::<T>(PhantomData), to))),
         (from, ElementType::Text) => match from {
             ElementType::Bool => unary(node, |value: &bool| Bytes::from_static(if *value { b"1" } else { b"0" })),
-            ElementType::F32 => unary(node, |value: &f32| Bytes::from(text(*value, SINGLE_DIGITS))),
-            ElementType::F64 => unary(node, |value: &f64| Bytes::from(text(*value, DOUBLE_DIGITS))),
+            ElementType::F32 => unary(node, |value: &f32| Bytes::from(text(*value, DIGITS))),
+            ElementType::F64 => unary(node, |value: &f64| Bytes::from(text(*value, DIGITS))),
             ElementType::F16 => Err(NodeSpec::type_fault(from)),
             ElementType::I8 => unary(node, |value: &i8| Bytes::from(value.to_string())),
             ElementType::I16 => unary(node, |value: &i16| Bytes::from(value.to_string())),
@@ -111,10 +111,8 @@ fn of<T: Convertible>(node: &NodeSpec<'_, '_>, to: ElementType) -> Result<Built,
     }
 }
 
-/// The digits of a number in single precision as text, as in onnxruntime.
-const SINGLE_DIGITS: usize = 8;
-/// The digits of a number in double precision as text, as in onnxruntime.
-const DOUBLE_DIGITS: usize = 17;
+/// The significant digits of a number as text, in both precisions, as in onnxruntime.
+const DIGITS: usize = 8;
 
 /// Writes a number with so many significant digits, without trailing zeros, as `%g` of C does.
 fn text<T: Float>(value: T, digits: usize) -> String {
@@ -193,7 +191,7 @@ impl<T: Number> Operator for Parse<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DOUBLE_DIGITS, SINGLE_DIGITS, text};
+    use super::{DIGITS, text};
 
     #[test]
     fn numbers_become_text_as_in_c() {
@@ -210,8 +208,8 @@ mod tests {
             (f32::NEG_INFINITY, "-INF"),
             (0.0, "0"),
         ] {
-            assert_eq!(text(value, SINGLE_DIGITS), expected);
+            assert_eq!(text(value, DIGITS), expected);
         }
-        assert_eq!(text(0.1_f64, DOUBLE_DIGITS), "0.10000000000000001");
+        assert_eq!(text(0.123_456_789_f64, DIGITS), "0.12345679");
     }
 }

@@ -417,6 +417,13 @@ trait Key: Element {
     type Hashed: Hash + Eq + Send + Sync + std::fmt::Debug + 'static;
 
     fn hashed(&self) -> Self::Hashed;
+
+    fn is_nan(&self) -> bool {
+        // Only NaN differs from itself.
+        #[expect(clippy::eq_op, reason = "asks for NaN")]
+        let is_same = self == self;
+        !is_same
+    }
 }
 
 macro_rules! keys {
@@ -467,12 +474,9 @@ fn mapping<K: Key, V: Element>(
         return Err(NodeFault::Count { what: "values", found: values.len(), wanted: keys.len() });
     }
     let mut map = HashMap::with_capacity(keys.len());
-    for (key, value) in keys.iter().zip(values) {
-        // NaN can be a key since version 4 of the domain.
-        let is_missing = key.clone() != *key;
-        if is_missing && node.opset < 4 {
-            continue;
-        }
+    // Up to the third version of the operator, NaN is not equal to itself.
+    let is_found = |key: &K| node.opset >= 4 || !key.is_nan();
+    for (key, value) in keys.iter().zip(values).filter(|(key, _)| is_found(key)) {
         map.entry(key.hashed()).or_insert_with(|| value.clone());
     }
     Ok(Built::one(Mapping::<K, V> { values: map, default }, V::TYPE))

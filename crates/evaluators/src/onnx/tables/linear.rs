@@ -7,7 +7,7 @@ use super::elementwise::values;
 use super::features::single;
 use super::layout::to_usize;
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, probit, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, largest, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -113,13 +113,6 @@ fn regressor(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     }
 }
 
-/// Transforms the only score of a row. As in onnxruntime, one score has nothing to be compared with.
-fn transform_one(score: &mut f32, transform: PostTransform) {
-    if transform == PostTransform::Probit {
-        *score = probit(*score);
-    }
-}
-
 impl Operator for Regressor {
     fn shapes(&self, inputs: &[Option<Known<'_, '_>>]) -> Result<Vec<Option<Shape>>, Fault> {
         let rows = rows_of(&required(inputs, 0)?.shape, self.linear.features)?;
@@ -133,9 +126,9 @@ impl Operator for Regressor {
         let mut sums = run.list::<f32>(&result)?;
         self.linear.sums(elements, &mut sums, run)?;
         for sums in sums.chunks_mut(self.linear.targets) {
-            match sums {
-                [sum] => transform_one(sum, self.transform),
-                sums => self.transform.apply(sums),
+            // One score has nothing to be compared with.
+            if sums.len() > 1 {
+                self.transform.apply(sums);
             }
         }
         Ok(vec![finish(result, sums)?])
@@ -168,9 +161,6 @@ fn classifier<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
         return Err(NodeFault::Unsupported(format!("{targets} scores for {} classes", labels.len())));
     }
     let transform = PostTransform::of(node)?;
-    if targets == 1 && labels.len() == 2 {
-        transform.check_two_scores()?;
-    }
     let outputs = vec![labels.element_type(), ElementType::F32];
     let operator = Box::new(Classifier::<T> { linear, labels, transform, element: PhantomData });
     Ok(Built { operator, outputs })
@@ -203,9 +193,8 @@ impl<T: Number> Operator for Classifier<T> {
             positions.push(if classes == 1 { 0 } else { largest(sums) });
             let start = scores.len();
             scores.extend_from_slice(sums);
-            match &mut scores[start..] {
-                [score] => transform_one(score, self.transform),
-                scores => self.transform.apply(scores),
+            if classes > 1 {
+                self.transform.apply(&mut scores[start..]);
             }
         }
         Ok(vec![self.labels.pick(&positions, run)?, finish(result, scores)?])

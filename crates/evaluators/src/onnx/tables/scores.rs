@@ -7,14 +7,14 @@ use crate::onnx::node::NodeSpec;
 use crate::onnx::run::{Run, finish};
 use crate::onnx::tensor::{ElementType, Shape, Tensor};
 
-/// The transformation of scores.
+/// The transformation of scores. `PROBIT` is refused: of one score of two classes, onnxruntime leaves the other one as it is in memory,
+/// and its approximation depends on the last digit of logarithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PostTransform {
     None,
     Softmax,
     Logistic,
     SoftmaxZero,
-    Probit,
 }
 
 impl PostTransform {
@@ -25,17 +25,8 @@ impl PostTransform {
             ("SOFTMAX", Self::Softmax),
             ("LOGISTIC", Self::Logistic),
             ("SOFTMAX_ZERO", Self::SoftmaxZero),
-            ("PROBIT", Self::Probit),
         ];
         node.choice("post_transform", &choices, Self::None)
-    }
-
-    /// Checks that two scores can be made of one: with `PROBIT`, onnxruntime sets only one of them.
-    pub(super) fn check_two_scores(self) -> Result<(), NodeFault> {
-        if self == Self::Probit {
-            return Err(NodeFault::Unsupported("`post_transform` = `PROBIT` of one score of two classes".to_owned()));
-        }
-        Ok(())
     }
 
     /// Transforms the scores of a row that has several.
@@ -43,7 +34,6 @@ impl PostTransform {
         match self {
             Self::None => {}
             Self::Logistic => scores.iter_mut().for_each(|score| *score = logistic(*score)),
-            Self::Probit => scores.iter_mut().for_each(|score| *score = probit(*score)),
             Self::Softmax => softmax(scores),
             Self::SoftmaxZero => softmax_zero(scores),
         }
@@ -54,18 +44,6 @@ impl PostTransform {
 pub(super) fn logistic(score: f32) -> f32 {
     let value = 1.0 / (1.0 + (-score.abs()).exp());
     if score < 0.0 { 1.0 - value } else { value }
-}
-
-/// Returns the inverse of the normal distribution's function, by the approximation of onnxruntime.
-#[expect(clippy::approx_constant, reason = "the digits of onnxruntime")]
-pub(super) fn probit(score: f32) -> f32 {
-    const SCALE: f32 = 1.414_213_6;
-    let x = 2.0 * score - 1.0;
-    let sign = if x < 0.0 { -1.0 } else { 1.0 };
-    let logarithm = ((1.0 - x) * (1.0 + x)).ln();
-    let v = 2.0 / (3.14159 * 0.147) + 0.5 * logarithm;
-    let inner = -v + (v * v - (1.0 / 0.147) * logarithm).sqrt();
-    SCALE * sign * inner.sqrt()
 }
 
 fn softmax(scores: &mut [f32]) {
@@ -147,6 +125,11 @@ impl ClassLabels {
         }
     }
 
+    /// Returns 0 and 1 in place of integer labels: what onnxruntime returns for trees that score both of two classes.
+    pub(super) fn places(&self) -> Option<Self> {
+        matches!(self, Self::Integers(_)).then(|| Self::Integers(vec![0, 1]))
+    }
+
     /// Returns the labels at positions, as a list.
     pub(super) fn pick(&self, positions: &[usize], run: &Run<'_>) -> Result<Tensor<'static>, Fault> {
         let shape = Shape::of_list(positions.len()).ok_or(Fault::ShapeOverflow)?;
@@ -182,10 +165,7 @@ pub(super) enum SecondScore {
 /// Makes two scores of one, and transforms them.
 pub(super) fn two_scores(score: f32, second: SecondScore, transform: PostTransform) -> [f32; 2] {
     match (second, transform) {
-        (SecondScore::Complement, PostTransform::Logistic) => {
-            let score = logistic(score);
-            [1.0 - score, score]
-        }
+        (SecondScore::Complement, PostTransform::Logistic) => [1.0 - logistic(score), logistic(score)],
         (SecondScore::Complement, _) => [1.0 - score, score],
         (SecondScore::Opposite, PostTransform::Logistic) => [logistic(-score), logistic(score)],
         (SecondScore::Opposite, _) => [-score, score],

@@ -8,7 +8,7 @@ use super::features::single;
 use super::layout::to_usize;
 use super::linear::{dot, rows_of};
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, largest, logistic, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -237,9 +237,6 @@ fn classifier<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     let rho = node.floats("rho")?.to_vec();
     let (a, b) = (node.floats("prob_a")?, node.floats("prob_b")?);
     let transform = PostTransform::of(node)?;
-    if classes == 2 && a.is_empty() {
-        transform.check_two_scores()?;
-    }
     if count == 0 {
         return Err(NodeFault::Unsupported("a machine without support vectors".to_owned()));
     }
@@ -320,13 +317,9 @@ impl<T: Number> Classifier<T> {
     }
 }
 
-/// Returns the probability of a machine's score.
+/// Returns the probability of a machine's score, rounded as in onnxruntime: the coupling stops early, so that a digit matters.
 fn sigmoid(score: f32, a: f32, b: f32) -> f32 {
-    let value = score * a + b;
-    // In the form whose power is at most 1.
-    let power = (-value.abs()).exp();
-    let share = power / (1.0 + power);
-    if value >= 0.0 { share } else { 1.0 - share }
+    1.0 - logistic(score * a + b)
 }
 
 /// Makes probabilities of classes of those of each two, by the second method of Wu, Lin and Weng (2004).
@@ -348,7 +341,7 @@ fn couple(pairwise: &[f32], classes: usize) -> Vec<f32> {
     }
     let mut shares = vec![1.0 / count; classes];
     let mut sums = vec![0.0_f32; classes];
-    for _ in 0..ROUNDS {
+    for _ in 0..ROUNDS.max(classes) {
         let mut total = 0.0;
         for (row, sum) in sums.iter_mut().enumerate() {
             *sum = (0..classes).map(|column| products[row * classes + column] * shares[column]).sum();

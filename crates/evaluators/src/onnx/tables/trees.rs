@@ -8,7 +8,7 @@ use super::elementwise::values;
 use super::features::single;
 use super::layout::to_usize;
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, probit, two_scores};
+use super::scores::{ClassLabels, PostTransform, SecondScore, two_scores};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
@@ -161,6 +161,9 @@ fn regressor<T: TreeNumber, S: Number>(node: &NodeSpec<'_, '_>) -> Result<Built,
     let base = numbers::<T>(node, "base_values")?;
     check_base(&base, targets)?;
     let transform = PostTransform::of(node)?;
+    if !base.is_empty() && (0..targets).any(|target| trees.is_scored(target) != Some(true)) {
+        return Err(NodeFault::Unsupported("base values of targets without a weight in some rows".to_owned()));
+    }
     let regressor = Regressor::<T, S> { trees, base, transform, element: PhantomData };
     Ok(Built::one(regressor, ElementType::F32))
 }
@@ -204,11 +207,9 @@ impl<T: TreeNumber, S: Number> Operator for Regressor<T, S> {
         let mut scores = run.list::<f32>(&result)?;
         scores.extend(sums.into_iter().map(|sum| single(double(sum))));
         for scores in scores.chunks_mut(self.trees.targets()) {
-            match (scores, self.transform) {
-                ([score], PostTransform::Probit) => *score = probit(*score),
-                // One score has nothing to be compared with.
-                ([_], _) => {}
-                (scores, transform) => transform.apply(scores),
+            // One score has nothing to be compared with.
+            if scores.len() > 1 {
+                self.transform.apply(scores);
             }
         }
         Ok(vec![finish(result, scores)?])
@@ -289,16 +290,14 @@ fn classifier<T: TreeNumber, S: Number>(node: &NodeSpec<'_, '_>) -> Result<Built
         Rule::Largest { scored: scored.into_iter().map(|scored| scored || !base.is_empty()).collect() }
     } else {
         let rule = few_classes(&trees, classes, &weights, std::mem::take(&mut base))?;
-        match (rule.scores, &mut labels) {
-            (FewScores::First, _) => transform.check_two_scores()?,
-            // onnxruntime has other labels here, unless they are texts.
-            (FewScores::Only | FewScores::Both | FewScores::Mirrored, ClassLabels::Integers(labels)) => {
-                *labels = vec![0, 1];
-            }
-            (FewScores::Only, ClassLabels::Texts(_)) => {
-                return Err(NodeFault::Unsupported("a text as the only class".to_owned()));
-            }
-            _ => {}
+        // onnxruntime has other labels if all classes are scored, unless they are texts.
+        if matches!(rule.scores, FewScores::Only | FewScores::Both | FewScores::Mirrored) {
+            labels = match labels.places() {
+                None if classes == 1 => {
+                    return Err(NodeFault::Unsupported("a text as the only class".to_owned()));
+                }
+                places => places.unwrap_or(labels),
+            };
         }
         Rule::Few(rule)
     };
@@ -348,13 +347,17 @@ impl<T: TreeNumber> FewClasses<T> {
         let (deciding, both) = match self.scores {
             FewScores::Only => {
                 let score = first.plus(base(0));
-                let is_probit = transform == PostTransform::Probit;
-                scores.push(if is_probit { probit(number(score)) } else { number(score) });
+                scores.push(number(score));
                 return usize::from(score > self.limit);
             }
             FewScores::First => {
                 let score = first.plus(base(0));
-                scores.extend(two_scores(number(score), self.second, transform));
+                scores.extend(match (self.second, transform) {
+                    (second, PostTransform::Logistic) => two_scores(number(score), second, transform),
+                    // Rounded once.
+                    (SecondScore::Complement, _) => [single(1.0 - double(score)), number(score)],
+                    (SecondScore::Opposite, _) => [-number(score), number(score)],
+                });
                 return usize::from(score > self.limit);
             }
             FewScores::FirstAndZero => (first.plus(base(0)), [first.plus(base(0)), T::default()]),
@@ -442,13 +445,7 @@ fn ensemble<T: TreeNumber>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> 
     let targets = targets(node)?;
     let aggregates = [Aggregate::Average, Aggregate::Sum, Aggregate::Min, Aggregate::Max];
     // In the order of onnxruntime; the standard's text has the softmax second.
-    let transforms = [
-        PostTransform::None,
-        PostTransform::Logistic,
-        PostTransform::Softmax,
-        PostTransform::SoftmaxZero,
-        PostTransform::Probit,
-    ];
+    let transforms = [PostTransform::None, PostTransform::Logistic, PostTransform::Softmax, PostTransform::SoftmaxZero];
     let number = |name: &str, default: i64, limit: usize| {
         let found = node.int(name)?.unwrap_or(default);
         let place = usize::try_from(found).ok().filter(|place| *place < limit);
@@ -621,10 +618,8 @@ impl<T: TreeNumber> Operator for TypedEnsemble<T> {
             for sums in sums.chunks_mut(targets) {
                 scores.clear();
                 scores.extend(sums.iter().map(|sum| single(double(*sum))));
-                match (&mut scores[..], self.regressor.transform) {
-                    ([score], PostTransform::Probit) => *score = probit(*score),
-                    ([_], _) => {}
-                    (scores, transform) => transform.apply(scores),
+                if targets > 1 {
+                    self.regressor.transform.apply(&mut scores);
                 }
                 for (sum, score) in sums.iter_mut().zip(&scores) {
                     *sum = <T as Scalar>::from_f32(*score);

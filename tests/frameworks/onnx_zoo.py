@@ -1,0 +1,236 @@
+"""Compares the server with onnxruntime on a zoo of exported estimators and pipelines, with 1,000 rows for each.
+
+    MLSERVER_BIN=target/debug/mlserver python tests/frameworks/onnx_zoo.py --count 100
+    python tests/frameworks/onnx_zoo.py --only 'Forest|SVC' --backend python --folder target/zoo
+
+Labels must be equal, scores agree to 1e-6 of the largest value of their output, and sums of leaves are equal bit by bit. One
+server has all models. Prints a line for each model: how it is served, and the largest difference. Last come the operators
+for which models are not served natively. A folder keeps models, inputs and onnxruntime's outputs for the next run.
+"""
+
+import argparse
+import collections
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "goldens")]
+
+import numpy
+import onnx_client
+from conftest import BINARY
+from onnx_zoo_models import Arrays, Model, export, zoo
+from support import serve, settings
+
+#: The largest difference of scores, as a part of the largest value of the output.
+TOLERANCE = 1e-6
+#: How many rows are also sent in JSON.
+JSON_ROWS = 20
+IMPLEMENTATION = "mlserver_onnx.OnnxModel"
+#: How long the models may take to load, in seconds.
+PATIENCE = 600
+
+
+def newest_opset(library: str) -> int:
+    """Returns the newest opset that the converter of a library writes."""
+    import onnx
+    import skl2onnx
+    from onnxmltools.convert.common.onnx_ex import get_maximum_opset_supported
+
+    newest = min(skl2onnx.__max_supported_opset__, onnx.defs.onnx_opset_version())
+    return newest if library == "sklearn" else min(newest, get_maximum_opset_supported())
+
+
+def answers(path: Path, inputs: Arrays) -> Tuple[Arrays, Dict[str, List[Any]]]:
+    """Returns onnxruntime's outputs, and the keys of those that are maps, whose values become columns."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    arrays, keys = {}, {}
+    for output, values in zip(session.get_outputs(), session.run(None, inputs)):
+        if isinstance(values, list):
+            keys[output.name] = list(values[0])
+            values = numpy.array([[row[key] for key in keys[output.name]] for row in values], dtype=numpy.float32)
+        arrays[output.name] = values.astype(str) if onnx_client.is_text(values) else values
+    return arrays, keys
+
+
+def prepare(model: Model, folder: Path, backend: str) -> Optional[str]:
+    """Writes a model, its inputs and onnxruntime's outputs, unless they are there. Returns why it cannot be made."""
+    place = folder / model.name
+    if not (place / "answers.json").exists():
+        data = place.with_name(f".{model.name}")
+        data.mkdir(parents=True, exist_ok=True)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fitted, inputs = model.train()
+            if model.library == "catboost":  # It names the input itself.
+                inputs = {"features": inputs["X"]}
+            for opset in (model.opset, newest_opset(model.library)):  # some converters need a newer one
+                try:
+                    (data / "model.onnx").write_bytes(export(model, fitted, inputs, opset))
+                    outputs, keys = answers(data / "model.onnx", inputs)
+                    break
+                except Exception as error:
+                    problem = error
+            else:
+                raise problem
+        except Exception as error:
+            shutil.rmtree(data)
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        numpy.savez(data / "inputs.npz", **{n: v.astype(str) if v.dtype == object else v for n, v in inputs.items()})
+        numpy.savez(data / "outputs.npz", **outputs)
+        (data / "answers.json").write_text(json.dumps({"opset": opset, "keys": keys}))
+        data.rename(place)
+    (place / "model-settings.json").unlink(missing_ok=True)
+    # Several threads add leaves in another order, which decides ties of labels.
+    extra = {"backend": backend, "session_options": {"intra_op_num_threads": 1}}
+    temporary = settings(folder / ".settings" / model.name, IMPLEMENTATION, "./model.onnx", **extra)
+    (temporary / "model-settings.json").rename(place / "model-settings.json")
+    temporary.rmdir()
+    return None
+
+
+def compare(found: numpy.ndarray, expected: numpy.ndarray, is_exact: bool) -> Tuple[float, Optional[str]]:
+    """Returns the largest difference, and what is wrong."""
+    if found.shape != expected.shape and found.shape != (*expected.shape, 1):
+        return numpy.inf, f"shape {found.shape} instead of {expected.shape}"
+    found = found.reshape(expected.shape)
+    if expected.dtype.kind in "fc" and found.dtype == expected.dtype:
+        if not numpy.array_equal(numpy.isnan(found), numpy.isnan(expected)):
+            return numpy.inf, "other values are NaN"
+        same = (found == expected) | numpy.isnan(expected)
+        if same.all():
+            return 0.0, None
+        scale = max(float(numpy.abs(expected[numpy.isfinite(expected)]).max(initial=0)), 1e-30)
+        with numpy.errstate(invalid="ignore"):
+            largest = float(numpy.abs(found[~same].astype(float) - expected[~same].astype(float)).max() / scale)
+        allowed = 0.0 if is_exact else TOLERANCE
+        return largest, None if largest <= allowed else f"{int((~same).sum())} values differ by up to {largest:.1e}"
+    if found.dtype != expected.dtype and not (onnx_client.is_text(found) and onnx_client.is_text(expected)):
+        return numpy.inf, f"datatype {found.dtype} instead of {expected.dtype}"
+    different = int((found.astype(expected.dtype) != expected).sum())
+    return float(different), f"{different} labels differ" if different else None
+
+
+def check(model: Model, place: Path, url: str) -> Tuple[float, List[str]]:
+    """Sends the rows to a model that is served. Returns the largest difference, and what is wrong."""
+    inputs, expected = dict(numpy.load(place / "inputs.npz")), dict(numpy.load(place / "outputs.npz"))
+    keys = json.loads((place / "answers.json").read_text())["keys"]
+    try:
+        found = onnx_client.infer(url, model.name, inputs, list(expected))
+        few = {name: values[:JSON_ROWS] for name, values in inputs.items()}
+        texts = onnx_client.infer_json(url, model.name, few, list(expected))
+    except (OSError, onnx_client.RefusedError) as error:
+        return numpy.inf, [str(error)]
+    largest, wrong = 0.0, []
+    for name, values in expected.items():
+        output = found[name]
+        if name in keys:
+            if output.labels is None or sorted(output.labels) != sorted(keys[name]):
+                wrong.append(f"{name}: labels {output.labels} instead of {keys[name]}")
+                continue
+            values = values[:, [keys[name].index(label) for label in output.labels]]
+        difference, fault = compare(output.values, values, model.is_exact)
+        largest = max(largest, difference)
+        if fault:
+            wrong.append(f"{name}: {fault}")
+            continue
+        if len(values) != len(next(iter(inputs.values()))):
+            continue  # The rows are not along the first dimension.
+        written = numpy.array([numpy.nan if v is None else v for v in texts[name]]).astype(values.dtype)
+        # Other rows of a batch must not matter.
+        _, fault = compare(written.reshape(values[:JSON_ROWS].shape), values[:JSON_ROWS], model.is_exact)
+        if fault:
+            wrong.append(f"{name}, in JSON: {fault}")
+    return largest, wrong
+
+
+def refusal(place: Path) -> str:
+    """Returns why a model is not served natively."""
+    report = subprocess.run(
+        [BINARY, "inspect", "--format", "json", place / "model.onnx"], capture_output=True, text=True, check=False
+    )
+    if report.returncode != 0:
+        return report.stderr.strip()
+    return json.loads(report.stdout)["not_native_because"] or "it is native"
+
+
+def operator(reason: str) -> str:
+    """Returns the operator that a reason names, or the reason."""
+    found = re.search(r"\(([^\s,()]+), opset", reason)
+    return found[1] if found else reason[:80]
+
+
+def run(chosen: List[Model], folder: Path, backend: str) -> int:
+    """Serves and compares models. Returns the number of those that are wrong."""
+    ready = []
+    for model in chosen:
+        problem = prepare(model, folder, backend)
+        if problem is None:
+            ready.append(model)
+        else:
+            print(f"not made     {model.name}: {problem}", flush=True)
+    for stale in folder.glob("*/model-settings.json"):
+        if stale.parent.name not in {model.name for model in ready}:
+            stale.unlink()
+    counts: Dict[str, int] = collections.Counter(made=len(ready), asked=len(chosen))
+    operators: Dict[str, int] = collections.Counter()
+    server = serve(folder, sys.executable, MLSERVER_EXIT_ON_LOAD_FAILURE="false")
+    try:
+        failed = server.wait_for(lambda: [onnx_client.states(server.url)], PATIENCE)[0]
+        while failed is None:
+            failed = server.wait_for(lambda: [onnx_client.states(server.url)], PATIENCE)[0]
+        for model in ready:
+            place = folder / model.name
+            if model.name in failed:
+                served, largest, wrong = "not served", numpy.inf, [failed[model.name][:300]]
+            else:
+                served = onnx_client.metadata(server.url, model.name)["parameters"]["backend"]
+                largest, wrong = check(model, place, server.url)
+            if served != "native" and backend != "python":
+                operators[operator(refusal(place))] += 1
+            counts[served] += 1
+            counts["wrong"] += bool(wrong and served != "not served")
+            problems = f"  WRONG: {'; '.join(wrong)}" if wrong else ""
+            print(f"{served:<12} {model.name}  {largest:.1e}{problems}", flush=True)
+    finally:
+        server.stop()
+    print("\n" + ", ".join(f"{name}: {count}" for name, count in counts.items()))
+    if operators:
+        print("not native because of:")
+        for name, count in sorted(operators.items(), key=lambda each: -each[1]):
+            print(f"  {count:4} {name}")
+    return counts["wrong"] + counts["not served"]
+
+
+def main() -> int:
+    """Runs the part of the zoo that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="models whose name has this regular expression")
+    parser.add_argument("--count", type=int, help="at most this many models, evenly spread")
+    parser.add_argument("--backend", choices=["auto", "native", "python"], default="auto")
+    parser.add_argument("--folder", type=Path, help="keeps models and answers there")
+    arguments = parser.parse_args()
+    chosen = [model for model in zoo(newest_opset("sklearn")) if re.search(arguments.only, model.name)]
+    if arguments.count and arguments.count < len(chosen):
+        chosen = [chosen[place * len(chosen) // arguments.count] for place in range(arguments.count)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        return 1 if run(chosen, folder.resolve(), arguments.backend) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
