@@ -86,8 +86,6 @@ pub enum NodeFault {
     MissingInput { index: usize },
     #[error("inputs of type {found} are not evaluated natively")]
     InputType { found: String },
-    #[error("input {index} has to be a constant of the model to be evaluated natively")]
-    NotConstant { index: usize },
     #[error("it has {found} {what} instead of {wanted}")]
     Count { what: &'static str, found: usize, wanted: usize },
     /// The attributes or constant inputs contradict each other.
@@ -111,14 +109,7 @@ impl From<trees::LoadError> for NodeFault {
 
 impl NodeFault {
     const fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            Self::Operator
-                | Self::UnknownAttribute { .. }
-                | Self::InputType { .. }
-                | Self::NotConstant { .. }
-                | Self::Unsupported(_)
-        )
+        matches!(self, Self::Operator | Self::UnknownAttribute { .. } | Self::InputType { .. } | Self::Unsupported(_))
     }
 }
 

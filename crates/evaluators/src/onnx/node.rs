@@ -107,12 +107,6 @@ impl<'n, 'a> NodeSpec<'n, 'a> {
         self.inputs.get(index).copied().flatten()
     }
 
-    /// Returns the value of an input that must be a constant of the model.
-    pub(super) fn constant(&self, index: usize) -> Result<&'n Tensor<'static>, NodeFault> {
-        let input = self.optional(index).ok_or(NodeFault::MissingInput { index })?;
-        input.value.ok_or(NodeFault::NotConstant { index })
-    }
-
     /// Checks that all inputs have the same type, and returns it.
     pub(super) fn same_type(&self) -> Result<ElementType, NodeFault> {
         let first = self.input(0)?;

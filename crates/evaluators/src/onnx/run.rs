@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::error::Fault;
 use super::tensor::{Element, Shape, Tensor};
 
+/// How many times the size of all values the intermediate results of one operator may have.
+const SCRATCH_TIMES: usize = 4;
+
 /// One evaluation of a graph.
 #[derive(Debug)]
 pub(super) struct Run<'r> {
@@ -52,6 +55,14 @@ impl<'r> Run<'r> {
         let mut list = self.list(&shape)?;
         list.extend(values.into_iter().take(shape.count()));
         finish(shape, list)
+    }
+
+    /// Creates a list for intermediate results: `columns` for each of `rows`, which are as many as the rows of an input or output.
+    pub(super) fn scratch<T: Copy>(&self, rows: usize, columns: usize, value: T) -> Result<Vec<T>, Fault> {
+        let count = rows.checked_mul(columns).filter(|count| {
+            count.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= self.limit.saturating_mul(SCRATCH_TIMES))
+        });
+        Ok(vec![value; count.ok_or(Fault::TooLarge { limit: self.limit })?])
     }
 
     /// Creates a tensor of equal values.

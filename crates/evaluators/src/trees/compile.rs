@@ -240,23 +240,24 @@ impl<T: Scalar> Compiler<T> {
             /// The first child of a split is finished.
             Passed(usize),
         }
-        if self.width != 1 || !self.leaves.is_empty() {
+        if !self.leaves.is_empty() {
             return None;
         }
-        let mut shape = TreeShape { output: tree.output, splits: Vec::new(), values: Vec::new() };
+        let width = self.width;
+        let mut shape = TreeShape { output: tree.output, splits: Vec::new(), values: Vec::new(), width };
         let mut steps = vec![Step::Enter(tree.root as usize)];
         while let Some(step) = steps.pop() {
             match step {
-                Step::Passed(split) => shape.splits[split].first.end = shape.values.len(),
+                Step::Passed(split) => shape.splits[split].first.end = shape.leaves(),
                 Step::Enter(slot) => {
                     let Node { threshold, column, offset } = self.nodes[slot];
                     if offset == LEAF {
-                        shape.values.push(self.values[slot]);
+                        shape.values.extend_from_slice(&self.values[slot * width..][..width]);
                         continue;
                     }
                     let first = slot + offset as usize;
                     steps.extend([Step::Enter(first + 1), Step::Passed(shape.splits.len()), Step::Enter(first)]);
-                    let leaves = shape.values.len();
+                    let leaves = shape.leaves();
                     let condition = self.split_condition(slot, threshold);
                     shape.splits.push(SplitShape { column, condition, first: leaves..leaves });
                 }

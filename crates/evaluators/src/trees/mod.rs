@@ -17,8 +17,9 @@ pub(crate) mod error;
 mod explain;
 mod forest;
 mod lightgbm;
+pub(crate) mod onnx;
 mod planes;
-mod scalar;
+pub(crate) mod scalar;
 mod xgboost;
 
 use std::fmt;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Mul, Neg};
 
 /// A floating-point type that a forest is evaluated in.
-pub(super) trait Scalar:
+pub(crate) trait Scalar:
     Copy
     + Debug
     + PartialOrd

@@ -5,12 +5,16 @@ mod cast;
 mod elementwise;
 mod features;
 mod layout;
+mod linear;
 mod matrix;
 mod number;
 mod pick;
 mod reduce;
 mod scatter;
+mod scores;
+mod svm;
 mod text;
+mod trees;
 
 use super::error::NodeFault;
 use super::node::{Built, NodeSpec};
@@ -36,7 +40,7 @@ const DOMAINS: &[(&str, &[Table])] = &[
             text::OPERATORS,
         ],
     ),
-    ("ai.onnx.ml", &[features::OPERATORS]),
+    ("ai.onnx.ml", &[features::OPERATORS, linear::OPERATORS, svm::OPERATORS, trees::OPERATORS]),
     ("com.microsoft", &[text::MICROSOFT]),
 ];
 

@@ -17,8 +17,10 @@ const LEVELS: u32 = 1 << 16;
 pub(in crate::trees) struct TreeShape<T> {
     pub(in crate::trees) output: u32,
     pub(in crate::trees) splits: Vec<SplitShape<T>>,
-    /// The values of the leaves, from left to right.
+    /// The values of the leaves, from left to right, `width` for each.
     pub(in crate::trees) values: Vec<T>,
+    /// The number of values of a leaf: one, or one for each output.
+    pub(in crate::trees) width: usize,
 }
 
 /// A split, with the leaves below its first child.
@@ -75,8 +77,13 @@ impl<T: Scalar> Planes<T> {
 }
 
 impl<T: Scalar> TreeShape<T> {
+    /// Returns the number of leaves.
+    pub(in crate::trees) fn leaves(&self) -> usize {
+        self.values.len() / self.width
+    }
+
     fn is_possible(&self) -> bool {
-        self.values.len() <= LEAVES
+        self.leaves() <= LEAVES
     }
 }
 
@@ -121,6 +128,7 @@ impl<T: Scalar> StageDraft<T> {
             sets: Vec::new(),
             members: Vec::new(),
             values: Vec::new(),
+            width: self.trees.first().map_or(1, |tree| tree.width),
         };
         let mut index_of = BTreeMap::new();
         for (column, cuts) in &self.cuts {
@@ -169,8 +177,9 @@ impl<T: Scalar> StageDraft<T> {
 impl<T: Scalar> Stage<T> {
     /// Estimates how many nanoseconds a block takes, fitted to measurements.
     fn cost(&self) -> usize {
-        let planes = self.values.len() / 8 + self.trees.len();
-        let tested = self.tests.len() * 2 + planes * 7 + self.trees.len() * 20;
+        let planes = self.values.len() / self.width / 8 + self.trees.len();
+        // A leaf of several values costs as much more for each of them.
+        let tested = self.tests.len() * 2 + planes * 7 + self.trees.len() * 20 * self.width;
         let sets = self.sets.len() * 6 + self.members.len();
         tested + sets + self.columns.len() * ROWS
     }

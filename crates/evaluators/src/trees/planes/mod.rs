@@ -63,8 +63,10 @@ struct Stage<T> {
     sets: Vec<Set>,
     /// Where the rows of the categories in the sets are recorded.
     members: Vec<u32>,
-    /// The values of the leaves, tree by tree from left to right.
+    /// The values of the leaves, tree by tree from left to right, `width` for each.
     values: Vec<T>,
+    /// The number of values of a leaf: one, or one for each output.
+    width: usize,
 }
 
 /// The end of a tree's part of the stage's lists, which starts where that of the previous tree ends.
@@ -182,8 +184,15 @@ impl<T: Scalar> Stage<T> {
                 let rows = members.iter().fold(missing, |rows, at| rows | scratch.rows_of[*at as usize]);
                 scratch.passing.push(rows);
             }
-            let leaves = leaves(&scratch.ranks, &scratch.passing, tests, values.len() - 1);
-            if outputs == 1 {
+            let leaves = leaves(&scratch.ranks, &scratch.passing, tests, values.len() / self.width - 1);
+            if self.width > 1 {
+                for (leaf, sums) in leaves.iter().zip(sums.chunks_exact_mut(outputs)) {
+                    let values = &values[usize::from(*leaf) * self.width..][..self.width];
+                    for (sum, value) in sums.iter_mut().zip(values) {
+                        *sum += *value;
+                    }
+                }
+            } else if outputs == 1 {
                 for (leaf, sum) in leaves.iter().zip(&mut *sums) {
                     *sum += values[usize::from(*leaf)];
                 }
