@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -270,6 +271,14 @@ def test_invalid_settings_and_graphs_are_reported(tmp_path):
     assert found["sequence"] == f"cannot load `{path}`: output `y` is of the type sequence, which requests cannot carry"
     assert found["nonsense"].startswith(f"cannot load `{tmp_path}/nonsense/a file`: ")
     assert found["empty"] == f"`{tmp_path}/empty` is a directory without a model file: expected one of model.onnx"
+
+
+def test_missing_package_is_named(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    onnx_models.write(onnx_models.network(), settings(tmp_path / "models/network", IMPLEMENTATION, backend="python"))
+    (reason,) = reasons(tmp_path / "models", tmp_path / "bare/bin/python").values()
+    assert reason.startswith(f"the model needs `onnxruntime`, which {tmp_path}/bare/bin/python (Python ")
+    assert reason.endswith("bin/python -m pip install onnxruntime")
 
 
 def available():
