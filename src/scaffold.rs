@@ -35,11 +35,12 @@ pub struct ProjectTemplate {
 }
 
 /// The templates that are embedded in the executable; the first is the default.
-pub const TEMPLATES: [ProjectTemplate; 11] = [
+pub const TEMPLATES: [ProjectTemplate; 12] = [
     ProjectTemplate { name: "custom", about: "a custom Python model" },
     ProjectTemplate { name: "sklearn", about: "a scikit-learn model, served without Python" },
     ProjectTemplate { name: "xgboost", about: "an XGBoost model, served without Python" },
     ProjectTemplate { name: "catboost", about: "a CatBoost model, served without Python" },
+    ProjectTemplate { name: "onnx", about: "an ONNX model, served without Python" },
     ProjectTemplate { name: "huggingface", about: "a Hugging Face transformers pipeline" },
     ProjectTemplate { name: "mlflow", about: "an MLflow model" },
     ProjectTemplate { name: "streaming", about: "a text model with streaming responses" },

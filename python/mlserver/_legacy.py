@@ -45,7 +45,7 @@ _EXPLAINERS = "use `mlserver_alibi_explain.AlibiExplainRuntime`"
 _PIPELINES = "use `mlserver_huggingface.HuggingFaceRuntime`, or subclass `mlserver.codecs.RequestCodec`"
 _ERROR = "mlserver.errors:MLServerError"
 _VERSION = {"__version__": "mlserver.version:__version__"}
-_RUNTIMES = "alibi_detect alibi_explain catboost huggingface lightgbm mlflow mllib sklearn xgboost"
+_RUNTIMES = "alibi_detect alibi_explain catboost huggingface lightgbm mlflow mllib onnx sklearn xgboost"
 
 _CLOUD_EVENTS = {
     "CLOUDEVENTS_HEADER_ID": "Ce-Id",

@@ -25,6 +25,9 @@ use crate::types::TensorRule;
 /// The largest artifact that is read into memory, in bytes.
 pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
 
+/// The execution provider of onnxruntime that computes on the processor.
+const CPU_PROVIDER: &str = "CPUExecutionProvider";
+
 /// Which runtime serves a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Implementation {
@@ -45,10 +48,17 @@ impl Implementation {
         let native = ModelFamily::of(&settings.implementation).and_then(|family| family.native);
         match (native, backend) {
             (_, Backend::Python) | (None, Backend::Auto) => Ok(Self::Python),
+            (Some(NativeEvaluator::Onnx), Backend::Auto) if needs_onnxruntime(settings) => Ok(Self::Python),
             (Some(native), Backend::Native | Backend::Auto) => Ok(Self::Native(native)),
             (None, Backend::Native) => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
         }
     }
+}
+
+/// Reports whether the settings of an ONNX model name an execution provider of onnxruntime that the server does not replace.
+fn needs_onnxruntime(settings: &ModelSettings) -> bool {
+    let providers = settings.parameters.extra.get("providers").and_then(Value::as_array);
+    providers.is_some_and(|names| names.iter().any(|name| name.as_str() != Some(CPU_PROVIDER)))
 }
 
 /// The backend that `parameters.extra.backend` selects.
@@ -158,5 +168,31 @@ pub(super) fn read(path: &Path, expected: &str) -> Result<Vec<u8>, LoadError> {
     match bytes.len() as u64 {
         size if size > MAX_ARTIFACT_BYTES => Err(too_large(size)),
         _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn onnx_model_with_other_providers_is_served_in_python() {
+        let of = |extra: &Value| {
+            let mut settings = ModelSettings::new("model", "mlserver_onnx.OnnxModel");
+            settings.parameters.extra = extra.as_object().unwrap().clone();
+            Implementation::of(&settings).unwrap()
+        };
+        let native = Implementation::Native(NativeEvaluator::Onnx);
+        assert_eq!(of(&json!({})), native);
+        assert_eq!(of(&json!({"providers": null})), native);
+        assert_eq!(of(&json!({"providers": ["CPUExecutionProvider"]})), native);
+        assert_eq!(
+            of(&json!({"providers": ["CUDAExecutionProvider", "CPUExecutionProvider"]})),
+            Implementation::Python
+        );
+        assert_eq!(of(&json!({"providers": ["CUDAExecutionProvider"], "backend": "native"})), native);
+        assert_eq!(of(&json!({"backend": "python"})), Implementation::Python);
     }
 }

@@ -56,7 +56,7 @@ const NO_VALUE: &str = "<no value>";
 const MODEL_NAME_ARGUMENT: &str = "--model-name";
 
 /// Variables that are read elsewhere: by containers, `mlserver infer`, and runtimes with settings of their own.
-const FOREIGN: [&str; 9] = [
+const FOREIGN: [&str; 10] = [
     MODELS_DIR,
     DEFAULTS_DIR,
     SETTINGS_FILE_VARIABLE,
@@ -66,6 +66,7 @@ const FOREIGN: [&str; 9] = [
     "MLSERVER_MODEL_HUGGINGFACE_",
     "MLSERVER_MODEL_ALIBI_DETECT_",
     "MLSERVER_MODEL_ALIBI_EXPLAIN_",
+    "MLSERVER_MODEL_ONNX_",
 ];
 
 /// The attributes of the CloudEvents that answer others.

@@ -65,6 +65,11 @@ fn init_catboost_project_passes_its_own_tests() {
 }
 
 #[test]
+fn init_onnx_project_passes_its_own_tests() {
+    passes_its_own_tests("onnx");
+}
+
+#[test]
 fn init_chat_project_passes_its_own_tests() {
     passes_its_own_tests("chat");
 }
@@ -215,6 +220,7 @@ fn init_lists_templates_and_rejects_unknown_ones() {
     sklearn     a scikit-learn model, served without Python
     xgboost     an XGBoost model, served without Python
     catboost    a CatBoost model, served without Python
+    onnx        an ONNX model, served without Python
     huggingface a Hugging Face transformers pipeline
     mlflow      an MLflow model
     streaming   a text model with streaming responses

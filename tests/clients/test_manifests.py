@@ -128,6 +128,7 @@ def test_runtime_has_the_versions_that_the_server_reads():
     runtime = yaml.safe_load((ROOT / "packaging/deploy/kserve-runtime.yaml").read_text())
     formats = [(found["name"], found["version"]) for found in runtime["spec"]["supportedModelFormats"]]
     expected = {"sklearn": "01", "xgboost": "0123", "lightgbm": "234", "mlflow": "123", "catboost": "1"}
+    expected["onnx"] = "1"
     assert formats == [(name, version) for name, versions in expected.items() for version in versions]
     assert runtime["spec"]["annotations"]["prometheus.io/port"] == "8082"
     assert runtime["spec"]["protocolVersions"] == ["v1", "v2"]

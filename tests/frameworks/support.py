@@ -21,7 +21,7 @@ GOLDENS = Path(__file__).resolve().parent / "goldens"
 #: Frameworks with answers of the original.
 WITH_GOLDENS = sorted(path.name for path in GOLDENS.iterdir())
 #: All frameworks, or those in the environment variable.
-FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib", "tempo"]
+FRAMEWORKS = os.environ.get("FRAMEWORKS", "").split() or [*WITH_GOLDENS, "mllib", "onnx", "tempo"]
 #: Modules whose name is not the framework's name.
 MODULES = {"alibi_explain": "alibi", "huggingface": "transformers", "mllib": "pyspark"}
 

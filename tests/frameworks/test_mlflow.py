@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BINARY, PATIENCE
-from support import free_port, golden_models, need, run_example, serve, suite
+from support import free_port, golden_models, need, run_example, serve, settings, suite
 
 suite("mlflow")
 
@@ -54,6 +54,34 @@ def test_scoring_answers_match_mlflow(model, backend, tmp_path):
         assert not told, "\n".join(told)
     finally:
         server.stop()
+
+
+def test_onnx_flavor_answers_as_its_python_function(tmp_path):
+    need("mlflow")
+    if not os.environ.get("CI"):
+        pytest.importorskip("onnxruntime")
+    import mlflow
+    import numpy
+    import onnx_models
+
+    network = onnx_models.network()
+    mlflow.onnx.save_model(network, tmp_path / "network/model")
+    settings(tmp_path / "network-settings", IMPLEMENTATION, "../network/model")
+    rows = onnx_models.flowers()[0]
+    expected = mlflow.pyfunc.load_model(str(tmp_path / "network/model")).predict(rows)
+    with serve(tmp_path, sys.executable) as server:
+        server.wait_until_ready()
+        x = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "data": rows.ravel().tolist()}
+        body = {"inputs": [x], "parameters": {"content_type": "np"}}
+        answer = server.post("/v2/models/network-settings/infer", body)
+        assert answer.status == 200, answer.body
+        outputs = {output["name"]: output["data"] for output in answer.json()["outputs"]}
+        assert set(outputs) == {"scores", "label"}
+        assert numpy.array(outputs["scores"], dtype=numpy.float32).tolist() == expected["scores"].ravel().tolist()
+        assert outputs["label"] == expected["label"].tolist()
+        parameters = server.get("/v2/models/network-settings").json()["parameters"]
+        assert parameters["backend"] == "python"
+        assert "mlflow.onnx" in parameters["backend_reason"]
 
 
 def test_unreadable_body_is_rejected_without_traceback(tmp_path):

@@ -143,7 +143,7 @@ fn project(engine: &str, template: &str, name: &str) -> Folder {
 #[test]
 fn build_native_project_contains_only_the_server() {
     let Some(engine) = engine() else { return };
-    for template in ["xgboost", "catboost"] {
+    for template in ["xgboost", "catboost", "onnx"] {
         let folder = project(&engine, template, "a folder");
         let tag = format!("mlserver-test-native-{template}:1");
         let log = build(&engine, &folder, "a folder", &tag, &["--check"]);

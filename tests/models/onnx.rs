@@ -39,6 +39,11 @@ fn number(value: &Value) -> f64 {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the text is that of a number in single precision")]
+const fn single(value: f64) -> f32 {
+    value as f32
+}
+
 impl GoldenTensor {
     fn tensor(&self) -> Tensor<'static> {
         fn of<T: Element>(golden: &GoldenTensor, read: impl Fn(&Value) -> T) -> Elements<'static> {
@@ -47,7 +52,7 @@ impl GoldenTensor {
         let int = |value: &Value| value.as_i64().unwrap();
         let elements = match self.datatype.as_str() {
             "FP16" => of(self, |value| f16::from_f64(number(value))),
-            "FP32" => of(self, |value| number(value) as f32),
+            "FP32" => of(self, |value| single(number(value))),
             "FP64" => of(self, number),
             "INT64" => of(self, int),
             "INT32" => of(self, |value| i32::try_from(int(value)).unwrap()),
@@ -82,7 +87,8 @@ fn compare(found: &Tensor<'_>, wanted: &Tensor<'_>, tolerance: f64) -> Result<()
     };
     for (place, (found, wanted)) in found.into_iter().zip(wanted).enumerate() {
         let limit = tolerance * wanted.abs().max(1.0);
-        let agrees = found == wanted || found.is_nan() && wanted.is_nan() || (found - wanted).abs() <= limit;
+        let agrees =
+            found.total_cmp(&wanted).is_eq() || found.is_nan() && wanted.is_nan() || (found - wanted).abs() <= limit;
         if !agrees {
             return Err(format!("element {place}: {found} instead of {wanted}"));
         }

@@ -1,0 +1,5 @@
+"""Serves ONNX models with onnxruntime."""
+
+from .onnx import OnnxModel
+
+__all__ = ["OnnxModel"]
