@@ -48,7 +48,9 @@ impl Loader for RuntimeLoader {
             OpenAiTensors::from_settings(&settings).map_err(LoadError::OpenAi)?;
             match Implementation::of(&settings)? {
                 Implementation::Python => {
-                    let python = self.python.load(&settings, None).await.map_err(runtimes::LoadError::from)?;
+                    let reason = Implementation::python_reason(&settings);
+                    let python = self.python.load(&settings, reason.as_deref()).await;
+                    let python = python.map_err(runtimes::LoadError::from)?;
                     self.check_routes(&settings.name, python)
                 }
                 Implementation::Native(evaluator) => {

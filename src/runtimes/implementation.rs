@@ -20,7 +20,7 @@ use super::{Description, LoadError, Runtime};
 use crate::compute::ComputePool;
 use crate::families::{ModelFamily, NativeEvaluator};
 use crate::settings::ModelSettings;
-use crate::types::TensorRule;
+use crate::types::{TensorRule, short};
 
 /// The largest artifact that is read into memory, in bytes.
 pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
@@ -45,20 +45,32 @@ impl Implementation {
     /// Fails if no runtime serves the implementation with the backend that `parameters.extra.backend` asks for.
     pub fn of(settings: &ModelSettings) -> Result<Self, LoadError> {
         let backend = Backend::of(settings)?;
-        let native = ModelFamily::of(&settings.implementation).and_then(|family| family.native);
-        match (native, backend) {
+        match (Self::of_family(settings), backend) {
             (_, Backend::Python) | (None, Backend::Auto) => Ok(Self::Python),
-            (Some(NativeEvaluator::Onnx), Backend::Auto) if needs_onnxruntime(settings) => Ok(Self::Python),
+            (Some(NativeEvaluator::Onnx), Backend::Auto) if other_provider(settings).is_some() => Ok(Self::Python),
             (Some(native), Backend::Native | Backend::Auto) => Ok(Self::Native(native)),
             (None, Backend::Native) => Err(LoadError::NotNative { implementation: settings.implementation.clone() }),
         }
     }
+
+    /// Returns why a model of a family with a native evaluator is served in Python, if another setting than `backend` decides it.
+    pub fn python_reason(settings: &ModelSettings) -> Option<String> {
+        let is_onnx = Self::of_family(settings) == Some(NativeEvaluator::Onnx);
+        let is_open = is_onnx && Backend::of(settings).is_ok_and(|backend| backend == Backend::Auto);
+        let provider = if is_open { other_provider(settings) } else { None }?;
+        let shown = provider.as_str().map_or_else(|| provider.to_string(), str::to_owned);
+        Some(format!("`providers` names `{}`, for which onnxruntime is needed", short(&shown)))
+    }
+
+    fn of_family(settings: &ModelSettings) -> Option<NativeEvaluator> {
+        ModelFamily::of(&settings.implementation).and_then(|family| family.native)
+    }
 }
 
-/// Reports whether the settings of an ONNX model name an execution provider of onnxruntime that the server does not replace.
-fn needs_onnxruntime(settings: &ModelSettings) -> bool {
-    let providers = settings.parameters.extra.get("providers").and_then(Value::as_array);
-    providers.is_some_and(|names| names.iter().any(|name| name.as_str() != Some(CPU_PROVIDER)))
+/// Returns the first execution provider of onnxruntime in the settings of an ONNX model that the server does not replace.
+fn other_provider(settings: &ModelSettings) -> Option<&Value> {
+    let providers = settings.parameters.extra.get("providers").and_then(Value::as_array)?;
+    providers.iter().find(|name| name.as_str() != Some(CPU_PROVIDER))
 }
 
 /// The backend that `parameters.extra.backend` selects.
@@ -137,7 +149,8 @@ pub fn load_native(
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Onnx => {
-            let model = OnnxRuntime::load(artifact, settings)?;
+            let file = read(artifact, &expected)?;
+            let model = OnnxRuntime::load(artifact, &file, settings)?;
             let (metadata, not_batched) = (Some(model.metadata(settings)), model.not_batched());
             let description = Description { metadata, not_batched, ..Description::native() };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
@@ -179,11 +192,12 @@ mod tests {
 
     #[test]
     fn onnx_model_with_other_providers_is_served_in_python() {
-        let of = |extra: &Value| {
+        let settings = |extra: &Value| {
             let mut settings = ModelSettings::new("model", "mlserver_onnx.OnnxModel");
             settings.parameters.extra = extra.as_object().unwrap().clone();
-            Implementation::of(&settings).unwrap()
+            settings
         };
+        let of = |extra: &Value| Implementation::of(&settings(extra)).unwrap();
         let native = Implementation::Native(NativeEvaluator::Onnx);
         assert_eq!(of(&json!({})), native);
         assert_eq!(of(&json!({"providers": null})), native);
@@ -194,5 +208,12 @@ mod tests {
         );
         assert_eq!(of(&json!({"providers": ["CUDAExecutionProvider"], "backend": "native"})), native);
         assert_eq!(of(&json!({"backend": "python"})), Implementation::Python);
+        let reason = |extra: &Value| Implementation::python_reason(&settings(extra));
+        assert_eq!(
+            reason(&json!({"providers": ["CPUExecutionProvider", "CUDAExecutionProvider"]})).as_deref(),
+            Some("`providers` names `CUDAExecutionProvider`, for which onnxruntime is needed")
+        );
+        assert_eq!(reason(&json!({"providers": ["CPUExecutionProvider"]})), None);
+        assert_eq!(reason(&json!({"providers": ["CUDAExecutionProvider"], "backend": "python"})), None);
     }
 }

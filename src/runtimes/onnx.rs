@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use serde_json::{Value, json};
 
 use super::native::{NativeModel, Plan};
-use super::{LoadError, RuntimeError, implementation};
+use super::{LoadError, RuntimeError};
 use crate::evaluators::onnx::{
     self, DeclaredDimension, Element as OnnxElement, ElementType, Elements, EvaluateError, ExternalRange, Labels,
     OnnxModel, Shape, ValueInfo,
@@ -84,12 +84,10 @@ fn list(names: &[String]) -> String {
 }
 
 impl OnnxRuntime {
-    /// Loads the model of a file, and the data in other files of its folder.
-    pub(super) fn load(path: &Path, settings: &ModelSettings) -> Result<Self, LoadError> {
-        let expected = crate::families::ModelFamily::artifact_names(settings).join(", ");
-        let file = implementation::read(path, &expected)?;
+    /// Loads the model of a file's bytes, and the data in other files of its folder.
+    pub(super) fn load(path: &Path, file: &[u8], settings: &ModelSettings) -> Result<Self, LoadError> {
         let external = ExternalFiles::new(path);
-        let model = OnnxModel::load(&file, &|range| external.read(range)).map_err(|error| LoadError::Artifact {
+        let model = OnnxModel::load(file, &|range| external.read(range)).map_err(|error| LoadError::Artifact {
             path: path.to_owned(),
             unsupported: error.is_refusal(),
             source: error.into(),

@@ -200,7 +200,9 @@ def test_options_do_not_change_answers(server):
     found = answer(server, "options", tensor("X", rows), outputs=["label", "probabilities"])
     assert found[0] == expected[0]
     assert found[1]["data"] == pytest.approx(expected[1]["data"], rel=1e-6)
-    assert server.get("/v2/models/options").json()["parameters"]["backend"] == "python", "the providers decide"
+    parameters = server.get("/v2/models/options").json()["parameters"]
+    assert parameters["backend"] == "python", "the providers decide"
+    assert parameters["backend_reason"].startswith("`providers` names `NoneExecutionProvider`, for which ")
 
 
 def test_file_of_another_name_is_served(server):
