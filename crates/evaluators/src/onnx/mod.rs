@@ -117,9 +117,17 @@ impl ModelInfo {
 
     fn of(model: &ModelProto<'_>) -> Self {
         let domain = |domain: &str| if domain.is_empty() { "ai.onnx".to_owned() } else { domain.to_owned() };
+        let mut opsets: Vec<(String, i64)> = Vec::new();
+        for opset in &model.opsets {
+            let opset = (domain(opset.domain), opset.version);
+            // Some exporters name a domain twice.
+            if !opsets.contains(&opset) {
+                opsets.push(opset);
+            }
+        }
         Self {
             ir_version: model.ir_version,
-            opsets: model.opsets.iter().map(|opset| (domain(opset.domain), opset.version)).collect(),
+            opsets,
             producer_name: model.producer_name.to_owned(),
             producer_version: model.producer_version.to_owned(),
             domain: model.domain.to_owned(),
