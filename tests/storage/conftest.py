@@ -38,6 +38,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@pytest.fixture
+def refused():
+    """A port that refuses connections. It stays bound, so that no other program gets it meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
 def wait_until(question, what, process=None):
     """Polls until `question` returns something truthy, and returns it."""
     end = time.monotonic() + PATIENCE

@@ -4,7 +4,7 @@ import json
 import urllib.error
 
 import pytest
-from conftest import AZURITE_KEY, PATIENCE, ROOT, SECRET, free_port, wait_until
+from conftest import AZURITE_KEY, PATIENCE, ROOT, SECRET, wait_until
 from test_serving import MODEL, serving
 
 PYTHON_MODEL = (
@@ -140,11 +140,11 @@ def test_models_of_repositories_change_by_a_load(s3, prefix, tmp_path, cache):
         assert predict(server, "code") == ["another"]
 
 
-def test_stores_that_cannot_be_reached_start_with_their_last_models(s3, prefix, tmp_path, cache):
+def test_stores_that_cannot_be_reached_start_with_their_last_models(s3, prefix, tmp_path, cache, refused):
     fill(s3, prefix)
     with serving(s3.uri(prefix), tmp_path, **s3.variables(), **cache) as server:
         ready(server, "iris", "second", "code")
-    nowhere = s3.variables(free_port())
+    nowhere = s3.variables(refused)
     with serving(s3.uri(prefix), tmp_path, **nowhere, **cache) as server:
         ready(server, "iris", "second", "code")
         assert "its last known models are used" in server.log.read_text()

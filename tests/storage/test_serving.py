@@ -37,7 +37,7 @@ def test_models_are_fetched_once_and_again_after_a_change(s3, proxy, prefix, tmp
     assert SECRET not in "".join(map(str, cache.rglob("*")))
 
 
-def test_stores_that_cannot_be_reached_have_their_last_model(s3, prefix, tmp_path):
+def test_stores_that_cannot_be_reached_have_their_last_model(s3, prefix, tmp_path, refused):
     folder = tmp_path / "models"
     s3.put(f"{prefix}/model.json", MODEL.read_bytes())
     write_settings(folder, s3.uri(f"{prefix}/model.json"))
@@ -45,7 +45,7 @@ def test_stores_that_cannot_be_reached_have_their_last_model(s3, prefix, tmp_pat
     with serving(folder, **cache, **s3.variables()) as server:
         wait_until(server.is_ready, "the model", server.process)
         expected = server.predict()
-    nowhere = s3.variables(free_port())
+    nowhere = s3.variables(refused)
     with serving(folder, **cache, **nowhere) as server:
         wait_until(server.is_ready, "the model", server.process)
         assert server.predict() == expected

@@ -1,6 +1,6 @@
 //! Compiles a model: nodes become operators, and those of constants become constants.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -137,9 +137,9 @@ impl Builder<'_, '_> {
     /// Declares the inputs that are not initializers.
     fn inputs(&mut self, graph: &GraphProto<'_>) -> Result<Vec<ValueInfo>, LoadError> {
         let mut inputs = Vec::new();
-        let declared: Vec<_> = graph.inputs.iter().zip(&self.flat.inputs).collect();
-        for (input, id) in declared {
-            if self.flat.initializers.contains(id) {
+        let initializers: HashSet<ValueId> = self.flat.initializers.iter().copied().collect();
+        for (input, id) in graph.inputs.iter().zip(&self.flat.inputs) {
+            if initializers.contains(id) {
                 continue;
             }
             let info = declared_value("input", input)?;

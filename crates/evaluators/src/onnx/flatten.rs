@@ -7,6 +7,8 @@ use super::proto::{AttributeProto, FunctionProto, MAX_NODES, ModelProto, NodePro
 
 /// The most functions that call each other.
 const MAX_DEPTH: usize = 64;
+/// The most bytes of attributes that calls of functions copy.
+const MAX_COPIED: usize = 64 << 20;
 /// The most values of a model.
 const MAX_VALUES: usize = 1_000_000;
 /// The oldest and the newest opset of `ai.onnx`.
@@ -30,7 +32,7 @@ pub(super) struct FlatNode<'a> {
 }
 
 /// All nodes, in any order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flat<'a> {
     pub(super) nodes: Vec<FlatNode<'a>>,
     /// The name of each value in its graph or function.
@@ -39,10 +41,15 @@ pub(super) struct Flat<'a> {
     pub(super) producers: Vec<Option<usize>>,
     /// Whether each value is an input or an initializer.
     given: Vec<bool>,
+    /// How many more bytes of attributes calls of functions may copy.
+    copied: usize,
 }
 
-/// The names of a graph, or of one call of a function.
-type Scope<'a> = HashMap<&'a str, ValueId>;
+/// The names of a graph, or of one call of a function: `None` for inputs that the call leaves out.
+type Scope<'a> = HashMap<&'a str, Option<ValueId>>;
+
+/// The functions of a model, by domain and name.
+type Functions<'m, 'a> = HashMap<(&'a str, &'a str), &'m FunctionProto<'a>>;
 
 /// The versions of domains.
 #[derive(Debug, Clone, Copy)]
@@ -92,10 +99,10 @@ impl<'a> Flat<'a> {
             return Ok(None);
         }
         if let Some(id) = scope.get(name) {
-            return Ok(Some(*id));
+            return Ok(*id);
         }
         let id = self.value(name)?;
-        scope.insert(name, id);
+        scope.insert(name, Some(id));
         Ok(Some(id))
     }
 
@@ -126,21 +133,26 @@ impl<'a> Flat<'a> {
         nodes: &[NodeProto<'a>],
         scope: &mut Scope<'a>,
         call: &Call<'_, 'a>,
-        functions: &[FunctionProto<'a>],
+        functions: &Functions<'_, 'a>,
     ) -> Result<(), LoadError> {
         for node in nodes {
             let domain = canonical(node.domain);
             let inputs = node.inputs.iter().map(|name| self.resolve(scope, name)).collect::<Result<Vec<_>, _>>()?;
             let outputs = node.outputs.iter().map(|name| self.resolve(scope, name)).collect::<Result<Vec<_>, _>>()?;
             let attributes = call.attributes(node);
+            if call.depth > 0 {
+                // The attributes of a function are there once in the file, and once for each call here.
+                let size = attributes.iter().map(AttributeProto::size).fold(0, usize::saturating_add);
+                let left = self.copied.checked_sub(size);
+                self.copied = left
+                    .ok_or(LoadError::Limit { what: "bytes of attributes in calls of functions", limit: MAX_COPIED })?;
+            }
             let name = match (call.path, node.name) {
                 ("", "") => node.outputs.first().copied().unwrap_or_default().to_owned(),
                 ("", name) => name.to_owned(),
                 (path, name) => format!("{path}/{name}"),
             };
-            let is_called =
-                |function: &&FunctionProto<'a>| function.name == node.operator && canonical(function.domain) == domain;
-            if let Some(function) = functions.iter().find(is_called) {
+            if let Some(function) = functions.get(&(domain, node.operator)) {
                 let caller = FlatNode { name, operator: "", domain, opset: 0, inputs, outputs, attributes };
                 self.expand(function, &caller, call, functions)?;
                 continue;
@@ -158,7 +170,7 @@ impl<'a> Flat<'a> {
         function: &FunctionProto<'a>,
         caller: &FlatNode<'a>,
         call: &Call<'_, 'a>,
-        functions: &[FunctionProto<'a>],
+        functions: &Functions<'_, 'a>,
     ) -> Result<(), LoadError> {
         if call.depth >= MAX_DEPTH {
             return Err(LoadError::Limit { what: "functions that call each other", limit: MAX_DEPTH });
@@ -171,7 +183,7 @@ impl<'a> Flat<'a> {
         for (name, id) in function.inputs.iter().zip(caller.inputs.iter().copied().chain(std::iter::repeat(None))) {
             // An input that the call leaves out is left out in the function.
             if let Some(id) = id {
-                scope.insert(name, id);
+                scope.insert(name, Some(id));
             }
         }
         for (name, id) in function.outputs.iter().zip(&caller.outputs) {
@@ -179,7 +191,7 @@ impl<'a> Flat<'a> {
                 if scope.contains_key(name) {
                     return Err(LoadError::Duplicate { what: "values", name: (*name).to_owned() });
                 }
-                scope.insert(name, *id);
+                scope.insert(name, Some(*id));
             }
         }
         let call = Call {
@@ -189,14 +201,10 @@ impl<'a> Flat<'a> {
             given: &caller.attributes,
             defaults: &function.defaults,
         };
-        let omitted: Vec<&str> = function.inputs.iter().copied().filter(|name| !scope.contains_key(name)).collect();
-        let nodes = function.nodes.iter().cloned().map(|mut node| {
-            for input in node.inputs.iter_mut().filter(|input| omitted.contains(input)) {
-                *input = "";
-            }
-            node
-        });
-        self.add_all(&nodes.collect::<Vec<_>>(), &mut scope, &call, functions)
+        for name in &function.inputs {
+            scope.entry(name).or_insert(None);
+        }
+        self.add_all(&function.nodes, &mut scope, &call, functions)
     }
 
     /// Returns the nodes that values need, each after those that it needs.
@@ -283,7 +291,13 @@ pub(super) struct FlatModel<'a> {
 pub(super) fn flatten<'a>(model: &ModelProto<'a>) -> Result<FlatModel<'a>, LoadError> {
     let graph = model.graph.as_ref().ok_or(LoadError::NoGraph)?;
     check_opsets(&model.opsets)?;
-    let mut flat = Flat::default();
+    let mut flat =
+        Flat { nodes: Vec::new(), names: Vec::new(), producers: Vec::new(), given: Vec::new(), copied: MAX_COPIED };
+    let mut functions = Functions::new();
+    for function in &model.functions {
+        // The first of several counts.
+        functions.entry((canonical(function.domain), function.name)).or_insert(function);
+    }
     let mut scope = Scope::new();
     let mut give = |flat: &mut Flat<'a>, what, names: &mut dyn Iterator<Item = &'a str>| {
         let mut ids = Vec::new();
@@ -299,7 +313,7 @@ pub(super) fn flatten<'a>(model: &ModelProto<'a>) -> Result<FlatModel<'a>, LoadE
     let inputs = give(&mut flat, "inputs", &mut graph.inputs.iter().map(|input| input.name))?;
     let initializers = give(&mut flat, "initializers", &mut graph.initializers.iter().map(|tensor| tensor.name))?;
     let call = Call { path: "", depth: 0, opsets: Opsets(&model.opsets), given: &[], defaults: &[] };
-    flat.add_all(&graph.nodes, &mut scope, &call, &model.functions)?;
+    flat.add_all(&graph.nodes, &mut scope, &call, &functions)?;
     let mut outputs = Vec::new();
     for output in &graph.outputs {
         let id = flat.resolve(&mut scope, output.name)?.ok_or(LoadError::Empty { what: "name of an output" })?;

@@ -10,6 +10,8 @@ use super::tensor::{ElementType, Shape, Tensor};
 
 /// The most elements of a value that is computed before the evaluation, because sizes may depend on it.
 const EARLY: usize = 4096;
+/// The most nanoseconds that such a value takes.
+const EARLY_COST: u64 = 100_000;
 /// Nanoseconds that every node takes, besides its elements.
 const NODE_COST: u64 = 120;
 /// Bytes that values whose size depends on data may have, besides a multiple of the inputs.
@@ -212,7 +214,7 @@ impl Graph {
         let is_small = |shape: &Option<Shape>| shape.is_some_and(|shape| shape.count() <= EARLY);
         let values = if let Some(values) = step.operator.of_shapes(&known) {
             values
-        } else if is_early && shapes.iter().all(is_small) {
+        } else if is_early && shapes.iter().all(is_small) && is_quick(step, &known, &shapes) {
             let inputs: Vec<Option<Tensor<'_>>> =
                 known.iter().map(|known| known.and_then(|known| known.value).map(Tensor::borrowed)).collect();
             early(step.operator.as_ref(), &inputs)?
@@ -228,7 +230,14 @@ impl Graph {
     }
 }
 
-/// Computes small values before the evaluation.
+/// Returns whether a step is computed so quickly that a plan may do it.
+fn is_quick(step: &Step, known: &[Option<Known<'_, '_>>], outputs: &[Option<Shape>]) -> bool {
+    let inputs: Vec<Option<Shape>> = known.iter().map(|known| known.map(|known| known.shape)).collect();
+    let elements = outputs.iter().flatten().map(Shape::count).fold(0, usize::saturating_add);
+    step.operator.cost(&inputs, elements) <= EARLY_COST
+}
+
+/// Computes small values before the evaluation, which takes less than [`EARLY_COST`].
 fn early(operator: &dyn Operator, inputs: &[Option<Tensor<'_>>]) -> Result<Vec<Tensor<'static>>, Fault> {
     let never = AtomicBool::new(false);
     let run = Run::new(UNKNOWN_BYTES, &never);

@@ -11,7 +11,9 @@ pub(super) const MAX_NODES: usize = 100_000;
 pub(super) const MAX_NAME: usize = 4096;
 /// The most attributes of a node.
 const MAX_ATTRIBUTES: usize = 256;
-/// The most inputs and outputs of the graph, functions, and opsets.
+/// The most opsets of a model or function.
+const MAX_OPSETS: usize = 256;
+/// The most inputs and outputs of the graph, and functions.
 const MAX_ENTRIES: usize = 100_000;
 
 /// A model.
@@ -183,7 +185,7 @@ impl<'a> ModelProto<'a> {
                 4 => model.domain = name(&field)?,
                 5 => model.model_version = field.integer()?,
                 7 => model.graph = Some(GraphProto::read(field.bytes()?)?),
-                8 => push(&mut model.opsets, Opset::read(field.bytes()?)?, "opsets", MAX_ENTRIES)?,
+                8 => push(&mut model.opsets, Opset::read(field.bytes()?)?, "opsets", MAX_OPSETS)?,
                 14 => push(&mut model.metadata, entry(field.bytes()?)?, "entries of metadata", MAX_ENTRIES)?,
                 25 => push(&mut model.functions, FunctionProto::read(field.bytes()?)?, "functions", MAX_ENTRIES)?,
                 _ => {}
@@ -239,7 +241,7 @@ impl<'a> FunctionProto<'a> {
                 4 => push(&mut function.inputs, name(&field)?, "inputs", MAX_ENTRIES)?,
                 5 => push(&mut function.outputs, name(&field)?, "outputs", MAX_ENTRIES)?,
                 7 => push(&mut function.nodes, NodeProto::read(field.bytes()?)?, "nodes", MAX_NODES)?,
-                9 => push(&mut function.opsets, Opset::read(field.bytes()?)?, "opsets", MAX_ENTRIES)?,
+                9 => push(&mut function.opsets, Opset::read(field.bytes()?)?, "opsets", MAX_OPSETS)?,
                 10 => function.domain = name(&field)?,
                 11 => {
                     let attribute = AttributeProto::read(field.bytes()?)?;
@@ -271,6 +273,31 @@ impl<'a> NodeProto<'a> {
             }
         }
         Ok(node)
+    }
+}
+
+impl AttributeProto<'_> {
+    /// Returns about how many bytes the value takes.
+    pub(super) fn size(&self) -> usize {
+        match &self.value {
+            AttributeValue::Text(text) => text.len(),
+            AttributeValue::Floats(values) => size_of_val(&values[..]),
+            AttributeValue::Ints(values) => size_of_val(&values[..]),
+            AttributeValue::Texts(values) => {
+                values.iter().map(|text| text.len() + size_of::<&[u8]>()).fold(0, usize::saturating_add)
+            }
+            AttributeValue::Tensor(tensor) => match &tensor.data {
+                TensorData::Raw(bytes) => bytes.len(),
+                TensorData::Floats(values) => size_of_val(&values[..]),
+                TensorData::Doubles(values) => size_of_val(&values[..]),
+                TensorData::Integers(values) => size_of_val(&values[..]),
+                TensorData::Texts(values) => {
+                    values.iter().map(|text| text.len() + size_of::<&[u8]>()).fold(0, usize::saturating_add)
+                }
+                TensorData::None => 0,
+            },
+            AttributeValue::None | AttributeValue::Float(_) | AttributeValue::Int(_) | AttributeValue::Other => 0,
+        }
     }
 }
 

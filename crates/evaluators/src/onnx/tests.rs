@@ -101,6 +101,29 @@ fn functions_that_double_with_each_call_end() {
 }
 
 #[test]
+fn functions_that_copy_attributes_with_each_call_end() {
+    let constant = node("Constant", &[], &["c"], &[ints("value_ints", &vec![1; 100_000])]);
+    let function = [
+        field(10, b"own"),
+        field(1, b"Large"),
+        field(4, b"a"),
+        field(5, b"b"),
+        field(7, &constant),
+        field(7, &node("Shape", &["c"], &["s"], &[])),
+        field(7, &node("Expand", &["a", "s"], &["b"], &[])),
+        field(9, &[field(1, b""), integer(2, 17)].concat()),
+    ];
+    let names: Vec<String> = (0..200).map(|index| format!("v{index}")).collect();
+    let mut nodes = vec![of_domain("own", "Large", &["x"], &["v0"], &[])];
+    nodes.extend(names.windows(2).map(|pair| of_domain("own", "Large", &[&pair[0]], &[&pair[1]], &[])));
+    nodes.push(node("Neg", &["v199"], &["y"], &[]));
+    let started = Instant::now();
+    let file = File { functions: vec![function.concat()], ..File::of(&nodes) };
+    assert_eq!(refusal(&file), "the model has more than 67108864 bytes of attributes in calls of functions");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn damaged_graphs_are_refused_by_name() {
     let add = || node("Add", &["x", "x"], &["y"], &[]);
     let cases = [

@@ -1,6 +1,6 @@
 //! Tree ensembles of ONNX, as its operators describe them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
@@ -89,7 +89,7 @@ impl<T: Scalar> CompiledEnsemble<T> {
     pub(crate) fn new(ensemble: Ensemble<T>) -> Result<Self, LoadError> {
         let features = ensemble.check()?;
         let (targets, trees, aggregate) = (ensemble.targets, ensemble.trees.len(), ensemble.aggregate);
-        let scored = (0..targets).map(|target| ensemble.scored(target)).collect();
+        let scored = ensemble.scored();
         let is_walk = matches!(aggregate, Aggregate::Min | Aggregate::Max)
             || ensemble.trees.iter().flatten().any(|node| {
                 matches!(
@@ -170,11 +170,12 @@ impl<T: Scalar> Ensemble<T> {
                 match found {
                     EnsembleNode::Leaf(weights) => {
                         let targets = &self.weights[weights.clone()];
-                        for (place, (target, _)) in targets.iter().enumerate() {
+                        let mut own = HashSet::with_capacity(targets.len());
+                        for (target, _) in targets {
                             if *target >= self.targets {
                                 return Err(fault("target", "one of the targets", *target).in_tree(index));
                             }
-                            if targets[..place].iter().any(|(other, _)| other == target) {
+                            if !own.insert(*target) {
                                 let name = format!("two weights for target {target}");
                                 return Err(LoadError::Unsupported { what: "leaf with", name });
                             }
@@ -196,21 +197,29 @@ impl<T: Scalar> Ensemble<T> {
         Ok(features)
     }
 
-    /// Returns whether a target has a weight in the leaves of each row, `None` if in some only.
-    fn scored(&self, target: usize) -> Option<bool> {
-        let has = |node: &EnsembleNode<T>| match node {
-            EnsembleNode::Leaf(weights) => Some(self.weights[weights.clone()].iter().any(|(of, _)| *of == target)),
-            EnsembleNode::Split { .. } => None,
-        };
-        let mut is_anywhere = false;
+    /// Returns for each target whether it has a weight in the leaves of each row, `None` if in some only.
+    fn scored(&self) -> Vec<Option<bool>> {
+        let mut scored = vec![Some(false); self.targets];
+        let mut counts: HashMap<usize, usize> = HashMap::new();
         for tree in &self.trees {
-            let mut leaves = tree.iter().filter_map(has);
-            if leaves.clone().all(|has| has) && leaves.clone().next().is_some() {
-                return Some(true);
+            counts.clear();
+            let mut leaves = 0;
+            for node in tree {
+                let EnsembleNode::Leaf(weights) = node else { continue };
+                leaves += 1;
+                for (target, _) in &self.weights[weights.clone()] {
+                    *counts.entry(*target).or_insert(0) += 1;
+                }
             }
-            is_anywhere |= leaves.any(|has| has);
+            for (target, count) in &counts {
+                if let Some(slot) = scored.get_mut(*target)
+                    && *slot != Some(true)
+                {
+                    *slot = (*count == leaves).then_some(true);
+                }
+            }
         }
-        if is_anywhere { None } else { Some(false) }
+        scored
     }
 
     fn compile(&self, features: usize) -> Result<Forest<T>, LoadError> {
@@ -386,7 +395,7 @@ impl<T: Scalar> Ensemble<T> {
                 return Err(fault("nodes_nodeids", "a number that no other node of the tree has", *key.1).in_tree(tree));
             }
         }
-        let mut seen_trees = std::collections::HashSet::new();
+        let mut seen_trees = HashSet::new();
         if let Some(again) = starts.iter().find(|start| !seen_trees.insert(nodes.tree_ids[**start])) {
             let name = nodes.tree_ids[*again].to_string();
             return Err(LoadError::Unsupported { what: "tree whose nodes are apart, number", name });

@@ -360,11 +360,13 @@ impl<T: Number> Operator for Einsum<T> {
         };
         let (mut base, mut at) = (vec![0; elements.len()], vec![0; elements.len()]);
         for place in 0..result.count() {
-            run.check()?;
             base.fill(0);
             offsets(place, 0..outer, &mut base);
             let mut sum = T::ZERO;
             for index in 0..inner {
+                if index % 4096 == 0 {
+                    run.check()?;
+                }
                 at.copy_from_slice(&base);
                 offsets(index, outer..sizes.len(), &mut at);
                 let factors = elements.iter().zip(&at).map(|(elements, at)| elements[*at]);

@@ -283,7 +283,7 @@ struct Cumulative<T> {
 fn cumulative<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     node.check_inputs(2, 2)?;
     if !matches!(node.input(1)?, ElementType::I32 | ElementType::I64) {
-        return Err(NodeFault::Damaged("its axis is no integer".to_owned()));
+        return Err(NodeFault::Damaged("its axis is not an integer".to_owned()));
     }
     let (exclusive, reverse) = (node.flag("exclusive", false)?, node.flag("reverse", false)?);
     Ok(Built::one(Cumulative::<T> { exclusive, reverse, element: PhantomData }, T::TYPE))
@@ -439,7 +439,7 @@ fn top<T: Number>(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     let wanted = if count.is_some() { 1 } else { 2 };
     node.check_inputs(wanted, wanted)?;
     if node.optional(1).is_some_and(|count| count.element != ElementType::I64) {
-        return Err(NodeFault::Damaged("the number of elements is no int64".to_owned()));
+        return Err(NodeFault::Damaged("the number of elements is not of type int64".to_owned()));
     }
     // Sorted output is a valid form of output in any order, and what onnxruntime returns then is not reproducible.
     if !node.flag("sorted", true)? {

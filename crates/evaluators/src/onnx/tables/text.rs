@@ -250,12 +250,13 @@ impl<T: Item> TfIdf<T> {
     }
 
     /// Counts the n-grams of a row.
-    fn count(&self, row: &[Bytes], counts: &mut [f32]) {
+    fn count(&self, row: &[Bytes], counts: &mut [f32], run: &Run<'_>) -> Result<(), Fault> {
         let mut shortest = self.shortest;
         for distance in 1..=self.skips.saturating_add(1) {
             if distance > row.len().max(1) {
                 break;
             }
+            run.check()?;
             for start in 0..row.len() {
                 if start + distance * (shortest - 1) >= row.len() {
                     break;
@@ -277,6 +278,7 @@ impl<T: Item> TfIdf<T> {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -294,7 +296,7 @@ impl<T: Item> Operator for TfIdf<T> {
             run.check()?;
             row.clear();
             row.extend(elements[index * items..][..items].iter().map(Item::item));
-            self.count(&row, counts);
+            self.count(&row, counts, run)?;
             for (column, count) in counts.iter_mut().enumerate() {
                 let weight = self.weights.get(column).copied().unwrap_or(1.0);
                 *count = match self.weighting {
