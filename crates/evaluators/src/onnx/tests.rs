@@ -245,6 +245,52 @@ fn values_that_grow_with_a_request_are_counted_before_they_are_allocated() {
 }
 
 #[test]
+fn extreme_sizes_and_steps_never_panic() {
+    let cases = [
+        // The mean of no integers.
+        File {
+            initializers: vec![integers("s", &[0]), integers("e", &[0])],
+            outputs: vec![value("y", 7, &[-1, -1])],
+            ..File::of(&[
+                node("Cast", &["x"], &["i"], &[int("to", 7)]),
+                node("Slice", &["i", "s", "e"], &["n"], &[]),
+                node("ReduceMean", &["n"], &["y"], &[ints("axes", &[0])]),
+            ])
+        },
+        // Steps and sizes at the ends of their range.
+        File {
+            initializers: vec![
+                integers("s", &[0, 0]),
+                integers("e", &[i64::MAX, i64::MAX]),
+                integers("a", &[0, 1]),
+                integers("t", &[i64::MAX, i64::MAX]),
+            ],
+            ..File::of(&[node("Slice", &["x", "s", "e", "a", "t"], &["y"], &[])])
+        },
+        File {
+            initializers: vec![integers("p", &[i64::MIN, 0, i64::MAX, 0])],
+            ..File::of(&[node("Pad", &["x", "p"], &["y"], &[])])
+        },
+        File {
+            initializers: vec![
+                integers("s", &[-1, -1]),
+                integers("e", &[i64::MIN, i64::MIN]),
+                integers("a", &[0, 1]),
+                integers("t", &[-1, i64::MIN + 1]),
+            ],
+            ..File::of(&[node("Slice", &["x", "s", "e", "a", "t"], &["y"], &[])])
+        },
+    ];
+    for file in cases {
+        let model = load(&file).unwrap();
+        for rows in [0, 1, 2, 5] {
+            // An answer or a fault.
+            let _ = evaluate(&model, rows);
+        }
+    }
+}
+
+#[test]
 fn inputs_have_the_declared_type_and_shape() {
     let model = load(&File::of(&[node("Neg", &["x"], &["y"], &[])])).unwrap();
     let plan = |element, shape: &[usize]| model.plan(&[(element, Shape::new(shape).unwrap())], &[0]);

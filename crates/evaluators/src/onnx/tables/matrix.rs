@@ -346,7 +346,7 @@ impl<T: Number> Operator for Einsum<T> {
             })
             .collect();
         let outer = self.output.len();
-        let inner: usize = sizes[outer..].iter().map(|(_, size)| *size).product();
+        let inner = sizes[outer..].iter().fold(1_usize, |all, (_, size)| all.saturating_mul(*size));
         let mut sums = run.list::<T>(&result)?;
         let offsets = |place: usize, names: std::ops::Range<usize>, offsets: &mut [usize]| {
             let mut rest = place;

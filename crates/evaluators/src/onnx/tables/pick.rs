@@ -306,7 +306,11 @@ fn picked<T: Element>(
         let steps: Vec<usize> = spans
             .iter()
             .zip(strides)
-            .map(|(span, stride)| usize::try_from(span.step).unwrap_or(0).saturating_mul(*stride))
+            .map(
+                |(span, stride)| {
+                    if span.count > 1 { usize::try_from(span.step).unwrap_or(0).saturating_mul(*stride) } else { 0 }
+                },
+            )
             .collect();
         return strided(&elements[start..], shape, &steps, run);
     }
@@ -511,7 +515,7 @@ impl<T: Element> Operator for Pad<T> {
             }
             let mut at = Some(0_usize);
             for axis in 0..wanted.rank() {
-                let index = to_i64(place / steps[axis] % wanted.dimensions()[axis]) - pads[axis].0;
+                let index = to_i64(place / steps[axis] % wanted.dimensions()[axis]).wrapping_sub(pads[axis].0);
                 let index = self.place(index, to_i64(shape.dimensions()[axis]))?;
                 at = match (at, index) {
                     (Some(at), Some(index)) => Some(at + to_usize(index)? * strides[axis]),

@@ -19,7 +19,7 @@ pub(super) const OPERATORS: &[(&str, Constructor)] = &[
     ("ReduceMin", |node| numeric!(node.input(0)?, T => reduce::<T>(node, plain(T::HIGHEST, T::smaller)))),
     ("ReduceMean", |node| {
         numeric!(node.input(0)?, T => {
-            reduce::<T>(node, Reduction { end: |sum, count| sum.over(T::of_i64(count).unwrap_or(T::ONE)), ..plain(T::ZERO, T::plus) })
+            reduce::<T>(node, Reduction { end: |sum, count| mean(sum, count), ..plain(T::ZERO, T::plus) })
         })
     }),
     ("ReduceSumSquare", |node| {
@@ -71,6 +71,14 @@ struct Reduction<T> {
     add: fn(T, T) -> T,
     /// Gets the number of elements.
     end: fn(T, i64) -> T,
+}
+
+/// Returns a mean. That of no integers is 0.
+fn mean<T: Number>(sum: T, count: i64) -> T {
+    if count == 0 && !T::IS_FLOAT {
+        return T::ZERO;
+    }
+    sum.over(T::of_i64(count).unwrap_or(T::ONE))
 }
 
 fn plain<T: Number>(start: T, add: fn(T, T) -> T) -> Reduction<T> {
