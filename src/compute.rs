@@ -7,6 +7,7 @@ use futures_util::future::{self, Either};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::types::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};
 
@@ -16,6 +17,11 @@ pub const MAX_WAITING: usize = 8192;
 
 /// From how many bytes on work is long: about a tenth of a millisecond. Shorter work takes less time than waking a thread.
 pub const LONG_WORK: usize = 64 * 1024;
+
+tokio::task_local! {
+    /// Counts the computations of a task, which run to their end even if the task has ended before them.
+    pub static COMPUTATIONS: TaskTrackerToken;
+}
 
 /// Why a computation has no result.
 #[derive(Debug, thiserror::Error)]
@@ -146,9 +152,10 @@ impl ComputePool {
     ) -> Result<T, ComputeError> {
         let permit = self.permit(priority).await?;
         begin();
+        let counted = COMPUTATIONS.try_with(Clone::clone).ok();
         let work = tokio::task::spawn_blocking(move || {
             // Dropped if `work` panics, too.
-            let _permit = permit;
+            let (_permit, _counted) = (permit, counted);
             work()
         });
         work.await.map_err(ComputeError::Panicked)

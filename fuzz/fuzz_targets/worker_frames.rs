@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mlserver::runtimes::python::fuzzing::read_frames;
+use mlserver::runtimes::workers::fuzzing::read_frames;
 
 /// The bytes before the head of a frame: its kind, three unused bytes, the lengths of head and tail around its id.
 const HEADER: usize = 24;

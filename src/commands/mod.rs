@@ -24,6 +24,7 @@ use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::Command;
+use crate::runtimes::workers::score;
 use crate::settings::{Environment, worker_threads};
 use crate::ui::Ui;
 
@@ -74,6 +75,7 @@ pub fn run(command: &Command, environment: &dyn Environment, ui: &mut Ui) -> Res
         Command::Infer(args) => infer::run(args, environment, ui),
         Command::Compare(args) => infer::compare(args, environment, ui),
         Command::Config(args) => config::run(args, environment, ui),
+        Command::Score => Ok(score::run().map_err(anyhow::Error::from)?),
     }
 }
 

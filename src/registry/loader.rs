@@ -54,7 +54,11 @@ impl Loader for RuntimeLoader {
                     self.check_routes(&settings.name, python)
                 }
                 Implementation::Native(evaluator) => {
-                    let native = self.native(evaluator, settings.clone()).await;
+                    let native = if settings.parameters.isolate {
+                        self.isolated(evaluator, &settings).await
+                    } else {
+                        self.native(evaluator, settings.clone()).await
+                    };
                     self.native_or_python(native, &settings).await
                 }
             }
@@ -65,20 +69,39 @@ impl Loader for RuntimeLoader {
 impl RuntimeLoader {
     /// Loads a model for native evaluation from its artifact.
     async fn native(&self, evaluator: NativeEvaluator, settings: ModelSettings) -> Result<Arc<dyn Runtime>, LoadError> {
-        let path = if evaluator.needs_artifact() {
-            match Artifact::resolve(&settings, &self.working_directory)? {
-                Artifact::Path(path) => path,
-                Artifact::Remote(uri) => return Err(LoadError::Remote { uri }),
-            }
-        } else {
-            PathBuf::new()
-        };
+        let path = self.artifact(evaluator, &settings)?;
         let (compute, graphs) = (self.compute.clone(), self.graphs.clone());
         let load = move || match evaluator {
             NativeEvaluator::Graph => runtimes::load_graph(&settings, &path, graphs),
             _ => runtimes::load_native(evaluator, &settings, &path, &compute),
         };
         Ok(self.loading.run(load).await.map_err(LoadError::Panicked)??)
+    }
+
+    /// Loads a model for native evaluation in a process of its own.
+    async fn isolated(
+        &self,
+        evaluator: NativeEvaluator,
+        settings: &ModelSettings,
+    ) -> Result<Arc<dyn Runtime>, LoadError> {
+        if evaluator == NativeEvaluator::Graph {
+            return Err(LoadError::IsolatedGraph);
+        }
+        let path = self.artifact(evaluator, settings)?;
+        let loaded = self.python.workers().load_native(settings, &path, None).await;
+        let model = loaded.map_err(runtimes::LoadError::from)?;
+        self.check_routes(&settings.name, model)
+    }
+
+    /// Returns the file or folder that an evaluator reads. Empty if it reads none.
+    fn artifact(&self, evaluator: NativeEvaluator, settings: &ModelSettings) -> Result<PathBuf, LoadError> {
+        if !evaluator.needs_artifact() {
+            return Ok(PathBuf::new());
+        }
+        match Artifact::resolve(settings, &self.working_directory)? {
+            Artifact::Path(path) => Ok(path),
+            Artifact::Remote(uri) => Err(LoadError::Remote { uri }),
+        }
     }
 
     /// Falls back to Python for a model that the native runtime does not support, unless the settings choose a backend.
@@ -131,6 +154,7 @@ mod tests {
     use super::*;
     use crate::registry::RegistryDirectory;
     use crate::runtimes::python::PythonOptions;
+    use crate::runtimes::workers::WorkerOptions;
     use crate::telemetry::graphs::GraphMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
     use crate::types::ForwardedCredentials;
@@ -148,7 +172,8 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        let python = PythonOptions { compute: compute.clone(), ..PythonOptions::default() };
+        let workers = WorkerOptions { compute: compute.clone(), ..WorkerOptions::default() };
+        let python = PythonOptions { workers, ..PythonOptions::default() };
         let loader = RuntimeLoader {
             compute: compute.clone(),
             loading: ComputePool::for_this_machine(),

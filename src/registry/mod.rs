@@ -47,6 +47,7 @@ use crate::types::{ModelMetadata, OpenAiApi, V1Handlers, without_credentials};
 
 pub use crate::families::V1Explainer;
 pub use crate::runtimes::RuntimeStatus;
+pub use crate::types::chain;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
 #[cfg(feature = "storage")]
 pub use fetch::storage_options;
@@ -82,6 +83,10 @@ pub enum LoadError {
     Reserved { route: String },
     #[error("the artifact `{}` is not on this machine; native runtimes read local files", without_credentials(uri))]
     Remote { uri: String },
+    #[error(
+        "`parameters.isolate` is not for inference graphs, which run in the server: set it for the models of their steps"
+    )]
+    IsolatedGraph,
     /// The files are not those of `mlserver.lock`.
     #[error(transparent)]
     Lock(LockError),
@@ -275,7 +280,7 @@ fn metadata(settings: &ModelSettings, state: &ModelState) -> ModelMetadata {
     let description = runtime.description();
     let mut metadata = description.metadata.clone().unwrap_or_else(|| ModelMetadata::declared(settings));
     metadata.parameters.others.insert("backend".to_owned(), description.backend.into());
-    if let Some(space) = description.explanation.as_ref().and_then(|explanation| explanation.space) {
+    if let Some(space) = description.explanation.as_ref().and_then(|explanation| explanation.space.as_deref()) {
         metadata.parameters.others.insert("contributions".to_owned(), space.into());
     }
     metadata
@@ -585,18 +590,6 @@ impl Registry {
         self.announce_change();
         Ok(result)
     }
-}
-
-/// Returns an error and its causes as one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Returns whether a model has a predictor or an explainer on another server: in its settings, or in the arguments of its script.

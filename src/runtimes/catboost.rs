@@ -92,7 +92,10 @@ impl CatBoostRuntime {
     /// Returns how the model explains its predictions.
     pub(super) fn explanation(&self) -> Explanation {
         let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
-        Explanation { space: is_on.then_some("margin"), feature_names: self.model.feature_names().map(Into::into) }
+        Explanation {
+            space: is_on.then_some("margin".into()),
+            feature_names: self.model.feature_names().map(Into::into),
+        }
     }
 
     /// Returns the outputs to compute, in the requested order.

@@ -11,6 +11,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::workers::WorkerLoadError;
 use super::{MAX_ARTIFACT_BYTES, StepSettingsError};
 use crate::codecs::CodecError;
 use crate::compute::ComputeError;
@@ -202,6 +203,9 @@ pub enum LoadError {
     /// A Python model could not be loaded, with the error of its pool.
     #[error(transparent)]
     Python(FamilyError),
+    /// A native model could not be loaded in a worker.
+    #[error(transparent)]
+    Worker(#[from] WorkerLoadError),
     #[error("`parameters.extra.backend` is `{found}`, expected `native`, `python` or `auto`")]
     Backend { found: String },
     #[error("`parameters.extra.{setting}` is `{found}`, expected {expected}")]
@@ -228,6 +232,6 @@ pub enum LoadError {
 impl LoadError {
     /// Reports whether Python may be able to serve the artifact that the native evaluator cannot.
     pub const fn is_unsupported(&self) -> bool {
-        matches!(self, Self::Artifact { unsupported: true, .. })
+        matches!(self, Self::Artifact { unsupported: true, .. } | Self::Worker(WorkerLoadError::Unsupported { .. }))
     }
 }

@@ -22,7 +22,9 @@ mod sklearn;
 mod steps;
 mod tree_explanations;
 mod trees;
+pub mod workers;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
 
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiHandlers,
@@ -223,11 +226,11 @@ impl Description {
 }
 
 /// How a model explains its predictions by itself: with the outputs `contributions` and `margin`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Explanation {
     /// What the contributions add up to: `margin`, the sum of the trees before its transformation. `None` if the model has no
     /// contributions, or if they are switched off.
-    pub space: Option<&'static str>,
+    pub space: Option<Cow<'static, str>>,
     /// The names of the features, if the file has them.
     pub feature_names: Option<Arc<[String]>>,
 }

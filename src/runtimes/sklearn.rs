@@ -108,7 +108,7 @@ impl SklearnModel {
         let space = tree_explanations::space(self.explained?.space);
         let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
         Some(Explanation {
-            space: is_on.then_some(space),
+            space: is_on.then(|| space.into()),
             feature_names: self.model.explained_names().map(<[String]>::to_vec).map(Into::into),
         })
     }

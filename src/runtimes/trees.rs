@@ -70,7 +70,7 @@ impl TreeModel {
     pub(super) fn explanation(&self) -> Explanation {
         let is_on = self.explanations.is_on && self.model.check_contributions().is_ok();
         Explanation {
-            space: is_on.then_some("margin"),
+            space: is_on.then_some("margin".into()),
             feature_names: self.model.feature_names().map(<[String]>::to_vec).map(Into::into),
         }
     }

@@ -246,7 +246,7 @@ impl SettingsSources {
     }
 
     /// Creates sources that set nothing.
-    pub(super) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self::of(Snapshot {
             environment: Variables::new(),
             dotenv: Variables::new(),

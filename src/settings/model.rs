@@ -101,8 +101,14 @@ settings! {
         autogenerate_inference_pool_gid: bool = [Bool, Bool(false)],
         /// Number of workers that load the model; all workers of its pool by default
         workers: Option<usize> = [POSITIVE, Null, new_here],
-        /// Calls of a plain `predict` that a worker runs at a time
-        threads: usize = [int(1, 64), Int(1), new_here],
+        /// Predictions that a worker runs at a time; in Python, calls of a plain `predict`
+        ///
+        /// `None` is 1 in Python, and in a native worker the cores that others leave.
+        threads: Option<usize> = [int(1, 64), Null, new_here],
+        /// Evaluate a native model in a process of its own, so that its end is not that of the server
+        isolate: bool = [Bool, Bool(false), new_here],
+        /// Memory of a worker of the model in bytes; defaults to the server's `worker_memory_limit`
+        worker_memory_limit: Option<u64> = [POSITIVE, Null, new_here],
         /// Reject requests that do not match the declared inputs
         ///
         /// Whether requests must have the inputs that the settings, or the model itself, declare.

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use regex_lite::{Captures, Regex};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A route that a model defines.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct CustomRoute {
 }
 
 /// What a request of KServe's V1 protocol asks a model for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum V1Verb {
     Predict,
@@ -34,7 +34,7 @@ pub struct V1Handlers {
 }
 
 /// An endpoint of OpenAI's API that a model may answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpenAiApi {
     ChatCompletions,

@@ -39,7 +39,7 @@ pub use custom::{
 };
 pub use datatype::Datatype;
 pub use depth::StepDepth;
-pub use failure::RequestErrorKind;
+pub use failure::{RequestErrorKind, chain};
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use parameters::Parameters;
 pub use priority::{Priority, PriorityQueue, PriorityScheduler, QueuePosition};

@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 
 use super::json::IrregularData;
 use super::{Datatype, Parameters, raw};
@@ -67,7 +68,8 @@ pub enum TensorData {
 }
 
 /// Which tensors a reader accepts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TensorRule {
     /// The data has the declared datatype, and as many elements as the shape.
     #[default]

@@ -7,6 +7,7 @@ mod explanations;
 mod graph_manifests;
 mod graphs;
 pub(crate) mod graphs_remote;
+mod isolated;
 mod mlflow;
 mod onnx;
 mod shapes;

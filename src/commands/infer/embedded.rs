@@ -80,14 +80,14 @@ impl EmbeddedModel {
         let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
         let directory = RegistryDirectory::default();
         let loader = RuntimeLoader {
-            compute: python.compute().clone(),
+            compute: python.workers().compute().clone(),
             loading: ComputePool::for_this_machine(),
             working_directory: repository.working_directory().to_owned(),
             python: python.clone(),
             graphs: GraphResources::new(
                 Arc::new(directory.clone()),
                 GraphMetrics::register(&mut metrics),
-                python.compute().clone(),
+                python.workers().compute().clone(),
                 ForwardedCredentials::default(),
             ),
             is_reserved: rest::is_reserved,
@@ -113,7 +113,7 @@ impl EmbeddedModel {
 
     /// Stops the workers of a Python model.
     pub(super) async fn stop(&self) {
-        self.python.stop().await;
+        self.python.workers().stop().await;
     }
 }
 

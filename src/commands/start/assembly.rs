@@ -23,6 +23,7 @@ use crate::registry::{BudgetLoader, FetchingLoader, ModelFetcher, Registry, Regi
 use crate::repository::Repository;
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::{self, Python};
+use crate::runtimes::workers::WorkerOptions;
 use crate::server::grpc::{self, GrpcMetrics, GrpcService};
 use crate::server::metrics::MetricsService;
 use crate::server::rest::{self, RestMetrics, RestService};
@@ -69,7 +70,7 @@ pub(super) async fn start(
     mut metrics: MetricsRegistry,
 ) -> Result<RunningServer, CommandError> {
     logging::register(&mut metrics);
-    let compute = python.compute().clone();
+    let compute = python.workers().compute().clone();
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
     let registry = registry(settings, &repository, &python, fetcher.clone(), &traces, &mut metrics);
@@ -131,7 +132,7 @@ fn registry(
     traces: &Traces,
     metrics: &mut MetricsRegistry,
 ) -> Registry {
-    let compute = python.compute();
+    let compute = python.workers().compute();
     let working_directory = repository.working_directory().to_owned();
     let directory = RegistryDirectory::default();
     let loader = RuntimeLoader {
@@ -358,8 +359,8 @@ async fn metrics_listener(
     access: Option<Access>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(endpoint) = &settings.metrics_endpoint else { return Ok(None) };
-    let models = python.expositions().clone();
-    let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.clone()) };
+    let models = python.workers().expositions().clone();
+    let metrics = server::metrics::Metrics { registry, models, source: Arc::new(python.workers().clone()) };
     let app = MetricsService::new(endpoint, metrics, access);
     let port = HttpPort {
         name: "metrics",
@@ -384,20 +385,18 @@ pub(in crate::commands) fn python_options(
     let folder = working_directory.join(&settings.model_repository_root);
     let variables: BTreeMap<String, String> = environment.variables().into_iter().collect();
     let tarball = variables.get(ENV_TARBALL).filter(|path| !path.is_empty());
-    python::PythonOptions {
-        workers: settings.workers.clone(),
-        environment_tarball: tarball.map(PathBuf::from),
+    let workers = WorkerOptions {
+        settings: settings.workers.clone(),
         paths: vec![folder, working_directory.clone()],
         debug: settings.effective_log_level() == LogLevel::Debug,
         logging: settings.logging_settings.clone().map(|logging| match logging {
             LoggingSettings::File(path) => working_directory.join(path).to_string_lossy().into_owned().into(),
             LoggingSettings::Config(config) => config.into(),
         }),
-        working_directory,
-        variables,
         metrics: WorkerMetrics::register(metrics),
         compute: ComputePool::for_this_machine(),
-    }
+    };
+    python::PythonOptions { workers, environment_tarball: tarball.map(PathBuf::from), working_directory, variables }
 }
 
 fn metadata(settings: &Settings) -> ServerMetadata {

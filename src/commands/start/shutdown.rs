@@ -57,7 +57,7 @@ pub(super) async fn shut_down(
         server.listeners.stop(DrainStage::Requests);
         let drained = async {
             server.listeners.drain().await;
-            server.python.stop().await;
+            server.python.workers().stop().await;
             let traces = server.inference.traces().clone();
             // Fails only if it panics, and then the spans are lost.
             let _ = tokio::task::spawn_blocking(move || traces.end()).await;

@@ -295,7 +295,7 @@ impl MlflowModel {
             v1: None,
             explanation: explained.map(|explained| Explanation {
                 space: (explanations.is_on && evaluator.has_contributions())
-                    .then_some(tree_explanations::space(explained.space)),
+                    .then(|| tree_explanations::space(explained.space).into()),
                 feature_names: evaluator.explained_names().map(Into::into),
             }),
             ..RuntimeDescription::native()

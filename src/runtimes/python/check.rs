@@ -10,6 +10,7 @@ use tokio::process::Command;
 use super::environment::run_program;
 use super::{Python, PythonLoadError, sdk};
 use crate::families::ModelFamily;
+use crate::runtimes::workers::WorkerLoadError;
 use crate::settings::ModelSettings;
 
 /// How long an interpreter may take to look for a model's modules.
@@ -55,7 +56,7 @@ impl Python {
             .folder()
             .map(Path::to_owned)
             .into_iter()
-            .chain(options.paths.iter().cloned())
+            .chain(options.workers.paths.iter().cloned())
             .map(|folder| folder.join("requirements.txt"))
             .filter(|path| path.is_file())
             .collect();
@@ -64,7 +65,7 @@ impl Python {
         let question = json!({
             "implementation": settings.implementation,
             "folder": settings.folder(),
-            "paths": options.paths,
+            "paths": options.workers.paths,
             "modules": family.map_or(&[] as &[&str], |family| family.modules),
             "requirements": distinct,
             "hidden_headers": hidden_headers,
@@ -78,9 +79,9 @@ impl Python {
             };
         }
         let interpreter = || environment.interpreter.clone();
-        let failed = |message: String| PythonLoadError::Failed { message, status: 500 };
+        let failed = |message: String| PythonLoadError::Worker(WorkerLoadError::Failed { message, status: 500 });
         let ran = run_program(&mut command, TIMEOUT).await;
-        let ran = ran.map_err(|source| PythonLoadError::Start { interpreter: interpreter(), source: source.into() })?;
+        let ran = ran.map_err(|source| WorkerLoadError::Start { program: interpreter(), source: source.into() })?;
         let Some(ran) = ran else {
             let seconds = TIMEOUT.as_secs();
             let shown = environment.interpreter.display();

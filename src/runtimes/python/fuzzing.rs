@@ -1,28 +1,8 @@
-//! What fuzz targets call: the readers of bytes from workers and of packed environments.
+//! What fuzz targets call: the reader of packed environments.
 
 use std::path::Path;
 
-use bytes::BytesMut;
-
 use super::environment;
-use super::frame::Frame;
-use super::message::{self, CreditHead, ErrorHead, ExpositionHead, LoadedHead, MetricsHead, ReadyHead};
-
-/// Reads frames as those of a worker, and each of them as every message.
-pub fn read_frames(bytes: &[u8]) {
-    let mut buffer = BytesMut::from(bytes);
-    while let Ok(Some(frame)) = Frame::take(&mut buffer) {
-        // An error is a valid result.
-        drop(message::read_response(&frame));
-        drop(message::read_reply(&frame));
-        drop(frame.read_head::<ReadyHead>());
-        drop(frame.read_head::<LoadedHead>());
-        drop(frame.read_head::<ErrorHead>());
-        drop(frame.read_head::<MetricsHead>());
-        drop(frame.read_head::<ExpositionHead>());
-        drop(frame.read_head::<CreditHead>());
-    }
-}
 
 /// Unpacks a file as a packed environment into an empty folder, and reports whether it is one.
 pub fn unpack(archive: &Path, root: &Path) -> bool {

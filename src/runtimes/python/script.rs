@@ -143,7 +143,7 @@ impl Python {
             };
         }
         let output: [OutputEnd; 2] = Default::default();
-        let described = describe(command, options.workers.worker_load_timeout, &output).await;
+        let described = describe(command, options.workers.settings.worker_load_timeout, &output).await;
         let described =
             described.map_err(|source| ScriptError::Start { interpreter: environment.interpreter.clone(), source })?;
         described

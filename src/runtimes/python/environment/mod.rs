@@ -128,7 +128,7 @@ impl Environments {
 
     /// Unpacks an archive, unless it is already unpacked, and opens the environment in it.
     async fn packed(&self, path: &Path, options: &PythonOptions) -> Result<Environment, EnvironmentError> {
-        let dir = options.working_directory.join(&options.workers.environments_dir);
+        let dir = options.working_directory.join(&options.workers.settings.environments_dir);
         let unpacked = self.archives.unpack(path, &dir, &interpreter_folders(options)).await;
         let failed = |source| EnvironmentError::Archive { path: path.to_owned(), source: Arc::new(source) };
         let unpacked = unpacked.map_err(failed)?;
@@ -172,7 +172,7 @@ impl Environments {
     /// Returns the environment of models without one of their own.
     async fn default(&self, options: &PythonOptions) -> Result<&(Environment, PythonVersion), EnvironmentError> {
         let find = || async {
-            if options.workers.python_executable.is_none()
+            if options.workers.settings.python_executable.is_none()
                 && let Some(tarball) = &options.environment_tarball
             {
                 let path = options.working_directory.join(tarball);
@@ -275,7 +275,7 @@ impl Environment {
 
 /// Returns the interpreter of models without an environment of their own.
 fn default_interpreter(options: &PythonOptions) -> Option<PathBuf> {
-    if let Some(interpreter) = &options.workers.python_executable {
+    if let Some(interpreter) = &options.workers.settings.python_executable {
         return Some(options.working_directory.join(interpreter));
     }
     let folders = interpreter_folders(options);
@@ -289,6 +289,7 @@ fn default_interpreter(options: &PythonOptions) -> Option<PathBuf> {
 fn interpreter_folders(options: &PythonOptions) -> Vec<PathBuf> {
     let configured = options
         .workers
+        .settings
         .python_executable
         .iter()
         .filter_map(|path| options.working_directory.join(path).parent().map(Path::to_owned));

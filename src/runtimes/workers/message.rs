@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
 use crate::compute::LONG_WORK;
+use crate::runtimes::Explanation;
 use crate::telemetry::exposition::Family;
 use crate::types::json::IrregularData;
 use crate::types::{
     BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiApi,
-    Parameters, RequestedOutput, Tensor, TensorData, TensorError, TokenUsage, V1Verb, short,
+    Parameters, RequestedOutput, Tensor, TensorData, TensorError, TensorRule, TokenUsage, V1Verb, short,
 };
 
 /// Each tensor starts at a multiple of this in a tail, in bytes.
@@ -29,6 +30,9 @@ pub(super) struct LoadHead<'a> {
     pub(super) model: u64,
     pub(super) settings: &'a Value,
     pub(super) source: Option<&'a str>,
+    /// The file or folder of a model that is evaluated natively.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) artifact: Option<&'a str>,
 }
 
 /// The head of `hello`.
@@ -43,18 +47,26 @@ pub(super) struct HelloHead<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) logging: Option<&'a Value>,
     pub(super) paths: Vec<Cow<'a, str>>,
+    /// How many native predictions run at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) threads: Option<usize>,
+    /// The most memory that the process may allocate, in bytes, if that is limited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory_limit: Option<u64>,
 }
 
 /// The head of `ready`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReadyHead {
     pub(super) protocol: u32,
-    pub(super) python: String,
+    /// The version of Python, if the worker has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) python: Option<String>,
     pub(super) executable: String,
 }
 
 /// The head of `loaded`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LoadedHead {
     /// The return value of the model's `load`.
     pub(super) ready: bool,
@@ -71,11 +83,27 @@ pub(super) struct LoadedHead {
     /// The models that it asks with `ask` frames.
     #[serde(default)]
     pub(super) steps: Vec<String>,
-    pub(super) metadata: ModelMetadata,
+    /// What the model itself declares. Native models may leave that to the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) metadata: Option<ModelMetadata>,
+    /// What the worker says of a model that it evaluates natively.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) native: Option<NativeHead>,
+}
+
+/// The properties of a native model that its [`Description`](crate::runtimes::Description) has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct NativeHead {
+    pub(super) tensor_rule: TensorRule,
+    pub(super) reads_headers: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) explanation: Option<Explanation>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) not_batched: Option<String>,
 }
 
 /// A method of the model that handles a route.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct HandlerInfo {
     pub(super) name: String,
     pub(super) path: String,
@@ -84,10 +112,10 @@ pub(super) struct HandlerInfo {
     /// Whether it is a plain function, which runs on a thread of its own.
     pub(super) plain: bool,
     /// The verb of KServe's V1 protocol that it handles, if any. Such a handler is not one of the model's own routes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) v1: Option<V1Verb>,
     /// The endpoint of OpenAI's API that it handles, if any. Nor is such a handler.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) openai: Option<OpenAiApi>,
 }
 
@@ -130,17 +158,17 @@ struct UsageHead {
 }
 
 /// The head of `error`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ErrorHead {
     pub(super) kind: FailureKind,
     pub(super) message: String,
     pub(super) status: u16,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) traceback: String,
 }
 
 /// The cause of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FailureKind {
     /// An `MLServerError`, whose message and status are meant for the client.
@@ -150,10 +178,14 @@ pub(super) enum FailureKind {
     Cancelled,
     /// The call itself was invalid, which is a bug of the server.
     Request,
+    /// A native model cannot answer this request.
+    BadRequest,
+    /// A file may be valid, but needs what its native evaluator lacks.
+    Unsupported,
 }
 
 /// The head of `pong`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PongHead {
     /// The calls that were opened before the ping, and whose final frames were not sent before the pong.
     pub(super) open: Vec<u64>,
@@ -251,7 +283,7 @@ struct RequestHead<'a> {
 }
 
 #[derive(Serialize)]
-struct TensorHead<'a> {
+pub(super) struct TensorHead<'a> {
     name: &'a str,
     datatype: Datatype,
     shape: &'a [usize],
@@ -275,6 +307,9 @@ struct TensorHead<'a> {
     nested: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     json: bool,
+    /// Why JSON data of an input has no regular form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 /// The headers that the server adds itself, spelled as the original does.
@@ -291,7 +326,7 @@ const CLOUD_EVENTS: [(&str, &str); 9] = [
 ];
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn headers<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn headers<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(map.keys().map(|key| {
         let written = CLOUD_EVENTS.iter().find(|(lower, _)| key == lower).map(|(_, written)| *written);
         // Models see the first value of a repeated header, as in the original.
@@ -305,7 +340,7 @@ fn pairs_as_map<S: Serializer>(pairs: &&[(String, String)], serializer: S) -> Re
 
 /// Writes headers as pairs. Their values are bytes, and are sent as the characters with the same numbers (Latin-1).
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn header_pairs<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn header_pairs<S: Serializer>(map: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(map.iter().map(|(name, value)| (name.as_str(), latin1(value))))
 }
 
@@ -367,7 +402,7 @@ pub(super) fn request_frame(
     OutgoingFrame::with_tail(kind, head, tail)
 }
 
-fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a> {
+pub(super) fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a> {
     let Tensor { name, datatype, shape, parameters, data, nested, as_sent } = tensor;
     let as_sent = as_sent.as_deref();
     let doubles = tensor.doubles();
@@ -408,6 +443,10 @@ fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a
         text,
         nested: *nested,
         json,
+        reason: match data {
+            TensorData::Irregular(data) => Some(data.reason()).filter(|reason| !reason.is_empty()),
+            TensorData::Fixed(_) | TensorData::Variable(_) => None,
+        },
     }
 }
 
@@ -471,7 +510,7 @@ struct StepHead<'a> {
     #[serde(default)]
     headers: Vec<(String, String)>,
     #[serde(borrow, default)]
-    inputs: Vec<ResponseTensor<'a>>,
+    inputs: Vec<ReceivedTensor<'a>>,
     #[serde(default)]
     outputs: Vec<String>,
 }
@@ -488,7 +527,8 @@ pub(super) fn read_step(frame: &Frame) -> Result<StepRequest, MessageError> {
         return Ok(StepRequest { number, model, payload: StepPayload::V1 { headers, body: frame.tail.clone() } });
     }
     let mut tail = frame.tail.clone();
-    let inputs = inputs.into_iter().map(|input| decode_tensor(input, &mut tail)).collect::<Result<_, _>>()?;
+    let inputs =
+        inputs.into_iter().map(|input| decode_tensor(input, Sender::Worker, &mut tail)).collect::<Result<_, _>>()?;
     let outputs = outputs.into_iter().map(|name| RequestedOutput { name, ..RequestedOutput::default() }).collect();
     let headers = headers.into();
     let request = InferenceRequest { id, parameters, headers, inputs, outputs, ..InferenceRequest::default() };
@@ -562,11 +602,11 @@ struct ResponseHead<'a> {
     #[serde(default)]
     headers: BTreeMap<String, Value>,
     #[serde(borrow)]
-    outputs: Vec<ResponseTensor<'a>>,
+    outputs: Vec<ReceivedTensor<'a>>,
 }
 
 #[derive(Deserialize)]
-struct ResponseTensor<'a> {
+pub(super) struct ReceivedTensor<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow)]
@@ -599,7 +639,8 @@ struct ResponseTensor<'a> {
 pub(super) fn read_response(frame: &Frame) -> Result<InferenceResponse, MessageError> {
     let ResponseHead { model_name, model_version, parameters, headers, outputs } = frame.read_head()?;
     let mut tail = frame.tail.clone();
-    let outputs = outputs.into_iter().map(|output| decode_tensor(output, &mut tail)).collect::<Result<_, _>>()?;
+    let outputs =
+        outputs.into_iter().map(|output| decode_tensor(output, Sender::Worker, &mut tail)).collect::<Result<_, _>>()?;
     check_headers(headers.len())?;
     let headers = headers.iter().filter_map(|(name, value)| {
         let text = value.as_str().map_or_else(|| value.to_string().into(), Cow::Borrowed);
@@ -658,7 +699,7 @@ pub(super) fn read_reply(frame: &Frame) -> Result<CustomReply, MessageError> {
 }
 
 /// Reads headers that a worker sends as pairs, their values in Latin-1.
-fn header_map(pairs: Vec<(String, String)>) -> Result<HeaderMap, MessageError> {
+pub(super) fn header_map(pairs: Vec<(String, String)>) -> Result<HeaderMap, MessageError> {
     check_headers(pairs.len())?;
     let mut headers = HeaderMap::with_capacity(pairs.len());
     for (name, value) in pairs {
@@ -676,8 +717,19 @@ fn check_headers(found: usize) -> Result<(), MessageError> {
     if found > MAX_HEADERS { Err(MessageError::TooManyHeaders { found }) } else { Ok(()) }
 }
 
-fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor, MessageError> {
-    let ResponseTensor { name, datatype, shape: sent_shape, parameters, size, sent, count, text, nested, json, reason } =
+/// The end of the connection that sent a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    Server,
+    Worker,
+}
+
+pub(super) fn decode_tensor(
+    tensor: ReceivedTensor<'_>,
+    sender: Sender,
+    tail: &mut Bytes,
+) -> Result<Tensor, MessageError> {
+    let ReceivedTensor { name, datatype, shape: sent_shape, parameters, size, sent, count, text, nested, json, reason } =
         tensor;
     let name = name.into_owned();
     let mut take = |size: usize| {
@@ -694,8 +746,15 @@ fn decode_tensor(tensor: ResponseTensor<'_>, tail: &mut Bytes) -> Result<Tensor,
         return Err(MessageError::Datatype { name, datatype: datatype.into_owned() });
     };
     let data = if json {
-        let reason = reason.unwrap_or_else(|| format!("the data is not {datatype}, and only JSON can hold it").into());
-        let reason = format!("output `{}`: {reason}", short(&name));
+        let reason = match (reason, sender) {
+            // The server says it as its client is to read it.
+            (Some(reason), Sender::Server) => reason.into_owned(),
+            (reason, _) => {
+                let reason =
+                    reason.unwrap_or_else(|| format!("the data is not {datatype}, and only JSON can hold it").into());
+                format!("output `{}`: {reason}", short(&name))
+            }
+        };
         let data = IrregularData::new(bytes, reason).ok_or_else(|| MessageError::Json { name: name.clone() })?;
         TensorData::Irregular(data)
     } else if datatype == Datatype::Bytes {

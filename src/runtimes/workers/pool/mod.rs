@@ -30,7 +30,7 @@ use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, LoadHead, LoadedHead, ReadyHead};
 use super::process::WorkerProgram;
 use super::supervision::{Action, Supervision};
-use super::{CallError, PythonLoadError};
+use super::{CallError, WorkerLoadError};
 use crate::settings::WorkerSettings;
 use crate::shutdown::supervised;
 use crate::telemetry::workers::WorkerMetrics;
@@ -53,6 +53,8 @@ pub(super) struct PoolOptions {
     pub(super) logging: Option<Value>,
     /// Folders to import from, after the SDK.
     pub(super) paths: Vec<std::path::PathBuf>,
+    /// How many native predictions a worker runs at a time. `None` for workers of Python.
+    pub(super) threads: Option<usize>,
     pub(super) workers: WorkerSettings,
     /// Limits the number of concurrent loads, over all pools.
     pub(super) loads: Arc<Semaphore>,
@@ -80,7 +82,7 @@ pub(super) struct RemovedModel {
 #[derive(Debug)]
 struct PoolState {
     dispatch: Dispatch<PoolCall>,
-    supervision: Supervision<LoadedHead, PythonLoadError>,
+    supervision: Supervision<LoadedHead, WorkerLoadError>,
     links: Vec<WorkerLink>,
     models: BTreeMap<ModelNumber, PoolModel>,
     next_model: ModelNumber,
@@ -128,6 +130,8 @@ pub(super) struct ModelSpec<'a> {
     pub(super) settings: &'a Value,
     /// The path of that file.
     pub(super) source: Option<&'a str>,
+    /// The file or folder of a model that is evaluated natively.
+    pub(super) artifact: Option<&'a str>,
     /// How long a prediction may run before its worker is replaced; `None` means no limit.
     pub(super) predict_timeout: Option<Duration>,
     /// Sample requests that every worker answers before it takes calls.
@@ -217,6 +221,11 @@ impl Pool {
         self.options.size.max(1)
     }
 
+    /// Returns how many native predictions a worker runs at a time. `None` for workers of Python.
+    pub(super) const fn threads(&self) -> Option<usize> {
+        self.options.threads
+    }
+
     /// Returns whether the pool takes no further models.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().closed
@@ -233,16 +242,16 @@ impl Pool {
         self: &Arc<Self>,
         spec: ModelSpec<'_>,
         workers: usize,
-    ) -> Result<AddedModel, PythonLoadError> {
-        let ModelSpec { name, version, settings, source, predict_timeout, warmup } = spec;
+    ) -> Result<AddedModel, WorkerLoadError> {
+        let ModelSpec { name, version, settings, source, artifact, predict_timeout, warmup } = spec;
         let (number, mut changed) = {
             let mut state = self.state.lock();
             if state.closed {
-                return Err(PythonLoadError::Stopping);
+                return Err(WorkerLoadError::Stopping);
             }
             state.next_model += 1;
             let number = state.next_model;
-            let load = LoadHead { model: number, settings, source };
+            let load = LoadHead { model: number, settings, source, artifact };
             let load_frame = OutgoingFrame::new(FrameKind::Load, message::encode_head(&load))?;
             let warmup = warmup.iter().map(|sample| message::request_frame(FrameKind::Predict, Some(number), sample));
             let warmup = warmup.collect::<Result<_, _>>()?;
@@ -275,13 +284,13 @@ impl Pool {
             }
             tokio::select! {
                 _ = changed.changed() => {}
-                () = self.stop.cancelled() => return Err(PythonLoadError::Stopping),
+                () = self.stop.cancelled() => return Err(WorkerLoadError::Stopping),
             }
         }
     }
 
     /// Returns the outcome of adding a model, or `None` if it is not known yet.
-    fn load_outcome(&self, number: ModelNumber) -> Option<Result<AddedModel, PythonLoadError>> {
+    fn load_outcome(&self, number: ModelNumber) -> Option<Result<AddedModel, WorkerLoadError>> {
         let mut state = self.state.lock();
         let outcome = state.supervision.outcome(number)?;
         let ready_workers = Arc::clone(&state.models.get(&number)?.ready_workers);

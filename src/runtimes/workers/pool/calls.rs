@@ -11,10 +11,10 @@ use tracing::error;
 
 use super::{Pool, PoolState};
 use crate::runtimes::Progress;
-use crate::runtimes::python::CallError;
-use crate::runtimes::python::dispatch::{CallTarget, ModelNumber, Placement};
-use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame};
-use crate::runtimes::python::message::MetricsHead;
+use crate::runtimes::workers::CallError;
+use crate::runtimes::workers::dispatch::{CallTarget, ModelNumber, Placement};
+use crate::runtimes::workers::frame::{Frame, FrameKind, OutgoingFrame};
+use crate::runtimes::workers::message::MetricsHead;
 
 /// A call that is queued or open.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(super) struct PoolCall {
     pub(super) reply: ReplySender,
     pub(super) placement: Arc<CallPlacement>,
     pub(super) progress: Arc<dyn Progress>,
+    /// How many workers have died before they began with it.
+    pub(super) lost_workers: usize,
     /// The steps that its code waits for. Dropping them cancels them.
     pub(super) steps: JoinSet<()>,
 }
@@ -45,7 +47,7 @@ pub(super) struct CallPlacement {
 
 /// A call whose caller waits for the answer. Dropping it cancels the call.
 #[derive(Debug)]
-pub(in crate::runtimes::python) struct OpenCall {
+pub(in crate::runtimes::workers) struct OpenCall {
     pool: Arc<Pool>,
     placement: Arc<CallPlacement>,
     ended: bool,
@@ -57,7 +59,7 @@ impl Pool {
     /// # Errors
     ///
     /// Fails if no worker can run the call, or if its worker exited. Dropping the future cancels the call.
-    pub(in crate::runtimes::python) async fn call(
+    pub(in crate::runtimes::workers) async fn call(
         self: &Arc<Self>,
         target: CallTarget,
         frame: OutgoingFrame,
@@ -71,7 +73,7 @@ impl Pool {
     }
 
     /// Sends a call whose answer may be several frames, of which the last is final.
-    pub(in crate::runtimes::python) fn open(
+    pub(in crate::runtimes::workers) fn open(
         self: &Arc<Self>,
         target: CallTarget,
         frame: OutgoingFrame,
@@ -90,7 +92,8 @@ impl Pool {
     ) -> Result<OpenCall, CallError> {
         let placement = Arc::<CallPlacement>::default();
         let (model, steps) = (target.model, JoinSet::new());
-        let call = PoolCall { model, frame, reply, placement: Arc::clone(&placement), progress, steps };
+        let call =
+            PoolCall { model, frame, reply, placement: Arc::clone(&placement), progress, lost_workers: 0, steps };
         let mut state = self.state.lock();
         if state.closed {
             return Err(CallError::Stopping);
@@ -109,7 +112,7 @@ impl Pool {
     }
 
     /// Pings the first worker, whose event loop echoes `payload`.
-    pub(in crate::runtimes::python) async fn ping(&self, payload: Bytes) -> Option<Bytes> {
+    pub(in crate::runtimes::workers) async fn ping(&self, payload: Bytes) -> Option<Bytes> {
         let frame = OutgoingFrame::with_tail(FrameKind::Ping, Bytes::new(), vec![payload]).ok()?;
         let (reply, answer) = oneshot::channel();
         self.state.lock().send_to(0, frame, reply);
@@ -204,6 +207,7 @@ impl PoolState {
             reply: ReplySender::One(reply),
             placement: Arc::default(),
             progress: Arc::new(()),
+            lost_workers: 0,
             steps: JoinSet::new(),
         };
         let placed = self.dispatch.submit_to(worker, call, Instant::now()).ok()?;
@@ -247,7 +251,7 @@ impl ReplySender {
 
 impl OpenCall {
     /// Sends a further frame of a stream to its worker. Does nothing once the stream has ended.
-    pub(in crate::runtimes::python) fn send(&self, frame: OutgoingFrame) {
+    pub(in crate::runtimes::workers) fn send(&self, frame: OutgoingFrame) {
         let state = self.pool.state.lock();
         let (worker, id) = (self.placement.worker.load(Ordering::Relaxed), self.placement.id.load(Ordering::Relaxed));
         if state.dispatch.open_call(worker, id).is_some()
@@ -258,7 +262,7 @@ impl OpenCall {
     }
 
     /// Marks the call as ended, so that dropping it cancels nothing.
-    pub(in crate::runtimes::python) fn end(&mut self) {
+    pub(in crate::runtimes::workers) fn end(&mut self) {
         self.ended = true;
     }
 }

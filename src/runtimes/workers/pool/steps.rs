@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing::error;
 
 use super::Pool;
-use crate::runtimes::python::frame::{Frame, OutgoingFrame};
-use crate::runtimes::python::message::{self, StepPayload, StepRequest};
+use crate::runtimes::workers::frame::{Frame, OutgoingFrame};
+use crate::runtimes::workers::message::{self, StepPayload, StepRequest};
 use crate::runtimes::{RuntimeError, StepModel, Steps};
 use crate::shutdown::catch_panic;
 

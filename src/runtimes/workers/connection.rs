@@ -47,13 +47,24 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: UnixStream, mailbox: UnboundedReceiver<(u64, OutgoingFrame)>) -> Self {
-        let incoming = BytesMut::with_capacity(READ_BUFFER);
+        Self::continuing(stream, mailbox, BytesMut::with_capacity(READ_BUFFER))
+    }
+
+    /// Creates a connection from which some bytes have been read already.
+    pub(super) fn continuing(
+        stream: UnixStream,
+        mailbox: UnboundedReceiver<(u64, OutgoingFrame)>,
+        incoming: BytesMut,
+    ) -> Self {
         Self { stream, mailbox, incoming, scratch: BytesMut::new(), outgoing: VecDeque::new() }
     }
 
     /// Moves frames until the connection ends. Calls `receive` with each frame that arrives, in order.
     pub(super) async fn run(mut self, mut receive: impl FnMut(Frame)) -> ConnectionEnd {
         let mut batch = Vec::with_capacity(MAILBOX_BATCH);
+        if let Err(ended) = self.take(&mut receive) {
+            return ended;
+        }
         loop {
             let step = tokio::select! {
                 biased;
@@ -100,6 +111,11 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
         }
+        self.take(receive)
+    }
+
+    /// Takes the frames that have arrived.
+    fn take(&mut self, receive: &mut impl FnMut(Frame)) -> Result<(), ConnectionEnd> {
         while let Some(frame) = Frame::take(&mut self.incoming)? {
             receive(frame);
         }
@@ -145,7 +161,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::runtimes::python::frame::FrameKind;
+    use crate::runtimes::workers::frame::FrameKind;
 
     #[tokio::test]
     async fn answers_of_a_worker_that_died_are_received_even_if_writing_fails() {

@@ -12,13 +12,13 @@ use tracing::{error, info, warn};
 
 use super::calls::ReplySender;
 use super::{Pool, PoolState};
-use crate::runtimes::python::connection::{Connection, ConnectionEnd, LAST_FRAMES_TIMEOUT};
-use crate::runtimes::python::dispatch::{ModelNumber, ModelThreads};
-use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
-use crate::runtimes::python::message::{self, ErrorHead, FailureKind, HelloHead, LoadedHead, PongHead, ReadyHead};
-use crate::runtimes::python::process::{CallsPage, ExitReason, WorkerExit, WorkerProcess, resident_memory};
-use crate::runtimes::python::supervision::{LoadResult, WorkerEnd};
-use crate::runtimes::python::{CallError, PythonLoadError};
+use crate::runtimes::workers::connection::{Connection, ConnectionEnd, LAST_FRAMES_TIMEOUT};
+use crate::runtimes::workers::dispatch::{ModelNumber, ModelThreads};
+use crate::runtimes::workers::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
+use crate::runtimes::workers::message::{self, ErrorHead, FailureKind, HelloHead, LoadedHead, PongHead, ReadyHead};
+use crate::runtimes::workers::process::{CallsPage, ExitReason, WorkerExit, WorkerProcess, resident_memory};
+use crate::runtimes::workers::supervision::{LoadResult, WorkerEnd};
+use crate::runtimes::workers::{CallError, WorkerLoadError};
 
 /// How long a process may take from its start to its `ready`, imports of the SDK included.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
@@ -28,6 +28,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// A worker that uses more than this percentage of its memory limit is replaced.
 const SOFT_MEMORY_PERCENT: u64 = 80;
+/// How often a call that had not begun when its worker died is sent to another one. Reading it may be what ends workers.
+const MAX_RETRIES: usize = 2;
 /// The minimum time for which a call may continue after it was cancelled because of `predict_timeout`.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
 
@@ -92,7 +94,7 @@ impl Pool {
         self: &Arc<Self>,
         worker: usize,
         name: &str,
-    ) -> Result<(WorkerExit, Vec<ModelNumber>), PythonLoadError> {
+    ) -> Result<(WorkerExit, Vec<ModelNumber>), WorkerLoadError> {
         let hello = HelloHead {
             protocol: PROTOCOL,
             worker: name,
@@ -101,13 +103,15 @@ impl Pool {
             debug: self.options.debug,
             logging: self.options.logging.as_ref(),
             paths: self.options.paths.iter().map(|path| path.to_string_lossy()).collect(),
+            threads: self.options.threads,
+            memory_limit: self.options.threads.and(self.options.workers.worker_memory_limit),
         };
         let program = &self.options.program;
         let started = OutgoingFrame::new(FrameKind::Hello, message::encode_head(&hello))
-            .map_err(PythonLoadError::from)
+            .map_err(WorkerLoadError::from)
             .and_then(|hello| {
                 WorkerProcess::start(program, name, hello, self.options.workers.worker_memory_limit).map_err(|source| {
-                    PythonLoadError::Start { interpreter: program.interpreter.clone(), source: Arc::new(source) }
+                    WorkerLoadError::Start { program: program.executable.clone(), source: Arc::new(source) }
                 })
             });
         let (mut process, stream) = started?;
@@ -398,7 +402,7 @@ impl Pool {
         let mut state = self.state.lock();
         let state = &mut *state;
         let outcome = match outcome {
-            Ok(loaded) if !loaded.ready && state.supervision.was_ready(number) => Err(PythonLoadError::ReturnedFalse),
+            Ok(loaded) if !loaded.ready && state.supervision.was_ready(number) => Err(WorkerLoadError::ReturnedFalse),
             outcome => outcome,
         };
         let threads = outcome
@@ -444,7 +448,7 @@ impl Pool {
         &self,
         worker: usize,
         PendingLoad { number, load_frame, warmup }: PendingLoad,
-    ) -> Option<Result<LoadedHead, PythonLoadError>> {
+    ) -> Option<Result<LoadedHead, WorkerLoadError>> {
         let answer = self.request(worker, load_frame).await?;
         if answer.kind != FrameKind::Loaded {
             return Some(Err(self.load_failure(number, &answer)));
@@ -458,7 +462,7 @@ impl Pool {
             let answer = self.request(worker, sample.clone()).await?;
             if answer.kind == FrameKind::Error {
                 let reason = self.load_failure(number, &answer).to_string();
-                return Some(Err(PythonLoadError::Warmup { index, reason }));
+                return Some(Err(WorkerLoadError::Warmup { index, reason }));
             }
         }
         Some(Ok(loaded))
@@ -473,18 +477,22 @@ impl Pool {
     }
 
     /// Converts the error frame of a failed load, and logs the traceback.
-    fn load_failure(&self, number: ModelNumber, frame: &Frame) -> PythonLoadError {
+    fn load_failure(&self, number: ModelNumber, frame: &Frame) -> WorkerLoadError {
         let ErrorHead { kind, message, status, traceback } = match frame.read_head() {
             Ok(failure) => failure,
             Err(error) => return error.into(),
         };
+        if kind == FailureKind::Unsupported {
+            return WorkerLoadError::Unsupported { message };
+        }
         if kind == FailureKind::Model
+            && !traceback.is_empty()
             && let Some(model) = self.state.lock().models.get(&number)
         {
             let (model, version) = (model.name.as_str(), model.version.as_deref());
             error!(model, version, "The model's code failed to load.\n{}", traceback.trim_end());
         }
-        PythonLoadError::Failed { message, status }
+        WorkerLoadError::Failed { message, status }
     }
 
     /// Queues the calls of a dead worker for others if they had not begun; answers the others with an error. Returns the
@@ -497,12 +505,14 @@ impl Pool {
         let ended: BTreeMap<ModelNumber, u64> =
             state.models.keys().map(|&model| (model, state.dispatch.ended_calls_of(worker, model))).collect();
         let placed = state.dispatch.worker_down(worker);
-        for placed in placed.into_iter().rev() {
+        for mut placed in placed.into_iter().rev() {
             let had_begun = page.had_begun(placed.id);
             if placed.is_prediction() && had_begun {
                 if placed.occupies_lane() { &mut running } else { &mut waiting }.insert(placed.model());
             }
-            let can_retry = matches!(placed.call.reply, ReplySender::One(_))
+            placed.call.lost_workers += 1;
+            let can_retry = placed.call.lost_workers <= MAX_RETRIES
+                && matches!(placed.call.reply, ReplySender::One(_))
                 && placed.is_prediction()
                 && !had_begun
                 && !self.stop.is_cancelled();
@@ -533,7 +543,7 @@ impl Pool {
         self: &Arc<Self>,
         worker: usize,
         name: &str,
-        exit: &Result<WorkerExit, PythonLoadError>,
+        exit: &Result<WorkerExit, WorkerLoadError>,
         suspects: Vec<ModelNumber>,
         uptime: Duration,
     ) -> Option<Duration> {
@@ -553,7 +563,7 @@ impl Pool {
             }
         }
         let error = match exit {
-            Ok(exit) => PythonLoadError::WorkerExited { exit: format!("{exit:#}") },
+            Ok(exit) => WorkerLoadError::WorkerExited { exit: format!("{exit:#}") },
             Err(error) => error.clone(),
         };
         let reason = exit.as_ref().map_or_else(ToString::to_string, ToString::to_string);

@@ -1,5 +1,6 @@
-//! The runtime of a Python model.
+//! The runtime of a model in workers.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,11 +8,11 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use super::PythonLoadError;
+use super::WorkerLoadError;
 use super::answer::{checked, invalid_response, too_long};
 use super::dispatch::{CallTarget, ModelNumber};
 use super::frame::{FrameKind, OutgoingFrame};
-use super::message::{self, HandlerInfo};
+use super::message::{self, HandlerInfo, NativeHead};
 use super::pool::{AddedModel, ModelSpec, Pool};
 use super::reply::{CHUNKS_AHEAD, HandlerReply};
 use super::stream::AnswerStream;
@@ -29,7 +30,7 @@ use crate::types::{
 
 /// A model that the workers of a pool have loaded. Dropping it unloads it.
 #[derive(Debug)]
-pub(super) struct PythonModel {
+pub(super) struct WorkerModel {
     name: String,
     version: Option<String>,
     pub(super) pool: Arc<Pool>,
@@ -50,17 +51,29 @@ pub(super) struct PythonModel {
     compute: ComputePool,
 }
 
+/// A model to load in workers.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::runtimes) struct ModelToLoad<'a> {
+    pub(in crate::runtimes) settings: &'a ModelSettings,
+    /// The file or folder of a model that is evaluated natively.
+    pub(in crate::runtimes) artifact: Option<&'a Path>,
+    /// Why a model in Python is not evaluated natively, for its metadata.
+    pub(in crate::runtimes) not_native: Option<&'a str>,
+}
+
 /// Loads a model in `pool`.
 pub(super) async fn load(
     pool: &Arc<Pool>,
-    settings: &ModelSettings,
-    not_native: Option<&str>,
+    model: ModelToLoad<'_>,
     compute: &ComputePool,
-) -> Result<Arc<dyn Runtime>, PythonLoadError> {
+) -> Result<Arc<dyn Runtime>, WorkerLoadError> {
+    let ModelToLoad { settings, artifact, not_native } = model;
+    let artifact = artifact.map(|path| path.to_string_lossy());
     let source = settings.source.as_deref().map(|path| path.to_string_lossy());
     let (name, version) = (settings.name.as_str(), settings.version());
     let predict_timeout = settings.parameters.predict_timeout;
-    let warmup = warmup_requests(settings)?;
+    // Native workers do not warm up by themselves: the server does, with the samples that their models accept.
+    let warmup = if artifact.is_some() { Vec::new() } else { warmup_requests(settings)? };
     let workers = settings.parameters.workers.unwrap_or(pool.size());
     if workers > pool.size() {
         warn!(
@@ -71,16 +84,16 @@ pub(super) async fn load(
         );
     }
     let settings = settings_value(settings);
-    let source = source.as_deref();
-    let model = ModelSpec { name, version, settings: &settings, source, predict_timeout, warmup: &warmup };
+    let (source, artifact) = (source.as_deref(), artifact.as_deref());
+    let model = ModelSpec { name, version, settings: &settings, source, artifact, predict_timeout, warmup: &warmup };
     let added = pool.add(model, workers).await?;
     let AddedModel { number, mut loaded, ready_workers } = added;
     // Those of routes come first, so that the indexes of both lists agree.
     loaded.handlers.sort_by_key(|handler| !handler.is_route());
-    if let Some(reason) = not_native {
-        loaded.metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
+    if let (Some(reason), Some(metadata)) = (not_native, &mut loaded.metadata) {
+        metadata.parameters.others.insert("backend_reason".to_owned(), reason.into());
     }
-    let mut model = PythonModel {
+    let mut model = WorkerModel {
         name: name.to_owned(),
         version: version.map(str::to_owned),
         pool: Arc::clone(pool),
@@ -89,20 +102,11 @@ pub(super) async fn load(
         threads: if loaded.plain { loaded.threads.max(1) } else { 1 },
         streams: loaded.streams,
         description: Description {
-            backend: "python",
-            tensor_rule: TensorRule::AsSent,
-            reads_headers: true,
-            answers_warmup: true,
-            metadata: Some(loaded.metadata),
-            routes: Vec::new(),
+            metadata: loaded.metadata,
             v1: v1_handlers(&loaded.handlers),
             openai: openai_handlers(&loaded.handlers),
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
-            required_steps: Vec::new(),
-            has_remote_steps: false,
-            explanation: None,
-            not_batched: None,
-            drawing: None,
+            ..loaded.native.map_or_else(python_description, native_description)
         },
         handlers: loaded.handlers,
         loaded: loaded.ready,
@@ -113,6 +117,21 @@ pub(super) async fn load(
     let routes = model.handlers.iter().filter(|handler| handler.is_route());
     model.description.routes = routes.map(custom_route).collect::<Result<_, _>>()?;
     Ok(Arc::new(model))
+}
+
+/// Describes what all models in Python have in common.
+fn python_description() -> Description {
+    Description {
+        backend: "python",
+        reads_headers: true,
+        answers_warmup: true,
+        ..Description::native_with(TensorRule::AsSent)
+    }
+}
+
+fn native_description(head: NativeHead) -> Description {
+    let NativeHead { tensor_rule, reads_headers, explanation, not_batched } = head;
+    Description { reads_headers, explanation, not_batched, ..Description::native_with(tensor_rule) }
 }
 
 /// Returns the indexes of the handlers of the V1 protocol, if the model has both.
@@ -132,9 +151,9 @@ fn openai_handlers(handlers: &[HandlerInfo]) -> OpenAiHandlers {
     }
 }
 
-fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {
+fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, WorkerLoadError> {
     let HandlerInfo { name, path, method, .. } = handler;
-    let invalid = |reason: String| PythonLoadError::Route { handler: name.clone(), path: path.clone(), reason };
+    let invalid = |reason: String| WorkerLoadError::Route { handler: name.clone(), path: path.clone(), reason };
     let template = PathTemplate::new(path).map_err(|error| invalid(error.to_string()))?;
     let method = Method::from_bytes(method.as_bytes());
     let method = method.map_err(|_| invalid(format!("invalid HTTP method `{}`", handler.method)))?;
@@ -142,17 +161,17 @@ fn custom_route(handler: &HandlerInfo) -> Result<CustomRoute, PythonLoadError> {
 }
 
 /// Reads the requests of the setting `warmup`.
-fn warmup_requests(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, PythonLoadError> {
+fn warmup_requests(settings: &ModelSettings) -> Result<Vec<InferenceRequest>, WorkerLoadError> {
     let read = |(index, sample): (usize, &Value)| {
         let read = read_request_with(sample.to_string().as_bytes(), None, TensorRule::AsSent);
         let invalid = |error| format!("the sample is not a valid inference request: {error}");
-        read.map(|incoming| incoming.request).map_err(|error| PythonLoadError::Warmup { index, reason: invalid(error) })
+        read.map(|incoming| incoming.request).map_err(|error| WorkerLoadError::Warmup { index, reason: invalid(error) })
     };
     settings.warmup.iter().enumerate().map(read).collect()
 }
 
 /// Returns the group of models that share a pool, if the model names one or asks for a pool of its own.
-pub(super) fn pool_group(settings: &ModelSettings) -> Option<String> {
+pub(in crate::runtimes) fn pool_group(settings: &ModelSettings) -> Option<String> {
     let parameters = &settings.parameters;
     let own = || parameters.autogenerate_inference_pool_gid.then(|| uuid::Uuid::new_v4().to_string());
     parameters.inference_pool_gid.clone().or_else(own)
@@ -182,7 +201,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
         "environment_tarball": path(&parameters.environment_tarball),
         "environment_path": path(&parameters.environment_path),
         "inference_pool_gid": parameters.inference_pool_gid,
-        "threads": parameters.threads,
+        "threads": parameters.threads.unwrap_or(1),
         "extra": parameters.extra,
     });
     if let Value::Object(fields) = fields {
@@ -204,7 +223,7 @@ fn settings_value(settings: &ModelSettings) -> Value {
     })
 }
 
-impl PythonModel {
+impl WorkerModel {
     pub(super) fn check_ready(&self) -> Result<(), RuntimeError> {
         if self.loaded {
             return Ok(());
@@ -214,7 +233,7 @@ impl PythonModel {
     }
 }
 
-impl Runtime for PythonModel {
+impl Runtime for WorkerModel {
     fn description(&self) -> &Description {
         &self.description
     }
@@ -298,7 +317,7 @@ async fn predict_frame(
     compute.run_sized(size, priority, write).await?
 }
 
-impl Drop for PythonModel {
+impl Drop for WorkerModel {
     fn drop(&mut self) {
         drop(self.pool.remove(self.number));
     }

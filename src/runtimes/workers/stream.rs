@@ -10,7 +10,7 @@ use super::answer::{checked, inconsistent, invalid_response, too_long};
 use super::dispatch::CallTarget;
 use super::frame::{Frame, FrameKind, OutgoingFrame};
 use super::message::{self, CreditHead, StreamHead};
-use super::model::PythonModel;
+use super::model::WorkerModel;
 use super::pool::OpenCall;
 use crate::runtimes::{Progress, RequestStream, ResponseStream, RuntimeError};
 use crate::types::{InferenceRequest, InferenceResponse};
@@ -20,7 +20,7 @@ const AHEAD: u32 = 4;
 
 /// The answers of a stream. Dropping it cancels the stream.
 pub(super) struct AnswerStream {
-    _model: Arc<PythonModel>,
+    _model: Arc<WorkerModel>,
     call: OpenCall,
     frames: UnboundedReceiver<Result<Frame, CallError>>,
     /// `None` once the client has sent its last request.
@@ -34,7 +34,7 @@ pub(super) struct AnswerStream {
 impl AnswerStream {
     /// Opens a stream of `model`, and returns its answers to `requests`.
     pub(super) fn open(
-        model: Arc<PythonModel>,
+        model: Arc<WorkerModel>,
         mut requests: RequestStream,
         progress: Arc<dyn Progress>,
     ) -> ResponseStream {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::Pool;
-use crate::runtimes::python::frame::{Frame, FrameKind, OutgoingFrame};
-use crate::runtimes::python::message::ExpositionHead;
+use crate::runtimes::workers::frame::{Frame, FrameKind, OutgoingFrame};
+use crate::runtimes::workers::message::ExpositionHead;
 
 impl Pool {
     /// Scrapes every worker, and waits for the answers, at most for `timeout`. A worker that has not answered the previous
     /// scrape is not asked again.
-    pub(in crate::runtimes::python) async fn scrape(&self, timeout: Duration) {
+    pub(in crate::runtimes::workers) async fn scrape(&self, timeout: Duration) {
         let answers: Vec<_> = (0..self.size()).filter_map(|worker| self.request_metrics(worker)).collect();
         let all = answers.into_iter().map(|mut answer| async move { answer.changed().await });
         // The metrics of late workers stay as they were.

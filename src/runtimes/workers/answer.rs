@@ -20,7 +20,8 @@ fn failure_error(kind: FailureKind, status: u16, message: String) -> RuntimeErro
     match kind {
         FailureKind::Mlserver => RuntimeError::rejected(status, message),
         FailureKind::Model => RuntimeError::exception(message),
-        FailureKind::Cancelled | FailureKind::Request => RuntimeError::inconsistent(message),
+        FailureKind::BadRequest => RuntimeError::invalid_request(message),
+        FailureKind::Cancelled | FailureKind::Request | FailureKind::Unsupported => RuntimeError::inconsistent(message),
     }
 }
 
@@ -33,7 +34,7 @@ pub(super) fn inconsistent(error: impl std::error::Error + Send + Sync + 'static
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn too_long(error: FrameError) -> RuntimeError {
     RuntimeError::invalid_request(format!(
-        "the request is too long for a Python model: {error}; send fewer inputs, parameters and headers, and shorter names"
+        "the request is too long for a worker: {error}; send fewer inputs, parameters and headers, and shorter names"
     ))
 }
 

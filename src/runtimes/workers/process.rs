@@ -52,17 +52,19 @@ const STACKS_TIMEOUT: Duration = Duration::from_secs(2);
 /// The variable that says which worker a process belongs to. Processes inherit it.
 const WORKER_VARIABLE: &str = "_MLSERVER_WORKER";
 
+/// How the last line of a native worker begins that may not allocate more.
+const ALLOCATION_FAILED: &str = "memory allocation of ";
+
 /// How many workers have been started.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// The program that a worker runs.
 #[derive(Debug, Clone)]
-pub(super) struct WorkerProgram {
-    pub(super) interpreter: PathBuf,
-    /// The folder that contains the package `mlserver`.
-    pub(super) sdk: PathBuf,
+pub(in crate::runtimes) struct WorkerProgram {
+    pub(in crate::runtimes) executable: PathBuf,
+    pub(in crate::runtimes) arguments: Vec<OsString>,
     /// Environment variables that are set in addition to the server's, or removed if the value is `None`.
-    pub(super) variables: Vec<(Cow<'static, str>, Option<OsString>)>,
+    pub(in crate::runtimes) variables: Vec<(Cow<'static, str>, Option<OsString>)>,
 }
 
 /// A running worker process.
@@ -114,9 +116,9 @@ impl WorkerProcess {
         }
         let page = rustix::fs::memfd_create("mlserver-calls", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&page, PAGE_BYTES as u64)?;
-        let mut command = Command::new(&program.interpreter);
+        let mut command = Command::new(&program.executable);
         command
-            .arg(program.sdk.join("mlserver").join("_worker"))
+            .args(&program.arguments)
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -216,8 +218,10 @@ impl WorkerProcess {
                 reader.abort();
             }
         }
-        let over_limit =
-            self.memory_limit.filter(|_| self.memory_group.take().is_some_and(|group| group.oom_kills() > 0));
+        let last_lines = self.last_lines.take();
+        let is_killed = self.memory_group.take().is_some_and(|group| group.oom_kills() > 0);
+        let is_refused = last_lines.iter().any(|line| line.starts_with(ALLOCATION_FAILED));
+        let over_limit = self.memory_limit.filter(|_| is_killed || is_refused);
         let reason = kill_reason.or(over_limit.map(ExitReason::OverMemoryLimit));
         WorkerExit {
             worker: worker.to_owned(),
@@ -225,7 +229,7 @@ impl WorkerProcess {
             reason: reason.unwrap_or_else(|| ExitReason::from_status(status, killed_by_us)),
             out_of_memory: over_limit.is_none() && oom_kills() > self.oom_kills,
             resident_bytes,
-            last_lines: self.last_lines.take(),
+            last_lines,
         }
     }
 }

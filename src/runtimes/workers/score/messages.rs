@@ -1,0 +1,266 @@
+//! The content of the frames of a native worker: what the server sends is read, and answers are written.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
+use crate::runtimes::workers::message::{
+    self, ErrorHead, FailureKind, MessageError, ReceivedTensor, Sender, TensorHead, encode_head,
+};
+use crate::runtimes::{Description, LoadError, RuntimeError};
+use crate::types::{
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Parameters, RequestErrorKind, RequestedOutput, chain,
+};
+
+/// The head of `hello`. Fields that are meant for workers of Python are ignored.
+#[derive(Debug, Deserialize)]
+pub(super) struct Hello {
+    pub(super) protocol: u32,
+    pub(super) parent: u32,
+    #[serde(default)]
+    pub(super) threads: Option<usize>,
+    #[serde(default)]
+    pub(super) memory_limit: Option<u64>,
+}
+
+/// The head of `load`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Load {
+    pub(super) model: u64,
+    pub(super) settings: Map<String, Value>,
+    pub(super) source: Option<String>,
+    #[serde(default)]
+    pub(super) artifact: Option<String>,
+}
+
+/// The head of `unload`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Unload {
+    pub(super) model: u64,
+}
+
+#[derive(Deserialize)]
+struct PredictHead<'a> {
+    model: u64,
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(borrow, default)]
+    inputs: Vec<ReceivedTensor<'a>>,
+    #[serde(default)]
+    outputs: Option<Vec<OutputHead>>,
+    #[serde(default)]
+    grpc: bool,
+}
+
+#[derive(Deserialize)]
+struct OutputHead {
+    name: String,
+    #[serde(default)]
+    parameters: Parameters,
+}
+
+/// Reads a `predict`. Returns the number of its model, too.
+///
+/// # Errors
+///
+/// Fails if the head does not describe the tail.
+pub(super) fn read_request(frame: &Frame) -> Result<(u64, InferenceRequest), MessageError> {
+    let PredictHead { model, id, parameters, headers, inputs, outputs, grpc } = frame.read_head()?;
+    let mut tail = frame.tail.clone();
+    let inputs = inputs
+        .into_iter()
+        .map(|input| message::decode_tensor(input, Sender::Server, &mut tail))
+        .collect::<Result<_, _>>()?;
+    let has_outputs = outputs.is_some();
+    let outputs = outputs.unwrap_or_default().into_iter();
+    let headers = headers.iter().filter_map(|(name, value)| {
+        Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value.as_bytes()).ok()?))
+    });
+    let request = InferenceRequest {
+        id,
+        parameters,
+        headers: headers.collect::<HeaderMap>().into(),
+        inputs,
+        outputs: outputs.map(|OutputHead { name, parameters }| RequestedOutput { name, parameters }).collect(),
+        has_outputs,
+        from_grpc: grpc,
+        ..InferenceRequest::default()
+    };
+    Ok((model, request))
+}
+
+#[derive(Deserialize)]
+struct CallHead<'a> {
+    model: u64,
+    #[serde(borrow)]
+    handler: Cow<'a, str>,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    path: String,
+    #[serde(default)]
+    path_params: BTreeMap<String, String>,
+    #[serde(default)]
+    query: String,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+}
+
+/// A call of one of a model's routes.
+#[derive(Debug)]
+pub(super) struct RouteCall {
+    pub(super) model: u64,
+    /// The index of the route, which is the name of the handler.
+    pub(super) route: usize,
+    pub(super) call: CustomCall,
+}
+
+/// Reads a `call`. Returns `None` if its method or handler does not exist.
+///
+/// # Errors
+///
+/// Fails if the head is not that of a call, or has invalid headers.
+pub(super) fn read_call(frame: &Frame) -> Result<Option<RouteCall>, MessageError> {
+    let CallHead { model, handler, method, path, path_params, query, headers } = frame.read_head()?;
+    let (Ok(route), Ok(method)) = (handler.parse(), Method::from_bytes(method.as_bytes())) else { return Ok(None) };
+    let parameters = path_params.into_iter().collect();
+    let call = CustomCall {
+        method,
+        path,
+        parameters,
+        query,
+        headers: message::header_map(headers)?,
+        body: frame.tail.clone(),
+    };
+    Ok(Some(RouteCall { model, route, call }))
+}
+
+/// The head of `answer`.
+#[derive(Serialize)]
+struct AnswerHead<'a> {
+    #[serde(skip_serializing_if = "Parameters::is_absent")]
+    parameters: &'a Parameters,
+    #[serde(skip_serializing_if = "HeaderMap::is_empty", serialize_with = "message::headers")]
+    headers: &'a HeaderMap,
+    outputs: Vec<TensorHead<'a>>,
+}
+
+/// Creates the frame of a response.
+///
+/// # Errors
+///
+/// Fails if the response is too long for a frame.
+pub(super) fn answer_frame(response: &InferenceResponse) -> Result<OutgoingFrame, FrameError> {
+    let mut tail = Vec::with_capacity(response.outputs.len());
+    let outputs = response.outputs.iter().map(|output| message::encode_tensor(output, &mut tail)).collect();
+    let InferenceResponse { parameters, headers, .. } = response;
+    OutgoingFrame::with_tail(FrameKind::Answer, encode_head(&AnswerHead { parameters, headers, outputs }), tail)
+}
+
+/// Creates the frame of the reply of a route.
+///
+/// # Errors
+///
+/// Fails if the reply is too long for a frame.
+pub(super) fn reply_frame(reply: CustomReply) -> Result<OutgoingFrame, FrameError> {
+    #[derive(Serialize)]
+    struct Head<'a> {
+        status: u16,
+        #[serde(serialize_with = "message::header_pairs")]
+        headers: &'a HeaderMap,
+    }
+    let CustomReply { status, headers, body } = reply;
+    let head = encode_head(&Head { status: status.as_u16(), headers: &headers });
+    OutgoingFrame::with_tail(FrameKind::Reply, head, vec![body])
+}
+
+/// Creates the frame of a failure. A message that is too long for it is cut.
+pub(super) fn error_frame(kind: FailureKind, status: u16, message: &str) -> OutgoingFrame {
+    /// JSON writes a byte as six at most.
+    const LONGEST: usize = crate::runtimes::workers::frame::MAX_HEAD / 8;
+    let end = message.floor_char_boundary(LONGEST);
+    let head = ErrorHead { kind, message: message[..end].to_owned(), status, traceback: String::new() };
+    OutgoingFrame::new(FrameKind::Error, encode_head(&head)).expect("the message is short enough")
+}
+
+/// Creates the frame of a failed call.
+pub(super) fn failure_frame(error: &RuntimeError) -> OutgoingFrame {
+    let status = error.kind().http_status().as_u16();
+    let kind = match error.kind() {
+        RequestErrorKind::BadRequest => FailureKind::BadRequest,
+        RequestErrorKind::ModelFailed | RequestErrorKind::Internal => FailureKind::Model,
+        _ => FailureKind::Mlserver,
+    };
+    error_frame(kind, status, &error.to_string())
+}
+
+/// Creates the frame of a failed load.
+pub(super) fn load_failure_frame(error: &LoadError) -> OutgoingFrame {
+    let kind = if error.is_unsupported() { FailureKind::Unsupported } else { FailureKind::Mlserver };
+    error_frame(kind, 500, &chain(error))
+}
+
+/// Creates the frame of a loaded model, of which so many predictions run at a time.
+///
+/// # Errors
+///
+/// Fails if the description is too long for a frame.
+pub(super) fn loaded_frame(description: &Description, threads: usize) -> Result<OutgoingFrame, FrameError> {
+    let Description { tensor_rule, reads_headers, metadata, routes, v1, explanation, not_batched, .. } = description;
+    let handler = |index: usize, path: &str, method: &Method, v1| message::HandlerInfo {
+        name: index.to_string(),
+        path: path.to_owned(),
+        method: method.to_string(),
+        plain: true,
+        v1,
+        openai: None,
+    };
+    let routes = routes.iter().enumerate();
+    let mut handlers: Vec<_> =
+        routes.map(|(index, route)| handler(index, route.template.as_str(), &route.method, None)).collect();
+    let v1 = v1.iter().flat_map(|v1| {
+        use crate::types::V1Verb::{Explain, Predict, Ready};
+        [Some((v1.predict, Predict)), Some((v1.explain, Explain)), v1.ready.map(|index| (index, Ready))]
+    });
+    handlers.extend(v1.flatten().map(|(index, verb)| handler(index, "", &Method::POST, Some(verb))));
+    let head = message::LoadedHead {
+        ready: true,
+        streams: false,
+        plain: true,
+        threads,
+        own_loop: false,
+        handlers,
+        steps: Vec::new(),
+        metadata: metadata.clone(),
+        native: Some(message::NativeHead {
+            tensor_rule: *tensor_rule,
+            reads_headers: *reads_headers,
+            explanation: explanation.clone(),
+            not_batched: not_batched.clone(),
+        }),
+    };
+    OutgoingFrame::new(FrameKind::Loaded, encode_head(&head))
+}
+
+/// Creates the frame that echoes a ping. `open` are the calls that were opened before it.
+pub(super) fn pong_frame(open: Vec<u64>, payload: Bytes) -> Result<OutgoingFrame, FrameError> {
+    let head = encode_head(&message::PongHead { open });
+    OutgoingFrame::with_tail(FrameKind::Pong, head, vec![payload])
+}
+
+/// Creates the frame of the worker's own metrics, of which there are none.
+pub(super) fn exposition_frame() -> Result<OutgoingFrame, FrameError> {
+    #[derive(Serialize)]
+    struct Head {
+        families: [(); 0],
+    }
+    OutgoingFrame::new(FrameKind::Exposition, encode_head(&Head { families: [] }))
+}

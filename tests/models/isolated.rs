@@ -1,0 +1,320 @@
+//! Native models in processes of their own (`parameters.isolate`): the same answers as in the server, and what becomes of the
+//! server, of their neighbors and of their requests when such a process ends.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::goldens::{golden_archives, sklearn_golden};
+use crate::support::grpc::{inference_client, raw_request};
+use crate::support::{Folder, TestServer, mlserver_command, repository_path, run_mlserver, wait_until};
+
+const SKLEARN: &str = "mlserver_sklearn.SKLearnModel";
+const XGBOOST: &str = "mlserver_xgboost.XGBoostModel";
+const LIGHTGBM: &str = "mlserver_lightgbm.LightGBMModel";
+const CATBOOST: &str = "mlserver_catboost.CatboostModel";
+const IDENTITY: &str = "mlserver_identity.IdentityModel";
+const MLFLOW: &str = "mlserver_mlflow.MLflowRuntime";
+
+/// Adds a model that is served by the server, and the same as `NAME-isolated` in a process of its own.
+fn twice(folder: Folder, name: &str, implementation: &str, file: &str, artifact: impl AsRef<[u8]>) -> Folder {
+    let add = |folder: Folder, name: &str, isolate: bool| {
+        let uri = format!("./{file}");
+        let parameters = json!({"uri": uri, "isolate": isolate});
+        let settings = json!({"name": name, "implementation": implementation, "parameters": parameters});
+        folder
+            .file(&format!("{name}/{file}"), &artifact)
+            .file(&format!("{name}/model-settings.json"), settings.to_string())
+    };
+    let folder = add(folder, name, false);
+    add(folder, &format!("{name}-isolated"), true)
+}
+
+fn quickstart(model: &str, file: &str) -> Vec<u8> {
+    fs::read(repository_path(&format!("examples/quickstart/{model}/{file}"))).unwrap()
+}
+
+/// A server with a model of each family that has golden cases of a single file.
+fn families() -> TestServer {
+    let archives = golden_archives("catboost");
+    let newest = archives.iter().rfind(|archive| archive.name == "1.2.10").unwrap();
+    let case = newest.names().find(|name| name.ends_with(".cbm")).unwrap().to_owned();
+    let mut folder =
+        twice(Folder::new(), "labels", SKLEARN, "m.joblib", sklearn_golden("1.5.2/linear/labels_text.joblib"));
+    folder = twice(folder, "texts", SKLEARN, "m.skops", sklearn_golden("1.9.1/texts/text_bernoulli.skops"));
+    folder = twice(folder, "iris", XGBOOST, "model.json", quickstart("iris-xgboost", "model.json"));
+    folder = twice(folder, "cancer", LIGHTGBM, "model.bst", quickstart("breast-cancer-lightgbm", "model.bst"));
+    folder = twice(folder, "catboost", CATBOOST, "model.cbm", newest.file(&case));
+    TestServer::start(folder)
+}
+
+/// The body without the id and the name of the model, which differ.
+fn body(server: &TestServer, model: &str, path: &str, request: &str) -> (u16, Value) {
+    let answer = server.post(&format!("/{}", path.replace("MODEL", model)), request);
+    let mut value: Value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+    if let Some(object) = value.as_object_mut() {
+        object.remove("id");
+        object.remove("model_name");
+    }
+    (answer.status, value)
+}
+
+#[tokio::test]
+async fn isolated_models_answer_as_in_the_server() {
+    let server = families();
+    let numbers = |count: usize, outputs: &[&str]| {
+        let outputs: Vec<_> = outputs.iter().map(|name| json!({"name": name})).collect();
+        let input = json!({"name": "x", "shape": [2, count], "datatype": "FP32", "data": vec![0.5; 2 * count]});
+        json!({"inputs": [input], "outputs": outputs}).to_string()
+    };
+    let text = r#"{"inputs": [{"name": "x", "shape": [2], "datatype": "BYTES", "data": ["a red car", null]}]}"#;
+    let explained = ["predict", "contributions", "margin", "leaf"];
+    let infer = "v2/models/MODEL/infer";
+    let requests = [
+        ("labels", infer, numbers(4, &["predict", "predict_proba", "decision_function"])),
+        ("labels", infer, numbers(3, &[])),
+        ("labels", infer, numbers(4, &["foo"])),
+        ("labels", "v1/models/MODEL:predict", r#"{"instances": [[1, 2, 3, 4]]}"#.to_owned()),
+        ("texts", infer, text.replace("null", "\"blue\"")),
+        ("texts", infer, text.to_owned()),
+        ("iris", infer, numbers(4, &explained)),
+        ("iris", "v1/models/MODEL:explain", r#"{"instances": [[1, 2, 3, 4]]}"#.to_owned()),
+        ("cancer", infer, numbers(30, &["predict", "contributions"])),
+        ("catboost", infer, numbers(1, &["predict", "raw", "contributions"])),
+        ("catboost", infer, "{".to_owned()),
+    ];
+    for (model, path, request) in requests {
+        let (inside, isolated) =
+            (body(&server, model, path, &request), body(&server, &format!("{model}-isolated"), path, &request));
+        assert_eq!(inside, isolated, "{model}: {request}");
+    }
+    for model in ["labels", "iris", "catboost"] {
+        let metadata = |model: &str| server.get(&format!("/v2/models/{model}")).json()["parameters"].clone();
+        assert_eq!(metadata(model), metadata(&format!("{model}-isolated")));
+    }
+    let row: Vec<u8> = [6.2_f32, 2.8, 4.8, 1.8].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let mut client = inference_client(server.grpc).await;
+    let mut answers = Vec::new();
+    for model in ["iris", "iris-isolated"] {
+        answers.push(client.model_infer(raw_request(model, "FP32", &[1, 4], row.clone())).await.unwrap().into_inner());
+    }
+    assert_eq!(
+        (&answers[0].outputs, &answers[0].raw_output_contents),
+        (&answers[1].outputs, &answers[1].raw_output_contents)
+    );
+    server.terminate();
+}
+
+#[test]
+fn isolated_mlflow_model_answers_its_routes() {
+    let source = repository_path("tests/goldens/mlflow");
+    let names = fs::read_dir(&source).unwrap().map(|entry| entry.unwrap().path());
+    let model = names.filter(|path| path.join("model/MLmodel").exists()).min().unwrap();
+    let serve = |isolate: bool| {
+        let parameters = json!({"uri": "./model", "isolate": isolate, "extra": {"backend": "native"}});
+        let settings = json!({"name": "m", "implementation": MLFLOW, "parameters": parameters});
+        let mut folder = Folder::new().file("m/model-settings.json", settings.to_string());
+        for entry in fs::read_dir(model.join("model")).unwrap() {
+            let path = entry.unwrap().path();
+            let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+            folder = folder.file(&format!("m/model/{file}"), fs::read(path).unwrap());
+        }
+        TestServer::start(folder)
+    };
+    let answers = |isolate: bool| {
+        let server = serve(isolate);
+        let requests =
+            ["{", r#"{"inputs": [[1, 2, 3, 4]]}"#, r#"{"dataframe_split": {"columns": ["a"], "data": [[1]]}}"#];
+        let posted = requests.map(|request| {
+            let answer = server.post("/invocations", request);
+            (answer.status, answer.text().to_owned())
+        });
+        let got = server.get("/ping");
+        (posted, (got.status, got.text().to_owned()))
+    };
+    assert_eq!(answers(false), answers(true));
+}
+
+/// Returns the process of the only native worker of a server.
+fn worker(server: &TestServer) -> Pid {
+    let parent = server.process_id();
+    let children =
+        fs::read_dir(format!("/proc/{parent}/task")).unwrap().map(|task| task.unwrap().path().join("children"));
+    let children: String = children.map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+    let is_worker = |pid: &&str| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split('\0').nth(1) == Some("score"))
+    };
+    let pid = children.split_whitespace().find(is_worker).unwrap();
+    Pid::from_raw(pid.parse().unwrap()).unwrap()
+}
+
+/// A server with an identity model in a process of its own.
+fn identity(parameters: &Value) -> TestServer {
+    let mut all = json!({"isolate": true});
+    all.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
+    let settings = json!({"name": "m", "implementation": IDENTITY, "parameters": all});
+    TestServer::start(Folder::new().with_identity("neighbor").file("m/model-settings.json", settings.to_string()))
+}
+
+fn echo(server: &TestServer, model: &str) -> u16 {
+    let request = r#"{"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [7]}]}"#;
+    server.post(&format!("/v2/models/{model}/infer"), request).status
+}
+
+#[test]
+fn killed_native_worker_is_started_again() {
+    let server = identity(&json!({}));
+    assert_eq!(echo(&server, "m"), 200);
+    let first = worker(&server);
+    kill_process(first, Signal::KILL).unwrap();
+    wait_until("it answers again", || echo(&server, "m") == 200);
+    assert_eq!(echo(&server, "neighbor"), 200);
+    assert_ne!(worker(&server), first);
+    server.wait_for_log("A worker was terminated by SIGKILL.");
+    server.terminate();
+}
+
+#[test]
+fn native_worker_over_its_memory_limit_ends_alone() {
+    let server = identity(&json!({"worker_memory_limit": 90 << 20}));
+    assert_eq!(echo(&server, "m"), 200);
+    let values = 15_usize << 20;
+    let header = json!({"inputs": [{"name": "x", "shape": [values], "datatype": "FP32",
+        "parameters": {"binary_data_size": 4 * values}}]});
+    let mut body = header.to_string().into_bytes();
+    let length = body.len().to_string();
+    body.resize(body.len() + 4 * values, 0);
+    let answer = server.post_with("/v2/models/m/infer", &[("inference-header-content-length", &length)], body);
+    let error = answer.error(503);
+    assert!(error.contains("it used more than 90 MiB of memory (`worker_memory_limit`)"), "{error}");
+    wait_until("it answers again", || echo(&server, "m") == 200);
+    assert_eq!(echo(&server, "neighbor"), 200);
+    server.terminate();
+}
+
+#[test]
+fn native_workers_end_with_the_server() {
+    let server = identity(&json!({}));
+    assert_eq!(echo(&server, "m"), 200);
+    let pid = worker(&server);
+    server.signal(Signal::KILL);
+    wait_until("the worker ends", || fs::metadata(format!("/proc/{}", pid.as_raw_nonzero())).is_err());
+}
+
+#[test]
+fn isolated_model_that_cannot_be_loaded_says_why() {
+    let settings = json!({"name": "m", "implementation": SKLEARN,
+        "parameters": {"uri": "./m.joblib", "isolate": true, "extra": {"backend": "native"}}});
+    let folder = Folder::new().file("m/model-settings.json", settings.to_string()).file("m/m.joblib", "damaged");
+    let exit = crate::support::ServerBuilder::new(folder).env("MLSERVER_PARALLEL_WORKERS", "1").run();
+    let log = format!("{}{}", exit.stdout, exit.stderr);
+    assert!(log.contains("is not a model that can be served natively"), "{log}");
+}
+
+/// Starts `mlserver score` with one end of a socket as its standard input.
+fn score() -> (Child, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = mlserver_command(".", &["score"]);
+    let child = command.stdin(OwnedFd::from(theirs)).stderr(Stdio::piped()).spawn().unwrap();
+    (child, ours)
+}
+
+fn frame(kind: u8, id: u64, head: &str, tail: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, 0, 0, 0];
+    bytes.extend(u32::try_from(head.len()).unwrap().to_le_bytes());
+    bytes.extend(id.to_le_bytes());
+    bytes.extend((tail.len() as u64).to_le_bytes());
+    bytes.extend(head.as_bytes());
+    bytes.extend(tail);
+    bytes
+}
+
+/// Reads a frame. Returns its kind, its id and its head.
+fn read_frame(socket: &mut UnixStream) -> (u8, u64, Value) {
+    let mut header = [0; 24];
+    socket.read_exact(&mut header).unwrap();
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    let mut head = vec![0; u32::from_le_bytes(header[4..8].try_into().unwrap()) as usize];
+    socket.read_exact(&mut head).unwrap();
+    let mut tail = vec![0; usize::try_from(number(&header[16..])).unwrap()];
+    socket.read_exact(&mut tail).unwrap();
+    (header[0], number(&header[8..16]), serde_json::from_slice(&head).unwrap_or(Value::Null))
+}
+
+fn hello() -> Vec<u8> {
+    frame(1, 0, &json!({"protocol": 2, "parent": std::process::id(), "threads": 1}).to_string(), b"")
+}
+
+#[test]
+fn native_worker_answers_its_parent_without_a_page() {
+    let (mut child, mut socket) = score();
+    socket.write_all(&hello()).unwrap();
+    assert_eq!(read_frame(&mut socket).0, 64);
+    let settings = json!({"name": "m", "implementation": IDENTITY});
+    let load = json!({"model": 1, "settings": settings, "source": null});
+    socket.write_all(&frame(2, 0x100, &load.to_string(), b"")).unwrap();
+    let (kind, id, loaded) = read_frame(&mut socket);
+    assert_eq!((kind, id, &loaded["ready"]), (65, 0x100, &json!(true)), "{loaded}");
+    let input = json!({"name": "x", "datatype": "INT8", "shape": [2], "size": 2});
+    let predict = |model: u64, input: &Value| json!({"model": model, "inputs": [input]}).to_string();
+    socket.write_all(&frame(4, 0x200, &predict(1, &input), b"\x01\x02")).unwrap();
+    let (kind, id, answer) = read_frame(&mut socket);
+    assert_eq!((kind, id, &answer["outputs"][0]["shape"]), (67, 0x200, &json!([2])), "{answer}");
+    // What its parent must not send is an error of the call.
+    let wrong = [
+        (predict(9, &input), "the worker has no model 9"),
+        (predict(1, &json!({"name": "x", "datatype": "INT8", "shape": [2], "size": 3})), "longer than its frame"),
+        (predict(1, &json!({"name": "x", "datatype": "INT8", "shape": [4], "size": 2})), "needs 4 elements"),
+        (predict(1, &json!({"name": "x", "datatype": "FP16", "shape": [1], "size": 2, "json": true})), "JSON"),
+        (predict(1, &json!({"name": "x", "datatype": "INT9", "shape": [1], "size": 1})), "unknown datatype"),
+        ("{\"model\": true}".to_owned(), "cannot read the head"),
+    ];
+    for (head, reason) in wrong {
+        socket.write_all(&frame(4, 0x300, &head, b"\x01\x02")).unwrap();
+        let (kind, _, error) = read_frame(&mut socket);
+        assert_eq!(kind, 69, "{head}");
+        assert!(error["message"].as_str().unwrap().contains(reason), "{error}");
+    }
+    socket.write_all(&frame(11, 0x400, "", b"echo")).unwrap();
+    assert_eq!(read_frame(&mut socket).2, json!({"open": []}));
+    socket.write_all(&frame(12, 0, "", b"")).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn native_worker_refuses_strangers() {
+    let output = run_mlserver(".", &["score"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("standard input is not a socket"), "{error}");
+    let other = frame(1, 0, &json!({"protocol": 1, "parent": std::process::id()}).to_string(), b"");
+    let stranger = frame(1, 0, &json!({"protocol": 2, "parent": 1}).to_string(), b"");
+    let cases = [
+        (b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(), "violated the protocol"),
+        (frame(4, 0, "{}", b""), "before it said `hello`"),
+        (other, "speaks version 1"),
+        (stranger, "before it said `hello`"),
+        (hello()[..10].to_vec(), "before it said `hello`"),
+    ];
+    for (bytes, reason) in cases {
+        let (mut child, mut socket) = score();
+        socket.write_all(&bytes).unwrap();
+        drop(socket);
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{reason}");
+        let mut error = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert!(error.contains(reason), "{error}");
+    }
+    // A frame that violates the protocol ends the process, too.
+    let (mut child, mut socket) = score();
+    socket.write_all(&hello()).unwrap();
+    read_frame(&mut socket);
+    socket.write_all(&[200; 64]).unwrap();
+    let waited = thread::spawn(move || child.wait().unwrap().code());
+    assert_eq!(waited.join().unwrap(), Some(1));
+}
