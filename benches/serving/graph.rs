@@ -83,7 +83,7 @@ async fn load(folder: &Path) -> Result<Inference> {
         compute: compute.clone(),
         loading: ComputePool::for_this_machine(),
         working_directory: folder.to_owned(),
-        python: Python::new(PythonOptions { compute: compute.clone(), ..PythonOptions::default() }),
+        python: Python::new(PythonOptions::default()),
         graphs: GraphResources::new(
             Arc::new(directory.clone()),
             GraphMetrics::register(&mut metrics),

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use mlserver::runtimes::Runtime;
 use mlserver::runtimes::python::{Python, PythonOptions};
+use mlserver::runtimes::workers::WorkerOptions;
 use mlserver::settings::{ModelSettings, WorkerSettings};
 use mlserver::types::{Datatype, InferenceRequest, Parameters, Tensor, TensorData};
 
@@ -56,10 +57,13 @@ async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     fs::write(folder.path().join("hop_models.py"), MODEL)?;
     let options = PythonOptions {
-        workers: WorkerSettings {
-            python_executable: Some(python.into()),
-            environments_dir: folder.path().join("environments"),
-            ..WorkerSettings::default()
+        workers: WorkerOptions {
+            settings: WorkerSettings {
+                python_executable: Some(python.into()),
+                environments_dir: folder.path().join("environments"),
+                ..WorkerSettings::default()
+            },
+            ..WorkerOptions::default()
         },
         working_directory: PathBuf::from("/"),
         variables: [("XDG_CACHE_HOME".to_owned(), folder.path().to_string_lossy().into_owned())].into(),
@@ -99,7 +103,7 @@ async fn main() -> Result<()> {
             );
         }
     }
-    python.stop().await;
+    python.workers().stop().await;
     Ok(())
 }
 
@@ -140,7 +144,7 @@ async fn round(python: &Python, work: &Work, size: usize, in_flight: usize) -> R
 
 async fn call(python: &Python, work: &Work, payload: Bytes) -> Result<Bytes> {
     let runtime = match work {
-        Work::Ping => return python.ping(payload).await.context("the worker has gone"),
+        Work::Ping => return python.workers().ping(payload).await.context("the worker has gone"),
         Work::Predict(runtime) => runtime,
     };
     let (name, shape) = ("x".to_owned(), vec![1, payload.len() / 4]);

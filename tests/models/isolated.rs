@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::{fs, thread};
 
@@ -43,7 +44,11 @@ fn quickstart(model: &str, file: &str) -> Vec<u8> {
 fn families() -> TestServer {
     let archives = golden_archives("catboost");
     let newest = archives.iter().rfind(|archive| archive.name == "1.2.10").unwrap();
-    let case = newest.names().find(|name| name.ends_with(".cbm")).unwrap().to_owned();
+    let case = newest
+        .names()
+        .find(|name| Path::new(name).extension().is_some_and(|extension| extension == "cbm"))
+        .unwrap()
+        .to_owned();
     let mut folder =
         twice(Folder::new(), "labels", SKLEARN, "m.joblib", sklearn_golden("1.5.2/linear/labels_text.joblib"));
     folder = twice(folder, "texts", SKLEARN, "m.skops", sklearn_golden("1.9.1/texts/text_bernoulli.skops"));

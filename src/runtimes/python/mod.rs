@@ -137,6 +137,7 @@ impl Python {
         let program = WorkerProgram {
             executable: environment.interpreter.clone(),
             arguments: vec![sdk.join("mlserver").join("_worker").into_os_string()],
+            title: None,
             variables,
         };
         NewPool { key, name, program, size, threads: None }

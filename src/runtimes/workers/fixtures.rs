@@ -50,7 +50,7 @@ fn numbers() -> Tensor {
     }
 }
 
-fn request() -> InferenceRequest {
+pub(super) fn request() -> InferenceRequest {
     let tensor = |name: &str, datatype, shape: &[usize], data| Tensor {
         name: name.to_owned(),
         datatype,
@@ -97,6 +97,8 @@ fn server_frames() -> Vec<(&'static str, u64, OutgoingFrame)> {
         debug: true,
         logging: Some(&logging),
         paths: vec!["/models".into()],
+        threads: None,
+        memory_limit: None,
     };
     let settings = json!({
         "name": "echo", "implementation": "frame_models.Echo", "platform": "tests",
@@ -120,7 +122,10 @@ fn server_frames() -> Vec<(&'static str, u64, OutgoingFrame)> {
         (
             "load",
             LOAD,
-            frame(FrameKind::Load, message::encode_head(&LoadHead { model: 7, settings: &settings, source: None })),
+            frame(
+                FrameKind::Load,
+                message::encode_head(&LoadHead { model: 7, settings: &settings, source: None, artifact: None }),
+            ),
         ),
         ("predict", PREDICT, message::request_frame(FrameKind::Predict, Some(7), &request()).unwrap()),
         ("call", CALL, message::call_frame(7, "echo", call, 8).unwrap()),
@@ -163,7 +168,7 @@ fn bytes(id: u64, frame: OutgoingFrame) -> Vec<u8> {
     whole
 }
 
-fn read(name: &str) -> Frame {
+pub(super) fn read(name: &str) -> Frame {
     let mut buffer = BytesMut::from(fs::read(folder().join(format!("{name}.bin"))).unwrap().as_slice());
     let frame = Frame::take(&mut buffer).unwrap().unwrap();
     assert!(buffer.is_empty(), "{name} contains more than one frame");
@@ -188,7 +193,7 @@ fn server_frames_match_fixtures() {
 #[test]
 fn worker_frames_are_read_from_fixtures() {
     let ready: ReadyHead = read("ready").read_head().unwrap();
-    assert_eq!((ready.protocol, ready.python.as_str()), (PROTOCOL, "3.8.18"));
+    assert_eq!((ready.protocol, ready.python.as_deref()), (PROTOCOL, Some("3.8.18")));
     assert_eq!(ready.executable, "/usr/bin/python3");
 
     let frame = read("loaded");
@@ -199,8 +204,9 @@ fn worker_frames_are_read_from_fixtures() {
     let [handler] = &loaded.handlers[..] else { unreachable!("{loaded:?}") };
     assert_eq!((handler.name.as_str(), handler.path.as_str()), ("echo", "/echo/{name}"));
     assert_eq!((handler.method.as_str(), handler.plain), ("PUT", false));
-    assert_eq!((loaded.metadata.name.as_str(), loaded.metadata.platform.as_str()), ("echo", "tests"));
-    assert_eq!(loaded.metadata.inputs[0].shape, [-1, 2]);
+    let metadata = loaded.metadata.unwrap();
+    assert_eq!((metadata.name.as_str(), metadata.platform.as_str()), ("echo", "tests"));
+    assert_eq!(metadata.inputs[0].shape, [-1, 2]);
 
     let metrics: MetricsHead = read("metrics").read_head().unwrap();
     let expected = ["frames_seen", "Frames that were seen", "echo", "v1"].map(str::to_owned);

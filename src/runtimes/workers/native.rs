@@ -38,7 +38,12 @@ impl Workers {
         };
         // Memory that the allocator reserves, but does not use, does not count against the limit.
         let variables = vec![(Cow::Borrowed("MIMALLOC_ARENA_EAGER_COMMIT"), Some("0".into()))];
-        let program = WorkerProgram { executable: executable(), arguments: vec!["score".into()], variables };
+        let program = WorkerProgram {
+            executable: executable(),
+            arguments: vec!["score".into()],
+            title: Some("mlserver"),
+            variables,
+        };
         let threads = settings.parameters.threads;
         let pool = NewPool { key, name: settings.name.clone(), program, size: 1, threads };
         self.load(pool, ModelToLoad { settings, artifact: Some(artifact), not_native: None }).await

@@ -63,6 +63,8 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 pub(in crate::runtimes) struct WorkerProgram {
     pub(in crate::runtimes) executable: PathBuf,
     pub(in crate::runtimes) arguments: Vec<OsString>,
+    /// The name of the program in lists of processes, if that is not its path.
+    pub(in crate::runtimes) title: Option<&'static str>,
     /// Environment variables that are set in addition to the server's, or removed if the value is `None`.
     pub(in crate::runtimes) variables: Vec<(Cow<'static, str>, Option<OsString>)>,
 }
@@ -124,6 +126,9 @@ impl WorkerProcess {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(title) = program.title {
+            command.arg0(title);
+        }
         for (name, value) in &program.variables {
             match value {
                 Some(value) => command.env(&**name, value),

@@ -264,3 +264,72 @@ pub(super) fn exposition_frame() -> Result<OutgoingFrame, FrameError> {
     }
     OutgoingFrame::new(FrameKind::Exposition, encode_head(&Head { families: [] }))
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtimes::workers::fixtures;
+    use crate::types::{CustomRoute, PathTemplate, V1Handlers, V1Verb};
+
+    #[test]
+    fn frames_of_the_server_are_read_from_fixtures() {
+        let hello: Hello = fixtures::read("hello").read_head().unwrap();
+        assert_eq!((hello.protocol, hello.parent, hello.threads, hello.memory_limit), (2, 4711, None, None));
+        let load: Load = fixtures::read("load").read_head().unwrap();
+        assert_eq!((load.model, load.source, load.artifact, &load.settings["name"]), (7, None, None, &json!("echo")));
+        let (model, request) = read_request(&fixtures::read("predict")).unwrap();
+        let sent = fixtures::request();
+        assert_eq!((model, &request.id, &request.parameters), (7, &sent.id, &sent.parameters));
+        assert_eq!(*request.headers, *sent.headers);
+        assert_eq!((request.has_outputs, request.from_grpc, request.outputs.len()), (true, false, 1));
+        assert_eq!(request.inputs.len(), sent.inputs.len());
+        for (read, sent) in request.inputs.iter().zip(&sent.inputs) {
+            assert_eq!((&read.name, read.datatype, &read.shape), (&sent.name, sent.datatype, &sent.shape));
+            assert_eq!((&read.parameters, &read.data), (&sent.parameters, &sent.data));
+        }
+        assert!(read_call(&fixtures::read("call")).unwrap().is_none(), "its handler is a name of Python");
+    }
+
+    #[test]
+    fn answers_are_read_by_the_server() {
+        let description = Description {
+            routes: vec![CustomRoute { method: Method::PUT, template: PathTemplate::new("/a/{b}").unwrap() }],
+            v1: Some(V1Handlers { predict: 1, explain: 2, ready: None }),
+            not_batched: Some("of a fixed dimension".to_owned()),
+            ..Description::native()
+        };
+        let frame = received(loaded_frame(&description, 3).unwrap());
+        let loaded: message::LoadedHead = frame.read_head().unwrap();
+        let handlers: Vec<_> = loaded.handlers.iter().map(|handler| (handler.name.as_str(), handler.v1)).collect();
+        assert_eq!(handlers, [("0", None), ("1", Some(V1Verb::Predict)), ("2", Some(V1Verb::Explain))]);
+        assert_eq!((loaded.threads, loaded.plain, loaded.streams, loaded.metadata), (3, true, false, None));
+        assert_eq!(loaded.native.unwrap().not_batched, description.not_batched);
+        let sent = InferenceResponse { outputs: fixtures::request().inputs, ..InferenceResponse::default() };
+        let answer = message::read_response(&received(answer_frame(&sent).unwrap())).unwrap();
+        assert_eq!(answer.outputs.len(), 4);
+        for (read, sent) in answer.outputs.iter().zip(&sent.outputs) {
+            assert_eq!((&read.name, &read.shape, &read.data), (&sent.name, &sent.shape, &sent.data));
+        }
+    }
+
+    #[test]
+    fn long_messages_of_errors_fit_into_a_frame() {
+        let frame = received(error_frame(FailureKind::Model, 500, &"\u{1}".repeat(4 << 20)));
+        let head: ErrorHead = frame.read_head().unwrap();
+        assert_eq!((head.kind, head.message.len()), (FailureKind::Model, 2 << 20));
+    }
+
+    /// Returns a frame as it arrives.
+    fn received(frame: OutgoingFrame) -> Frame {
+        let (mut bytes, mut scratch) = (bytes::BytesMut::new(), bytes::BytesMut::new());
+        frame.write(1, &mut scratch, |scratch, chunk| {
+            bytes.extend_from_slice(&scratch.split());
+            bytes.extend_from_slice(&chunk);
+        });
+        bytes.extend_from_slice(&scratch);
+        Frame::take(&mut bytes).unwrap().unwrap()
+    }
+}

@@ -171,3 +171,13 @@ fn limit_memory(bytes: u64) -> Result<(), ScoreError> {
     let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
     Ok(rustix::process::setrlimit(Resource::Data, limit)?)
 }
+
+/// Reads a frame of the parent as every message.
+#[cfg(fuzzing)]
+pub(super) fn read_for_fuzzing(frame: &Frame) {
+    drop(frame.read_head::<Hello>());
+    drop(frame.read_head::<messages::Load>());
+    drop(frame.read_head::<messages::Unload>());
+    drop(messages::read_request(frame));
+    drop(messages::read_call(frame));
+}
