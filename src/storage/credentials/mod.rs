@@ -23,9 +23,10 @@ use serde_json::{Map, Value};
 
 use super::clients::{ClientKey, Clients, TlsOptions};
 use super::error::CredentialsError;
+use super::google_uploads::GoogleUploads;
 use super::hub::Hub;
 use super::mlflow::Mlflow;
-use super::source::{Bucket, Source};
+use super::source::{Bucket, Source, Uploads};
 use super::transport::{MAX_ANSWER, Transport};
 use super::uri::{AzureAccount, Location, Remote, StorageService};
 use super::web::Web;
@@ -36,6 +37,8 @@ use crate::types::Secret;
 const TRACKING: &str = "MLFLOW_TRACKING_URI";
 /// The hub's address, unless `HF_ENDPOINT` names another one.
 const HUB: &str = "https://huggingface.co";
+/// Google's address, unless `STORAGE_EMULATOR_HOST` names another one.
+const GOOGLE: &str = "https://storage.googleapis.com";
 /// The host of Google's metadata server.
 const METADATA_HOST: &str = "metadata.google.internal:80";
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
@@ -388,11 +391,12 @@ fn as_text(value: &Value) -> Option<String> {
 
 fn gcs(bucket: &str, key: &str, variables: &Variables, transport: Transport) -> Result<Source, CredentialsError> {
     let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket);
-    let mut credentials = None;
+    let (mut credentials, mut base, mut is_anonymous) = (None, GOOGLE.to_owned(), false);
     if let Some(host) = variables.get("STORAGE_EMULATOR_HOST") {
         let host = host.trim_end_matches('/');
         let url = if host.contains("://") { host.to_owned() } else { format!("http://{host}") };
-        builder = builder.with_base_url(&url).with_skip_signature(true);
+        builder = builder.with_base_url(&url);
+        (base, is_anonymous) = (url, true);
         credentials = Some("no credentials (`STORAGE_EMULATOR_HOST`)".to_owned());
     } else if let Some((name, option, value)) =
         GOOGLE_VARIABLES.into_iter().find_map(|(name, option)| Some((name, option, variables.get(name)?)))
@@ -410,13 +414,15 @@ fn gcs(bucket: &str, key: &str, variables: &Variables, transport: Transport) -> 
         Some(credentials) => credentials,
         None if has_metadata_server() => "the service account of this machine".to_owned(),
         None => {
-            builder = builder.with_skip_signature(true);
+            is_anonymous = true;
             "no credentials (anonymous)".to_owned()
         }
     };
-    let store =
-        builder.with_http_connector(transport).with_retry(no_retries()).build().map_err(|error| store_error(&error))?;
-    Ok(bucket_source(store, key, credentials))
+    let builder = builder.with_skip_signature(is_anonymous).with_http_connector(transport.clone());
+    let store = builder.with_retry(no_retries()).build().map_err(|error| store_error(&error))?;
+    let tokens = (!is_anonymous).then(|| Arc::clone(store.credentials()));
+    let uploads = Uploads::Sessions(Arc::new(GoogleUploads::new(&base, bucket, transport, tokens)?));
+    Ok(Source::Bucket(Bucket { store: Arc::new(store), uploads, key: key.to_owned(), credentials }))
 }
 
 /// Reports whether Google's metadata server answers, which is the case on machines of Google only.
@@ -605,7 +611,8 @@ fn no_retries() -> RetryConfig {
 
 fn bucket_source(store: impl ObjectStore + MultipartStore, key: &str, credentials: String) -> Source {
     let store = Arc::new(store);
-    Source::Bucket(Bucket { multipart: Arc::clone(&store) as _, store, key: key.to_owned(), credentials })
+    let uploads = Uploads::Parts(Arc::clone(&store) as _);
+    Source::Bucket(Bucket { store, uploads, key: key.to_owned(), credentials })
 }
 
 fn store_error(error: &object_store::Error) -> CredentialsError {
