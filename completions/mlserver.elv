@@ -91,7 +91,7 @@ set edit:completion:arg-completer[mlserver] = {|@words|
             cand --kafka-config 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]'
             cand -u 'Server address, as HOST:PORT with an optional path; for a batch of OpenAI''s API, /openai is tried if there is none [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]'
             cand --url 'Server address, as HOST:PORT with an optional path; for a batch of OpenAI''s API, /openai is tried if there is none [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]'
-            cand --embedded 'Load the model of FOLDER, or a model file, in this process instead of using a server'
+            cand --embedded 'Load the model of FOLDER, which may be a URI of an object store, or a model file, in this process instead of using a server'
             cand -m 'Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of OpenAI''s API names [env: MLSERVER_INFER_MODEL_NAME]'
             cand --model-name 'Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of OpenAI''s API names [env: MLSERVER_INFER_MODEL_NAME]'
             cand --model-version 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]'

@@ -32,7 +32,7 @@ pub enum ConfigCommand {
     ("mlserver config show . --format json --set http_port=9000", ""),
 ]))]
 pub struct ShowArgs {
-    /// Folder with the models
+    /// Folder with the models, or its URI in an object store
     #[arg(default_value = ".")]
     pub folder: PathBuf,
 

@@ -16,7 +16,7 @@ use super::{OutputFormat, examples};
     ("mlserver doctor churn --format json", "for scripts"),
 ]))]
 pub struct DoctorArgs {
-    /// Folder with the models, or a model file
+    /// Folder with the models, or a model file; or the URI of a folder in an object store
     #[arg(value_name = "FOLDER", default_value = ".")]
     pub target: PathBuf,
 

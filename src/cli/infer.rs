@@ -192,7 +192,7 @@ pub struct InferArgs {
     #[arg(short, long, help_heading = SERVER)]
     pub url: Option<String>,
 
-    /// Load the model of FOLDER, or a model file, in this process instead of using a server
+    /// Load the model of FOLDER, which may be a URI of an object store, or a model file, in this process instead of using a server
     #[arg(long, value_name = "FOLDER", help_heading = SERVER)]
     pub embedded: Option<PathBuf>,
 

@@ -119,7 +119,7 @@ mod with_storage {
         Runtime, SnapshotUse, StorageSettings, can_be_created, is_mlflow, remote_uri,
     };
     use crate::registry::chain;
-    use crate::registry::store_repository::StoreRepository;
+    use crate::registry::store_repository::{ModelObjects, StoreRepository};
     use crate::repository::{disk_state, is_mlflow_uri};
     use crate::settings::StorageOffline;
     use crate::storage::{
@@ -212,20 +212,35 @@ mod with_storage {
             remote_uri(settings, self)
         }
 
-        /// Lists what a URI selects.
+        /// Lists what is fetched for a model. `None` if its files are on this machine.
         ///
         /// # Errors
         ///
-        /// Fails if the URI is invalid, or its objects cannot be listed.
-        pub async fn look(&self, uri: &str) -> Result<RemoteModel, LoadError> {
-            let uri = self.storage.uri(uri).map_err(failed)?;
-            let listing = self.storage.list(&uri, &FileFilter::default()).await.map_err(failed)?;
-            Ok(RemoteModel {
-                uri: uri.shown().to_owned(),
-                files: listing.files.len(),
-                bytes: listing.files.iter().filter_map(|file| file.size).fold(0, u64::saturating_add),
-                credentials: listing.credentials,
-            })
+        /// Fails if its URI is invalid, or its objects cannot be listed.
+        pub async fn look(&self, settings: &ModelSettings) -> Result<Option<RemoteModel>, LoadError> {
+            let objects = self.repository.as_ref().map(|repository| repository.objects(settings)).transpose()?;
+            let ModelObjects { folder, artifact, is_inside } = objects.unwrap_or_default();
+            let uri = remote_uri(settings, self).map(|uri| self.storage.uri(uri)).transpose().map_err(failed)?;
+            let mut found: Option<RemoteModel> = None;
+            for (uri, is_counted) in [(folder, true), (artifact, !is_inside), (uri, true)]
+                .into_iter()
+                .filter_map(|(uri, is)| Some((uri?, is)))
+            {
+                let listing = self.storage.list(&uri, &FileFilter::default()).await.map_err(failed)?;
+                let (files, sizes) = (listing.files.len(), listing.files.iter().filter_map(|file| file.size));
+                let bytes = sizes.fold(0, u64::saturating_add);
+                match &mut found {
+                    Some(found) if is_counted => {
+                        (found.files, found.bytes) = (found.files + files, found.bytes.saturating_add(bytes));
+                    }
+                    Some(_) => {}
+                    None => {
+                        let (uri, credentials) = (uri.shown().to_owned(), listing.credentials);
+                        found = Some(RemoteModel { uri, files, bytes, credentials });
+                    }
+                }
+            }
+            Ok(found)
         }
 
         /// Fetches what a URI selects, unless the cache has it.
@@ -289,8 +304,17 @@ mod with_storage {
             Ok(Arc::clone(self.repository.insert(Arc::new(repository))) as Arc<dyn FolderSource>)
         }
 
+        /// Returns what is not read in the store of the repository, if there is one and has it.
+        pub fn repository_warning(&self) -> Option<String> {
+            self.repository.as_ref()?.warning()
+        }
+
         /// Returns the settings with a path of this machine, and what keeps it there.
-        pub(super) async fn localize(
+        ///
+        /// # Errors
+        ///
+        /// Fails if the model cannot be fetched, or differs from the lock.
+        pub async fn localize(
             &self,
             mut settings: ModelSettings,
             lock: Option<LockFile>,
@@ -475,8 +499,13 @@ mod without_storage {
             Err(LoadError::WithoutStorage { uri: uri.to_owned() })
         }
 
+        /// Returns the settings as they are.
+        ///
+        /// # Errors
+        ///
+        /// Fails if the model would be fetched.
         #[expect(clippy::unused_async, reason = "with the feature, it fetches")]
-        pub(super) async fn localize(
+        pub async fn localize(
             &self,
             settings: ModelSettings,
             lock: Option<LockFile>,
@@ -507,8 +536,16 @@ mod without_storage {
 
         /// Refuses to look at a store.
         #[expect(clippy::unused_async, reason = "with the feature, it lists")]
-        pub async fn look(&self, uri: &str) -> Result<RemoteModel, LoadError> {
-            Err(LoadError::WithoutStorage { uri: uri.to_owned() })
+        pub async fn look(&self, settings: &ModelSettings) -> Result<Option<RemoteModel>, LoadError> {
+            match self.uri(settings) {
+                Some(uri) => Err(LoadError::WithoutStorage { uri: uri.to_owned() }),
+                None => Ok(None),
+            }
+        }
+
+        /// Returns no warning.
+        pub const fn repository_warning(&self) -> Option<String> {
+            None
         }
 
         /// Refuses to fetch.

@@ -39,6 +39,17 @@ pub(super) struct StoreRepository {
     used: Mutex<Option<SnapshotUse>>,
 }
 
+/// Where the files of a model are in the store.
+#[derive(Debug, Default)]
+pub(super) struct ModelObjects {
+    /// The folder of its settings.
+    pub(super) folder: Option<StorageUri>,
+    /// What the relative path of its artifact names.
+    pub(super) artifact: Option<StorageUri>,
+    /// Whether the folder has the artifact.
+    pub(super) is_inside: bool,
+}
+
 #[derive(Debug)]
 struct Look {
     began: Instant,
@@ -63,13 +74,19 @@ impl StoreRepository {
         repository.look(offline).await?;
         let shown = repository.uri.shown();
         info!("Serving the models of `{shown}`, whose settings are in `{}`.", repository.folder.link.display());
-        if repository.files.lock().iter().flat_map(|files| files.iter()).any(|file| file.path == SETTINGS_FILE) {
-            warn!(
-                "`{SETTINGS_FILE}` in `{shown}` is not read, since others may write to the store: use `--settings` or \
-                 environment variables."
-            );
-        }
         Ok(repository)
+    }
+
+    /// Returns what is not read in the store, if it is there.
+    pub(super) fn warning(&self) -> Option<String> {
+        let files = self.files.lock();
+        files.iter().flat_map(|files| files.iter()).any(|file| file.path == SETTINGS_FILE).then(|| {
+            format!(
+                "`{SETTINGS_FILE}` in `{}` is not read, since others may write to the store: use `--settings` or \
+                 environment variables.",
+                self.uri.shown()
+            )
+        })
     }
 
     /// Lists the store, and switches the folder to what it has.
@@ -81,6 +98,30 @@ impl StoreRepository {
         Ok(())
     }
 
+    /// Returns where the files of a model are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path of its artifact leads out of the repository.
+    pub(super) fn objects(&self, settings: &ModelSettings) -> Result<ModelObjects, LoadError> {
+        let uri = settings.parameters.uri.as_deref();
+        let Some(source) = settings.source.as_deref() else {
+            // A model without settings.
+            let artifact = uri.and_then(|uri| self.below(Path::new(uri))).map(|path| self.uri.below(&path));
+            return Ok(ModelObjects { folder: None, artifact, is_inside: false });
+        };
+        let Some(folder) = source.parent().and_then(|folder| self.below(folder)) else {
+            return Ok(ModelObjects::default());
+        };
+        let (mut artifact, mut is_inside) = (None, false);
+        if let Some(uri) = uri.filter(|uri| is_relative(uri)) {
+            let path = joined(&folder, uri).ok_or_else(|| LoadError::Outside { uri: uri.to_owned() })?;
+            is_inside = folder.is_empty() || path == folder || path.starts_with(&format!("{folder}/"));
+            artifact = Some(self.uri.below(&path));
+        }
+        Ok(ModelObjects { folder: Some(self.uri.below(&folder)), artifact, is_inside })
+    }
+
     /// Gives a model of the repository paths in the cache, and fetches them.
     pub(super) async fn localize(
         &self,
@@ -88,30 +129,21 @@ impl StoreRepository {
         fetcher: &ModelFetcher,
         used: &mut Vec<SnapshotUse>,
     ) -> Result<ModelSettings, LoadError> {
-        let Some(source) = settings.source.clone() else {
-            // A model without settings.
-            let path = settings.parameters.uri.as_deref().and_then(|uri| self.below(Path::new(uri)));
-            if let Some(path) = path {
-                let local = fetcher.fetch_model(&self.uri.below(&path), None, &settings, used).await?;
-                settings.parameters.uri = Some(local.to_string_lossy().into_owned());
+        let objects = self.objects(&settings)?;
+        let mut source = None;
+        if let Some(folder) = &objects.folder {
+            let mut local = fetcher.fetch_model(folder, None, &settings, used).await?;
+            // The cache returns the only file of a folder.
+            if local.is_file() {
+                local.pop();
             }
-            return Ok(settings);
-        };
-        let Some(folder) = source.parent().and_then(|folder| self.below(folder)) else { return Ok(settings) };
-        let mut local = fetcher.fetch_model(&self.uri.below(&folder), None, &settings, used).await?;
-        // The cache returns the only file of a folder.
-        if local.is_file() {
-            local.pop();
+            source = Some(local.join(MODEL_SETTINGS_FILE));
         }
-        if let Some(uri) = settings.parameters.uri.as_deref().filter(|uri| is_relative(uri)) {
-            let path = joined(&folder, uri).ok_or_else(|| LoadError::Outside { uri: uri.to_owned() })?;
-            let is_inside = folder.is_empty() || path == folder || path.starts_with(&format!("{folder}/"));
-            if !is_inside {
-                let other = fetcher.fetch_model(&self.uri.below(&path), None, &settings, used).await?;
-                settings.parameters.uri = Some(other.to_string_lossy().into_owned());
-            }
+        if let Some(artifact) = objects.artifact.filter(|_| !objects.is_inside) {
+            let local = fetcher.fetch_model(&artifact, None, &settings, used).await?;
+            settings.parameters.uri = Some(local.to_string_lossy().into_owned());
         }
-        settings.source = Some(local.join(MODEL_SETTINGS_FILE));
+        settings.source = source.or(settings.source);
         Ok(settings)
     }
 

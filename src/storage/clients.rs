@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use object_store::ObjectStore;
-use object_store::multipart::MultipartStore;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::source::Bucket;
+use super::source::{Bucket, Uploads};
 use super::transport::{MAX_ANSWER, Transport};
 use super::uri::{AzureAccount, Remote, StorageService};
 use crate::http_client::HttpOptions;
@@ -42,7 +41,7 @@ struct Client {
     key: ClientKey,
     created: Instant,
     store: Arc<dyn ObjectStore>,
-    multipart: Arc<dyn MultipartStore>,
+    uploads: Uploads,
     credentials: String,
 }
 
@@ -103,9 +102,9 @@ impl Clients {
     pub(super) fn find(&self, key: &ClientKey, object: &str) -> Option<Bucket> {
         let clients = self.buckets.lock();
         let found = clients.iter().find(|client| client.key == *key && client.created.elapsed() < MAX_AGE)?;
-        let (store, multipart) = (Arc::clone(&found.store), Arc::clone(&found.multipart));
+        let (store, uploads) = (Arc::clone(&found.store), found.uploads.clone());
         let credentials = found.credentials.clone();
-        Some(Bucket { store, multipart, key: object.to_owned(), credentials })
+        Some(Bucket { store, uploads, key: object.to_owned(), credentials })
     }
 
     /// Keeps the client of a bucket.
@@ -115,9 +114,9 @@ impl Clients {
         if clients.len() == MAX_CLIENTS {
             clients.remove(0);
         }
-        let (store, multipart) = (Arc::clone(&bucket.store), Arc::clone(&bucket.multipart));
+        let (store, uploads) = (Arc::clone(&bucket.store), bucket.uploads.clone());
         let credentials = bucket.credentials.clone();
-        clients.push(Client { key, created: Instant::now(), store, multipart, credentials });
+        clients.push(Client { key, created: Instant::now(), store, uploads, credentials });
     }
 
     /// Forgets all clients, since keys were refused and may have been replaced.

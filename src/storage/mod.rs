@@ -8,6 +8,7 @@ mod clients;
 mod credentials;
 mod download;
 mod error;
+mod google_uploads;
 mod hub;
 mod mirror;
 mod mlflow;

@@ -74,7 +74,7 @@ pub(super) fn store_error(error: &object_store::Error, credentials: &str) -> Fet
 }
 
 /// Returns the first line of a message, and of XML the code and the message.
-fn shortened(message: &str) -> String {
+pub(super) fn shortened(message: &str) -> String {
     const MAX: usize = 300;
     let tag = |name: &str| {
         let (_, rest) = message.split_once(&format!("<{name}>"))?;

@@ -12,6 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 use tracing::warn;
 
 use super::error::FetchError;
+use super::google_uploads::GoogleUploads;
 use super::hub::Hub;
 use super::mlflow::MlflowArtifacts;
 use super::part::{Part, PartBytes, store_error};
@@ -36,11 +37,19 @@ pub(super) enum Source {
 /// Objects of a bucket.
 pub(super) struct Bucket {
     pub store: Arc<dyn ObjectStore>,
-    /// The same store, for uploads in parts.
-    pub multipart: Arc<dyn MultipartStore>,
+    pub uploads: Uploads,
     pub key: String,
     /// Where the credentials come from, for errors.
     pub credentials: String,
+}
+
+/// How the objects of a bucket are written.
+#[derive(Clone)]
+pub(super) enum Uploads {
+    /// In parts.
+    Parts(Arc<dyn MultipartStore>),
+    /// By Google's sessions.
+    Sessions(Arc<GoogleUploads>),
 }
 
 impl fmt::Debug for Bucket {

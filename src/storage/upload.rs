@@ -1,4 +1,4 @@
-//! Writes files of this machine to objects: in parts, of which an interrupted upload keeps those that are complete.
+//! Writes files of this machine to objects: in pieces, of which an interrupted upload keeps those that are complete.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use object_store::multipart::PartId;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStoreExt, PutPayload};
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,10 @@ use tokio::task::spawn_blocking;
 
 use super::Storage;
 use super::error::{FetchError, StorageError};
+use super::google_uploads::{GoogleUploads, SessionState};
 use super::part::store_error;
 use super::place::write_error;
-use super::source::{Bucket, object_path};
+use super::source::{Bucket, Uploads, object_path};
 use super::uri::StorageUri;
 
 /// The size of a part, in bytes. Large files have larger parts.
@@ -27,6 +28,8 @@ const PART: u64 = 8 << 20;
 const MAX_PARTS: u64 = 10_000;
 /// How many parts are sent at once.
 const PARTS_AT_ONCE: usize = 4;
+/// The size of a piece of a session, in bytes: a multiple of 256 KiB, as Google requires.
+const PIECE: u64 = 2 * PART;
 /// The end of the name of the file that records an upload.
 const RECORD: &str = ".upload";
 /// The longest record, in bytes.
@@ -41,7 +44,7 @@ struct UploadRecord {
     part: u64,
     /// When the file was written, in nanoseconds since 1970.
     modified: u128,
-    /// The names of the parts that the store has, from the first on.
+    /// The names of the parts that the store has, from the first on. Pieces of a session have empty names.
     parts: Vec<String>,
 }
 
@@ -60,8 +63,11 @@ impl Storage {
         let metadata = fs::metadata(file).map_err(write_error(file))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let (size, modified) = (metadata.len(), modified.unwrap_or_default().as_nanos());
-        let part = size.div_ceil(MAX_PARTS).max(PART);
-        if size <= part {
+        let part = match bucket.uploads {
+            Uploads::Parts(_) => size.div_ceil(MAX_PARTS).max(PART),
+            Uploads::Sessions(_) => PIECE,
+        };
+        if matches!(bucket.uploads, Uploads::Parts(_)) && size <= part {
             let data = read_part(file.to_owned(), 0, size).await.map_err(write_error(file))?;
             let put = bucket.store.put(&target, PutPayload::from(data)).await;
             put.map_err(|error| failed(store_error(&error, &bucket.credentials)))?;
@@ -76,18 +82,23 @@ impl Storage {
             let upload = Upload { bucket: &bucket, target: &target, file, record_path: &record_path, record };
             match upload.run(sent).await {
                 // The store has dropped it.
-                Err(UploadError::Store(object_store::Error::NotFound { .. })) => sent.store(0, Ordering::Relaxed),
-                done => return done.map_err(|error| error.at(file, &failed, &bucket)),
+                Err(UploadError::Gone) => sent.store(0, Ordering::Relaxed),
+                done => return done.map_err(|error| error.at(file, &failed)),
             }
         } else {
             self.abort_upload(uri, file).await;
         }
-        let id = bucket.multipart.create_multipart(&target).await;
-        let id = id.map_err(|error| failed(store_error(&error, &bucket.credentials)))?;
+        let id = match &bucket.uploads {
+            Uploads::Parts(store) => {
+                let id = store.create_multipart(&target).await;
+                id.map_err(|error| failed(store_error(&error, &bucket.credentials)))?
+            }
+            Uploads::Sessions(google) => google.start(target.as_ref(), &bucket.credentials).await.map_err(failed)?,
+        };
         let record = UploadRecord { id, size, part, modified, parts: Vec::new() };
         write_record(&record_path, &record).map_err(write_error(&record_path))?;
         let upload = Upload { bucket: &bucket, target: &target, file, record_path: &record_path, record };
-        upload.run(sent).await.map_err(|error| error.at(file, &failed, &bucket))
+        upload.run(sent).await.map_err(|error| error.at(file, &failed))
     }
 
     /// Gives up an interrupted upload of a file, so that the store drops its parts. Parts that the store does not drop are left
@@ -98,14 +109,17 @@ impl Storage {
         if let Ok(bucket) = self.bucket(uri).await
             && let Ok(target) = object_path(&bucket.key)
         {
-            let _ = bucket.multipart.abort_multipart(&target, &record.id).await;
+            match &bucket.uploads {
+                Uploads::Parts(store) => drop(store.abort_multipart(&target, &record.id).await),
+                Uploads::Sessions(google) => google.abort(target.as_ref(), &record.id, &bucket.credentials).await,
+            }
         }
         // A leftover record is of no state that a later file has.
         let _ = fs::remove_file(path);
     }
 }
 
-/// A multipart upload.
+/// An upload that has begun.
 struct Upload<'a> {
     bucket: &'a Bucket,
     target: &'a ObjectPath,
@@ -115,24 +129,46 @@ struct Upload<'a> {
 }
 
 enum UploadError {
-    Store(object_store::Error),
+    /// The store does not know the upload.
+    Gone,
+    Store(FetchError),
     File(io::Error),
 }
 
 impl UploadError {
-    fn at(self, file: &Path, failed: &impl Fn(FetchError) -> StorageError, bucket: &Bucket) -> StorageError {
+    fn at(self, file: &Path, failed: &impl Fn(FetchError) -> StorageError) -> StorageError {
         match self {
-            Self::Store(error) => failed(store_error(&error, &bucket.credentials)),
+            Self::Gone => failed(FetchError::Store("the store has dropped the upload".to_owned())),
+            Self::Store(error) => failed(error),
             Self::File(error) => write_error(file)(error),
+        }
+    }
+
+    fn of_store(error: &object_store::Error, bucket: &Bucket) -> Self {
+        match error {
+            object_store::Error::NotFound { .. } => Self::Gone,
+            error => Self::Store(store_error(error, &bucket.credentials)),
         }
     }
 }
 
 impl Upload<'_> {
     async fn run(mut self, sent: &AtomicU64) -> Result<(), UploadError> {
+        let done = self.record.parts.len() as u64 * self.record.part;
+        sent.fetch_add(done.min(self.record.size), Ordering::Relaxed);
+        match &self.bucket.uploads {
+            Uploads::Parts(store) => self.send_parts(&**store, sent).await?,
+            Uploads::Sessions(google) => self.send_pieces(google, sent).await?,
+        }
+        // The object is complete; a leftover record is not continued.
+        let _ = fs::remove_file(self.record_path);
+        Ok(())
+    }
+
+    /// Sends parts, several at once.
+    async fn send_parts(&mut self, store: &dyn MultipartStore, sent: &AtomicU64) -> Result<(), UploadError> {
         let (size, length, id) = (self.record.size, self.record.part, self.record.id.clone());
         let first = self.record.parts.len();
-        sent.fetch_add((first as u64 * length).min(size), Ordering::Relaxed);
         let count = usize::try_from(size.div_ceil(length)).unwrap_or(usize::MAX);
         let (bucket, target, file) = (self.bucket, self.target, self.file);
         let parts = (first..count).map(|index| {
@@ -141,8 +177,8 @@ impl Upload<'_> {
                 let start = index as u64 * length;
                 let data = read_part(file, start, length.min(size - start)).await.map_err(UploadError::File)?;
                 let bytes = data.len() as u64;
-                let part = bucket.multipart.put_part(target, id, index, PutPayload::from(data)).await;
-                Ok((part.map_err(UploadError::Store)?, bytes))
+                let part = store.put_part(target, id, index, PutPayload::from(data)).await;
+                Ok((part.map_err(|error| UploadError::of_store(&error, bucket))?, bytes))
             }
         });
         let mut parts = stream::iter(parts).buffered(PARTS_AT_ONCE);
@@ -154,15 +190,50 @@ impl Upload<'_> {
         }
         drop(parts);
         let parts = self.record.parts.iter().map(|id| PartId { content_id: id.clone() }).collect();
-        match bucket.multipart.complete_multipart(target, &id, parts).await {
+        match store.complete_multipart(target, &id, parts).await {
             // A lost answer to an earlier attempt.
             Err(object_store::Error::NotFound { .. })
                 if bucket.store.head(target).await.is_ok_and(|found| found.size == size) => {}
-            completed => drop(completed.map_err(UploadError::Store)?),
+            completed => drop(completed.map_err(|error| UploadError::of_store(&error, bucket))?),
         }
-        // The object is complete; a leftover record is not continued.
-        let _ = fs::remove_file(self.record_path);
         Ok(())
+    }
+
+    /// Sends pieces to a session, one after the other. The last one completes the object.
+    async fn send_pieces(&mut self, google: &GoogleUploads, sent: &AtomicU64) -> Result<(), UploadError> {
+        let (size, length) = (self.record.size, self.record.part);
+        let (key, credentials) = (self.target.as_ref(), self.bucket.credentials.as_str());
+        loop {
+            let start = self.record.parts.len() as u64 * length;
+            let end = size.min(start.saturating_add(length));
+            let data = read_part(self.file.to_owned(), start, end.saturating_sub(start)).await;
+            let mut data = data.map_err(UploadError::File)?;
+            let mut at = start;
+            // The store may take a part of a piece only.
+            while at < end || size == 0 {
+                let state = google.send(key, &self.record.id, at, &data, size, credentials).await;
+                match state.map_err(UploadError::Store)? {
+                    SessionState::Complete(found) => {
+                        let found = found.unwrap_or(size);
+                        sent.fetch_add(end - at, Ordering::Relaxed);
+                        let wrong = FetchError::Size { key: key.to_owned(), expected: size, found };
+                        return if found == size { Ok(()) } else { Err(UploadError::Store(wrong)) };
+                    }
+                    SessionState::Partial(next) if next > at && next <= end => {
+                        sent.fetch_add(next - at, Ordering::Relaxed);
+                        data = data.slice(usize::try_from(next - at).unwrap_or(usize::MAX)..);
+                        at = next;
+                    }
+                    SessionState::Partial(_) | SessionState::Gone => return Err(UploadError::Gone),
+                }
+            }
+            if at == start {
+                // All pieces were sent, but the object is not complete.
+                return Err(UploadError::Gone);
+            }
+            self.record.parts.push(String::new());
+            write_record(self.record_path, &self.record).map_err(UploadError::File)?;
+        }
     }
 }
 

@@ -747,7 +747,7 @@ fn help_of_config_show_snapshot() {
     Usage: mlserver config show [OPTIONS] [FOLDER]
 
     Arguments:
-      [FOLDER]  Folder with the models [default: .]
+      [FOLDER]  Folder with the models, or its URI in an object store [default: .]
 
     Options:
           --strict           Reject unknown keys in settings files

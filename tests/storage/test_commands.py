@@ -1,9 +1,14 @@
 """What commands say about models of object stores."""
 
 import json
+import re
 import subprocess
 
+import pytest
 from conftest import BINARY, MODEL, SECRET, environment, write_settings
+from test_repositories import PYTHON_MODEL, fill, settings
+
+PORTS = {"MLSERVER_HTTP_PORT": "0", "MLSERVER_GRPC_PORT": "0", "MLSERVER_METRICS_PORT": "0"}
 
 
 def run(*arguments, code=0, **variables):
@@ -17,13 +22,12 @@ def run(*arguments, code=0, **variables):
 def test_doctor_says_what_is_fetched_and_with_which_credentials(s3, prefix, tmp_path):
     s3.put(f"{prefix}/model.json", MODEL.read_bytes())
     write_settings(tmp_path, s3.uri(prefix))
-    ports = {"MLSERVER_HTTP_PORT": "0", "MLSERVER_GRPC_PORT": "0", "MLSERVER_METRICS_PORT": "0"}
-    printed = run("doctor", tmp_path, **s3.variables(), **ports)
+    printed = run("doctor", tmp_path, **s3.variables(), **PORTS)
     size = len(MODEL.read_bytes())
     expected = f"fetched from `{s3.uri(prefix)}` when it is loaded: 1 files, {size} bytes, with `AWS_ACCESS_KEY_ID`"
     assert f"model `iris` is {expected}" in printed
     write_settings(tmp_path, s3.uri(f"{prefix}/none"))
-    printed = run("doctor", tmp_path, code=1, **s3.variables(), **ports)
+    printed = run("doctor", tmp_path, code=1, **s3.variables(), **PORTS)
     assert f"model `iris`: cannot fetch `{s3.uri(prefix)}/none`" in printed and "the bucket has model.json" in printed
 
 
@@ -38,6 +42,74 @@ def test_inspect_takes_uris(s3, prefix, tmp_path):
     assert found == expected
     printed = run("inspect", s3.uri(f"{prefix}/none.json"), code=1, **s3.variables(), **cache)
     assert f"no object has the key `{prefix}/none.json`" in printed
+
+
+@pytest.fixture
+def repository(s3, prefix, tmp_path, cache):
+    """The URI of a repository in S3, and the variables of a command that reads it."""
+    fill(s3, prefix)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    yield s3.uri(prefix), {**s3.variables(), **cache, **PORTS, "TMPDIR": str(temporary)}
+    assert not list(temporary.glob("mlserver-*"))
+
+
+def cached_files(tmp_path):
+    """The names of the files that were fetched completely. The first 16 KiB tell what kind of model a file has."""
+    found = (tmp_path / "cache").rglob("*")
+    return {path.name for path in found if path.is_file() and path.stat().st_size != 16 << 10}
+
+
+def test_config_show_reads_repositories_of_stores(repository, tmp_path):
+    uri, variables = repository
+    printed = run("config", "show", uri, **variables)
+    assert f"model `iris` in {uri}/iris/model-settings.json\n" in printed
+    assert re.search(rf'uri = "\./model\.json" +\({uri}/iris/model-settings\.json\)', printed)
+    assert f"warning: `settings.json` in `{uri}` is not read" in printed and "debug = 7" not in printed
+    printed = run("config", "show", uri, "--format", "json", **variables)
+    found = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
+    assert {model["file"] for model in found["models"]} >= {f"{uri}/code/model-settings.json"}
+    assert not {"model.py", "model.json", "iris.json"} & cached_files(tmp_path)
+
+
+def test_doctor_examines_repositories_of_stores(s3, repository, prefix, tmp_path):
+    uri, variables = repository
+    printed = run("doctor", uri, **variables)
+    assert f"`settings.json` in `{uri}` is not read" in printed
+    # Its settings and the model, and a file of another folder.
+    size = len(MODEL.read_bytes())
+    for name, files in [("iris", 2), ("second", 2)]:
+        assert f"model `{name}` is fetched from `{uri}/{name}` when it is loaded: {files} files" in printed
+    assert f"{size + len(settings('iris', uri='./model.json'))} bytes, with `AWS_ACCESS_KEY_ID`" in printed
+    assert "model `code`" in printed and "runs in Python" in printed
+    # Only what is checked was fetched.
+    assert {"model.py", "helper.py"} <= cached_files(tmp_path)
+    assert not {"model.json", "iris.json"} & cached_files(tmp_path)
+    s3.put(f"{prefix}/code/model.py", PYTHON_MODEL.replace("class Model", "class Other").encode())
+    s3.put(f"{prefix}/iris/model-settings.json", settings("iris", uri="./none.json"))
+    printed = run("doctor", uri, code=1, **variables)
+    assert f"model `iris`: cannot fetch `{uri}/iris/none.json`" in printed and "found 2 problems" in printed
+    printed = run("doctor", f"{uri}/none", code=1, **variables)
+    assert "no models found" in printed
+
+
+def test_embedded_models_come_from_repositories_of_stores(repository, tmp_path):
+    uri, variables = repository
+    columns = ["sepal length", "sepal width", "petal length", "petal width"]
+    (tmp_path / "in.csv").write_text(",".join(columns) + "\n5.1,3.5,1.4,0.2\n6.7,3.0,5.2,2.3\n")
+
+    def infer(name, code=0):
+        arguments = ["--model-name", name, "-i", tmp_path / "in.csv", "-o", tmp_path / "out.csv"]
+        return run("infer", "--embedded", uri, *arguments, code=code, **variables)
+
+    printed = infer("second")
+    assert f"of the folder `{uri}`, in this process" in printed and "2 rows, 0 failed" in printed
+    answers = (tmp_path / "out.csv").read_text()
+    files = cached_files(tmp_path)
+    assert "iris.json" in files and "model.json" not in files
+    infer("iris")
+    assert (tmp_path / "out.csv").read_text() == answers
+    assert "it has code, iris, second" in infer("none", code=1)
 
 
 def test_dockerfiles_leave_models_in_their_store(tmp_path):

@@ -8,28 +8,33 @@ use serde_json::{Value, json};
 
 use crate::cli::OutputFormat;
 use crate::cli::config::ShowArgs;
-use crate::repository::{Discovery, Repository};
+use crate::registry::ModelFetcher;
+use crate::repository::Discovery;
 use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings};
 use crate::ui::Ui;
 
-use crate::commands::CommandError;
 use crate::commands::setting_arguments::sources;
-use crate::commands::start::local_path;
+use crate::commands::start::ServeTarget;
+use crate::commands::{CommandError, async_runtime};
 
 /// Prints the settings on standard output, and their problems on standard error.
 ///
 /// A model that cannot be read is reported as an error, but fails the command only in strict mode.
 pub(super) fn run(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let path = local_path(&args.folder, environment)?;
-    let folder = environment.working_directory().join(&path);
-    if !folder.is_dir() {
-        let shown = path.display();
-        let why = if folder.exists() { "is not a folder" } else { "does not exist" };
-        return Err(anyhow!("`{shown}` {why}: pass the folder with the models and their settings").into());
-    }
+    let target = ServeTarget::of_folder(&args.folder, environment)?;
     let sources = sources(&args.settings, environment)?;
-    let server = Settings::load(&path, &sources, args.strict)?;
-    let discovery = Repository::new(&path, sources, args.strict).discover();
+    let server = Settings::load(&target.folder, &sources, args.strict)?;
+    let repository = target.repository(sources, args.strict);
+    let repository = if target.is_in_store() {
+        let variables = environment.variables().into_iter().collect();
+        let mut fetcher = ModelFetcher::new(&server.settings.storage, variables);
+        let opened = target.open_store(repository, &mut fetcher, |warning| ui.warning(warning));
+        async_runtime(environment)?.block_on(opened)?
+    } else {
+        repository
+    };
+    let mut discovery = repository.discover();
+    target.show_uris(&mut discovery);
     report(&server, &discovery, ui);
     match args.format {
         OutputFormat::Text => text(&server, &discovery, ui)?,

@@ -67,7 +67,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         Ok(target) => target,
         Err(failure) => return findings.problem(failure.error),
     };
-    let folder = target.folder.display();
+    let folder = target.shown();
     let loaded = sources(&args.settings, environment)
         .and_then(|sources| Ok((Settings::load(&target.folder, &sources, false)?, sources)));
     let (loaded, sources) = match loaded {
@@ -80,7 +80,8 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     of_operator(&loaded, findings);
     let settings = loaded.settings;
     findings.models_are_optional = !settings.load_models_at_startup;
-    findings.ok(format_args!("server settings in `{folder}` (`mlserver config show` prints them)"));
+    let place = if target.is_in_store() { "of this machine".to_owned() } else { format!("in `{folder}`") };
+    findings.ok(format_args!("server settings {place} (`mlserver config show` prints them)"));
     if let Some(Err(error)) = settings.cors_settings.as_ref().map(rest::Cors::new) {
         findings.problem(format_args!("settings: {}", chain(&error)));
     }
@@ -93,7 +94,16 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     let repository = target.repository(sources, false);
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
+    let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
+    let opened = target.open_store(repository, &mut fetcher, |warning| findings.warning(warning)).await;
+    let repository = match opened {
+        Ok(repository) => repository,
+        Err(failure) => return findings.problem(failure.error),
+    };
     if let Some(class) = &settings.model_repository_implementation {
+        if let Err(failure) = target.check_repository_class(class) {
+            return findings.problem(failure.error);
+        }
         // Only the class knows the models.
         let mut model = ModelSettings::new("model repository", class);
         model.source = Some(repository.root().join(MODEL_SETTINGS_FILE));
@@ -125,7 +135,6 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
         }
         let hidden =
             ForwardedHeaders::of(&settings.access, &settings.tls).map(ForwardedHeaders::hidden).unwrap_or_default();
-        let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
         let mut examined = Vec::new();
         let last: HashMap<_, _> =
             discovery.models.iter().enumerate().map(|(index, model)| (key(model), index)).collect();
@@ -140,7 +149,9 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
                 findings.warning(format_args!("model `{}`: {warning}", model.settings.name));
             }
             let folder = repository.working_directory();
-            let place = models::examine(&model.settings, folder, &python, &fetcher, &hidden, findings).await;
+            // Large, since it may fetch the model.
+            let examination = models::examine(&model.settings, folder, &python, &fetcher, &hidden, findings);
+            let place = Box::pin(examination).await;
             models::changes(&model.settings, folder, place, findings);
             examined.push((place, model.settings));
         }

@@ -32,21 +32,35 @@ pub(super) async fn examine(
 ) -> ModelPlace {
     let name = &model.name;
     let family = ModelFamily::of(&model.implementation);
-    if let Some(uri) = fetcher.uri(model) {
-        match fetcher.look(uri).await {
-            Ok(found) => findings.ok(format_args!(
+    let is_remote = match fetcher.look(model).await {
+        Ok(None) => false,
+        Ok(Some(found)) => {
+            findings.ok(format_args!(
                 "model `{name}` is fetched from `{}` when it is loaded: {} files, {} bytes, with {}",
                 found.uri, found.files, found.bytes, found.credentials
-            )),
+            ));
+            true
+        }
+        Err(error) => {
+            findings.model_problem(format_args!("model `{name}`: {}", chain(&error)));
+            return ModelPlace::Nowhere;
+        }
+    };
+    if is_remote && family.is_some_and(|family| family.native.is_some()) {
+        return ModelPlace::Server;
+    }
+    // The code of users is checked, and is fetched for that.
+    let localized = match fetcher.localize(model.clone(), None) {
+        fetch if is_remote && family.is_none() => match fetch.await {
+            Ok(found) => Some(found),
             Err(error) => {
                 findings.model_problem(format_args!("model `{name}`: {}", chain(&error)));
                 return ModelPlace::Nowhere;
             }
-        }
-        if family.is_some_and(|family| family.native.is_some()) {
-            return ModelPlace::Server;
-        }
-    }
+        },
+        _ => None,
+    };
+    let model = localized.as_ref().map_or(model, |found| &found.0);
     let why = match PythonReason::of(model, folder) {
         Ok(None) => {
             findings.ok(format_args!("model `{name}` is native"));
@@ -59,7 +73,8 @@ pub(super) async fn examine(
         }
     };
     // The runtimes of families read the artifact; the code of users may do without.
-    if let Err(error) = Artifact::resolve(model, folder) {
+    let is_here = !is_remote || localized.is_some();
+    if is_here && let Err(error) = Artifact::resolve(model, folder) {
         if ModelFamily::of_package(&model.implementation).is_some_and(|family| !family.artifact_names.is_empty()) {
             findings.model_problem(format_args!("model `{name}`: {error}"));
         } else if model.parameters.uri.is_some() {

@@ -9,14 +9,15 @@ use std::time::Duration;
 use anyhow::anyhow;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::time::Instant;
+use tokio::time::{Instant, interval};
 
 use crate::commands::CommandError;
 use crate::commands::start::{Orphans, ServeTarget, python_options};
 use crate::compute::ComputePool;
 use crate::inference::{Admission, Inference, InferenceError};
-use crate::registry::{FetchingLoader, ModelFetcher, Registry, RegistryDirectory, RuntimeLoader, chain};
+use crate::registry::{FetchingLoader, LoadError, ModelFetcher, Registry, RegistryDirectory, RuntimeLoader, chain};
 use crate::remote::{FailureKind, InferenceTarget, RequestFailure};
+use crate::repository::is_store_uri;
 use crate::runtimes::GraphResources;
 use crate::runtimes::python::Python;
 use crate::server::rest;
@@ -24,7 +25,8 @@ use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSet
 use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
-use crate::types::{ForwardedCredentials, InferenceRequest, InferenceResponse, RequestErrorKind};
+use crate::types::{ForwardedCredentials, InferenceRequest, InferenceResponse, RequestErrorKind, without_credentials};
+use crate::ui::progress::TerminalProgress;
 
 /// How long a model without workers has to recover.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -50,11 +52,18 @@ impl EmbeddedModel {
         name: Option<&str>,
         version: Option<&str>,
         environment: &dyn Environment,
+        progress: &TerminalProgress,
     ) -> Result<Self, CommandError> {
+        let shown = shown(folder);
         let target = ServeTarget::new(Some(folder), environment)?;
         let sources = SettingsSources::read(environment)?;
         let LoadedSettings { settings, .. } = Settings::load(&target.folder, &sources, false)?;
+        let mut metrics = MetricsRegistry::default();
         let repository = target.repository(sources, false);
+        let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
+        let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
+        let warn = |warning: &str| progress.warn(format_args!("{warning}"));
+        let repository = target.open_store(repository, &mut fetcher, warn).await?;
         let discovery = match repository.custom() {
             Some(file) => repository.read(file.list().await?),
             None => repository.discover(),
@@ -68,16 +77,13 @@ impl EmbeddedModel {
         if models.is_empty() {
             let file = target.suggested_file().map(|file| format!(", such as `{}`", file.display()));
             return Err(anyhow!(
-                "no model found in `{}`: pass a folder with `{MODEL_SETTINGS_FILE}`, or a model file{}",
-                folder.display(),
+                "no model found in `{shown}`: pass a folder with `{MODEL_SETTINGS_FILE}`, or a model file{}",
                 file.unwrap_or_default()
             )
             .into());
         }
-        let models = choose_versions(models, folder, name, version)?;
-        let mut metrics = MetricsRegistry::default();
+        let models = choose_versions(models, &shown, name, version)?;
         let orphans = Orphans::adopt();
-        let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
         let directory = RegistryDirectory::default();
         let loader = RuntimeLoader {
             compute: python.workers().compute().clone(),
@@ -95,17 +101,15 @@ impl EmbeddedModel {
             is_openai: |_, _| false,
             openai_prefix: String::new(),
         };
-        let fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
-        let registry = Registry::new(FetchingLoader::new(loader, fetcher), InferenceMetrics::register(&mut metrics));
+        let registry =
+            Registry::new(FetchingLoader::new(loader, fetcher.clone()), InferenceMetrics::register(&mut metrics));
         directory.connect(&registry);
         let model = models[0].name.clone();
         for mut settings in models {
             // The client limits the requests in flight, and would rather wait.
             settings.parameters.queue_target = Duration::ZERO;
-            registry
-                .load(settings)
-                .await
-                .map_err(|error| anyhow!("cannot load model `{model}` of `{}`: {}", folder.display(), chain(&error)))?;
+            let done = load(&registry, settings, &fetcher, progress).await;
+            done.map_err(|error| anyhow!("cannot load model `{model}` of `{shown}`: {}", chain(&error)))?;
         }
         let inference = Inference::new(registry, NonZeroUsize::MAX);
         Ok(Self { inference, model, version: version.map(str::to_owned), python, _orphans: orphans })
@@ -117,10 +121,39 @@ impl EmbeddedModel {
     }
 }
 
+/// Loads a model, and shows how much of it has been fetched.
+async fn load(
+    registry: &Registry,
+    settings: ModelSettings,
+    fetcher: &ModelFetcher,
+    progress: &TerminalProgress,
+) -> Result<(), LoadError> {
+    let (model, version) = (settings.name.clone(), settings.version().map(str::to_owned));
+    let loading = registry.load(settings);
+    tokio::pin!(loading);
+    let mut ticks = interval(progress.interval());
+    loop {
+        tokio::select! {
+            done = &mut loading => return done.map(drop),
+            _ = ticks.tick() => {
+                if let Some(text) = fetcher.progress(&model, version.as_deref()) {
+                    progress.wait(format_args!("model `{model}`: {text}"));
+                }
+            }
+        }
+    }
+}
+
+/// Returns a path as it may be shown: a URI may have credentials.
+pub(super) fn shown(folder: &Path) -> String {
+    let shown = folder.display().to_string();
+    if is_store_uri(&shown) { without_credentials(&shown) } else { shown }
+}
+
 /// Returns the wanted versions of one model.
 fn choose_versions(
     models: Vec<ModelSettings>,
-    folder: &Path,
+    folder: &str,
     name: Option<&str>,
     version: Option<&str>,
 ) -> Result<Vec<ModelSettings>, CommandError> {
@@ -130,9 +163,7 @@ fn choose_versions(
         (Some(name), _) => name,
         (None, [one]) => one.as_str(),
         (None, _) => {
-            return Err(
-                anyhow!("`{}` has several models: choose one with --model-name ({listed})", folder.display()).into()
-            );
+            return Err(anyhow!("`{folder}` has several models: choose one with --model-name ({listed})").into());
         }
     };
     let is_wanted = |model: &ModelSettings| {
@@ -141,7 +172,7 @@ fn choose_versions(
     let models: Vec<_> = models.into_iter().filter(is_wanted).collect();
     if models.is_empty() {
         let version = version.map(|version| format!(" with version `{version}`")).unwrap_or_default();
-        return Err(anyhow!("`{}` has no model `{name}`{version}; it has {listed}", folder.display()).into());
+        return Err(anyhow!("`{folder}` has no model `{name}`{version}; it has {listed}").into());
     }
     Ok(models)
 }

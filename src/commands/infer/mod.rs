@@ -132,7 +132,8 @@ impl InferSession<'_> {
                 self.run_to_end(RowTarget::Inference(target), observer, None, environment).await
             }
             RunTarget::Embedded { folder, model, version } => {
-                let embedded = EmbeddedModel::load(folder, model.as_deref(), version.as_deref(), environment).await?;
+                let (model, version) = (model.as_deref(), version.as_deref());
+                let embedded = EmbeddedModel::load(folder, model, version, environment, self.progress).await?;
                 let embedded = Arc::new(embedded);
                 let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
                 let outcome = self.run_to_end(RowTarget::Inference(target), observer, None, environment).await;

@@ -26,9 +26,8 @@ use crate::admin::Poller;
 use crate::cli::is_script;
 use crate::cli::start::StartArgs;
 use crate::registry::{ModelFetcher, chain};
-use crate::repository::{Discovery, DiscoveryError, Repository, is_store_uri};
+use crate::repository::{Discovery, DiscoveryError, Repository};
 use crate::runtimes::python::Python;
-use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
 use crate::settings::{
     CloudEventVariables, Environment, LoadedSettings, LogLevel, MODEL_SETTINGS_FILE, ModelSettings, Settings,
     SettingsSources, SettingsWarning, openai_route_prefix,
@@ -36,6 +35,7 @@ use crate::settings::{
 use crate::shutdown::{Signals, spawn_supervised, task_failure};
 use crate::telemetry::logging::{self, LogFormat};
 use crate::telemetry::metrics::Registry as MetricsRegistry;
+use crate::types::without_credentials;
 pub(super) use assembly::python_options;
 use hangup::Hangups;
 pub(super) use kafka::check as check_kafka;
@@ -43,7 +43,7 @@ pub(super) use orphans::Orphans;
 use port_file::PortFile;
 use script::Script;
 use shutdown::{ShutdownLimits, shut_down};
-pub(super) use target::{ServeTarget, local_path};
+pub(super) use target::ServeTarget;
 
 /// What is served, and how.
 struct StartOptions {
@@ -82,14 +82,10 @@ pub fn run(args: &StartArgs, environment: &dyn Environment) -> Result<(), Comman
 /// Returns the target of the command line.
 fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget, CommandError> {
     let usage = |error: anyhow::Error| CommandError { error, code: USAGE };
-    if let Some(uri) = store_uri(args, environment) {
-        if !args.script_arguments.is_empty() {
-            return Err(usage(anyhow!("arguments after `--` are those of a script, not of a store")));
-        }
-        return Ok(ServeTarget::of_store(&uri));
-    }
     match &args.target {
-        Some(path) if is_script(path.as_os_str()) && !path.is_dir() => {
+        Some(path)
+            if is_script(path.as_os_str()) && !path.is_dir() && target::store_uri(path, environment).is_none() =>
+        {
             if args.model_name.is_some() {
                 let shown = path.display();
                 return Err(usage(anyhow!(
@@ -99,23 +95,12 @@ fn target(args: &StartArgs, environment: &dyn Environment) -> Result<ServeTarget
             ServeTarget::of_script(path, args.script_arguments.clone(), environment)
         }
         path if !args.script_arguments.is_empty() => {
-            let shown = path.as_deref().map(|path| format!(", and `{}` is not a script", path.display()));
-            Err(usage(anyhow!("arguments after `--` are those of a script{}", shown.unwrap_or_default())))
+            let shown = path.as_deref().map(|path| without_credentials(&path.to_string_lossy()));
+            let shown = shown.map(|path| format!(", and `{path}` is not a script")).unwrap_or_default();
+            Err(usage(anyhow!("arguments after `--` are those of a script{shown}")))
         }
         path => ServeTarget::new(path.as_deref(), environment),
     }
-}
-
-/// Returns the URI of the repository, from the arguments or the variables that name its folder, if it is in a store.
-fn store_uri(args: &StartArgs, environment: &dyn Environment) -> Option<String> {
-    let target = if let Some(path) = &args.target {
-        path.to_str()?.to_owned()
-    } else {
-        let variables = environment.variables();
-        let variable = |name| variables.iter().find(|(n, value)| n == name && !value.is_empty());
-        variable(MODELS_DIR).or_else(|| variable(KSERVE_MODELS_DIR))?.1.clone()
-    };
-    is_store_uri(&target).then_some(target)
 }
 
 /// Runs a script to find its models. Returns its settings, below those of all other sources, and a repository of its models.
@@ -157,12 +142,7 @@ async fn serve(
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
     let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone()).with_metrics(&mut metrics);
-    let repository = if let Some(store) = &options.target.store {
-        let source = fetcher.open_repository(&store.uri, &options.target.folder).await;
-        repository.with_source(source.map_err(|error| anyhow!("{}", chain(&error)))?)
-    } else {
-        repository
-    };
+    let repository = options.target.open_store(repository, &mut fetcher, |warning| warn!("{warning}")).await?;
     let repository = with_custom_repository(repository, &settings, &options.target, &python).await?;
     let StartupModels { models, unreadable } = discover(&repository, &settings, &warnings, &options).await?;
     let mut signals = Signals::listen().context("cannot listen for signals")?;
@@ -236,16 +216,7 @@ async fn with_custom_repository(
     python: &Python,
 ) -> Result<Repository, CommandError> {
     let Some(class) = &settings.model_repository_implementation else { return Ok(repository) };
-    if target.file.is_some() || target.script.is_some() || target.store.is_some() {
-        let what = match target {
-            ServeTarget { file: Some(_), .. } => "a model file",
-            ServeTarget { script: Some(_), .. } => "a script",
-            _ => "a store",
-        };
-        return Err(
-            anyhow!("cannot serve {what} with `model_repository_implementation` (`{class}`): pass a folder").into()
-        );
-    }
+    target.check_repository_class(class)?;
     let custom = PythonRepository::start(python, class, settings).await;
     let custom = custom.with_context(|| format!("cannot use the model repository `{class}`"))?;
     Ok(repository.with_custom(Arc::new(custom)))

@@ -1,4 +1,4 @@
-//! What a command serves: a folder of models, or one model file.
+//! What a command serves: a folder of models, here or in an object store, or one model file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use super::script::Script;
 use crate::cli::is_script;
 use crate::commands::{CommandError, USAGE};
 use crate::families::{MLMODEL, ModelFamily};
+use crate::registry::{ModelFetcher, chain};
 use crate::repository::{
-    CustomError, CustomRepository, Listed, Repository, UnconfiguredModel, is_store_uri, path_of_file_uri,
+    CustomError, CustomRepository, Discovery, Listed, Repository, UnconfiguredModel, is_store_uri, path_of_file_uri,
 };
 use crate::settings::env::{KSERVE_MODELS_DIR, MODELS_DIR};
-use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingsSources};
+use crate::settings::{Environment, MODEL_SETTINGS_FILE, SETTINGS_FILE, SettingSource, SettingsSources};
 use crate::types::{Secret, without_credentials};
 
 /// What is served.
@@ -63,7 +64,7 @@ pub(in crate::commands) struct ModelFile {
 }
 
 impl ServeTarget {
-    /// Takes the folder or file from the arguments, else the folder from the environment variables that images set.
+    /// Takes the folder, file or URI from the arguments, else from the environment variables that images set.
     ///
     /// # Errors
     ///
@@ -85,28 +86,42 @@ impl ServeTarget {
             );
             return Err(CommandError { error, code: USAGE });
         };
-        let path = local_path(&path, environment)?;
-        let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
-        match absolute.metadata() {
-            Ok(metadata) if metadata.is_dir() => Ok(Self { folder: path, file: None, script: None, store: None }),
-            Ok(_) => {
+        let advice = "pass the folder of the models, or a model file";
+        match Located::find(&path, &origin, advice, environment)? {
+            Located::Store(target) => Ok(target),
+            Located::Folder(path) => Ok(Self { folder: path, file: None, script: None, store: None }),
+            Located::File { path, absolute } => {
                 let file = ModelFile::new(path.clone(), absolute)?;
                 Ok(Self { folder: parent(&path), file: Some(file), script: None, store: None })
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let shown = path.display();
-                Err(anyhow!("`{shown}`{origin} does not exist: pass the folder of the models, or a model file").into())
-            }
-            Err(error) => Err(anyhow!("cannot open `{}`{origin}: {error}", path.display()).into()),
+        }
+    }
+
+    /// Takes a folder, which may be in a store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path is not a folder.
+    pub(in crate::commands) fn of_folder(path: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
+        let advice = "pass the folder with the models and their settings";
+        match Located::find(path, "", advice, environment)? {
+            Located::Store(target) => Ok(target),
+            Located::Folder(path) => Ok(Self { folder: path, file: None, script: None, store: None }),
+            Located::File { path, .. } => Err(anyhow!("`{}` is not a folder: {advice}", path.display()).into()),
         }
     }
 
     /// Takes a repository in an object store.
-    pub(super) fn of_store(uri: &str) -> Self {
+    fn of_store(uri: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("mlserver-{}", uuid::Uuid::new_v4()));
         let models = folder.join("models");
         let store = StoreTarget { uri: Secret::from(uri), _folder: Arc::new(TemporaryFolder(folder)) };
         Self { folder: models, file: None, script: None, store: Some(store) }
+    }
+
+    /// Reports whether the models are in a store.
+    pub(in crate::commands) const fn is_in_store(&self) -> bool {
+        self.store.is_some()
     }
 
     /// Returns what is served, for messages.
@@ -123,7 +138,7 @@ impl ServeTarget {
     ///
     /// Fails if the path does not exist, or if it is a file that cannot be served.
     pub(in crate::commands) fn of_any(path: &Path, environment: &dyn Environment) -> Result<Self, CommandError> {
-        if is_script(path.as_os_str()) && !path.is_dir() {
+        if is_script(path.as_os_str()) && !path.is_dir() && store_uri(path, environment).is_none() {
             Self::of_script(path, Vec::new(), environment)
         } else {
             Self::new(Some(path), environment)
@@ -158,7 +173,8 @@ impl ServeTarget {
 
     /// Returns a model file in the folder, as a path to pass instead of a folder that has no settings.
     pub(in crate::commands) fn suggested_file(&self) -> Option<PathBuf> {
-        UnconfiguredModel::suggestion(&self.folder)
+        // The folder of a store only has its settings files.
+        if self.is_in_store() { None } else { UnconfiguredModel::suggestion(&self.folder) }
     }
 
     /// Names the model of a model file as the command line or the environment does, if one of them does.
@@ -168,6 +184,60 @@ impl ServeTarget {
             name.clone_into(&mut file.name);
         }
         self
+    }
+
+    /// Fails if a class that replaces the folder cannot find the models of this target.
+    ///
+    /// # Errors
+    ///
+    /// Fails unless the target is a folder of this machine.
+    pub(in crate::commands) fn check_repository_class(&self, class: &str) -> Result<(), CommandError> {
+        let what = match self {
+            Self { file: Some(_), .. } => "a model file",
+            Self { script: Some(_), .. } => "a script",
+            Self { store: Some(_), .. } => "a store",
+            _ => return Ok(()),
+        };
+        Err(anyhow!("cannot serve {what} with `model_repository_implementation` (`{class}`): pass a folder").into())
+    }
+
+    /// Opens the store that the models are in, if they are not on this machine. `warn` is told what is not read there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be listed.
+    pub(in crate::commands) async fn open_store(
+        &self,
+        repository: Repository,
+        fetcher: &mut ModelFetcher,
+        warn: impl FnOnce(&str),
+    ) -> Result<Repository, CommandError> {
+        let Some(store) = &self.store else { return Ok(repository) };
+        let source = fetcher.open_repository(&store.uri, &self.folder).await;
+        let source = source.map_err(|error| anyhow!("{}", chain(&error)))?;
+        if let Some(warning) = fetcher.repository_warning() {
+            warn(&warning);
+        }
+        Ok(repository.with_source(source))
+    }
+
+    /// Names the settings files of a store by their URIs instead of their copies on this machine.
+    pub(in crate::commands) fn show_uris(&self, discovery: &mut Discovery) {
+        let Some(store) = &self.store else { return };
+        let uri = without_credentials(&store.uri);
+        let uri_of = |path: &Path| path.strip_prefix(&self.folder).ok().map(|below| Path::new(&uri).join(below));
+        for model in &mut discovery.models {
+            if let Some(shown) = model.settings.source.as_deref().and_then(uri_of) {
+                model.settings.source = Some(shown);
+            }
+            for entry in &mut model.entries {
+                if let SettingSource::File(path) = &mut entry.source
+                    && let Some(shown) = uri_of(path)
+                {
+                    *path = shown.into();
+                }
+            }
+        }
     }
 
     /// Returns the repository of the folder, or of the model file.
@@ -180,23 +250,38 @@ impl ServeTarget {
     }
 }
 
-/// Returns the path that a command was given as a path or as a `file:` URI.
-///
-/// # Errors
-///
-/// Fails for a URI of a store, whose repositories only `mlserver start` reads there.
-pub(in crate::commands) fn local_path(path: &Path, environment: &dyn Environment) -> Result<PathBuf, CommandError> {
-    let exists = environment.working_directory().join(path).exists();
-    let Some(text) = path.to_str().filter(|_| !exists) else { return Ok(path.to_owned()) };
-    if is_store_uri(text) {
-        let shown = without_credentials(text);
-        return Err(anyhow!(
-            "`{shown}` is in an object store: fetch it with `mlserver pull URI FOLDER`, and pass the folder (only `mlserver start` \
-             reads repositories there)"
-        )
-        .into());
+/// What is at a path.
+enum Located {
+    Store(ServeTarget),
+    Folder(PathBuf),
+    File { path: PathBuf, absolute: PathBuf },
+}
+
+impl Located {
+    /// Finds what a path or a URI names. `origin` is where it comes from, for errors, and `advice` what else to pass.
+    fn find(path: &Path, origin: &str, advice: &str, environment: &dyn Environment) -> Result<Self, CommandError> {
+        if let Some(uri) = store_uri(path, environment) {
+            return Ok(Self::Store(ServeTarget::of_store(uri)));
+        }
+        let is_here = environment.working_directory().join(path).exists();
+        let of_uri = path.to_str().filter(|_| !is_here).and_then(path_of_file_uri);
+        let path = of_uri.map_or_else(|| path.to_owned(), PathBuf::from);
+        let absolute: PathBuf = environment.working_directory().join(&path).components().collect();
+        match absolute.metadata() {
+            Ok(metadata) if metadata.is_dir() => Ok(Self::Folder(path)),
+            Ok(_) => Ok(Self::File { path, absolute }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(anyhow!("`{}`{origin} does not exist: {advice}", path.display()).into())
+            }
+            Err(error) => Err(anyhow!("cannot open `{}`{origin}: {error}", path.display()).into()),
+        }
     }
-    Ok(path_of_file_uri(text).map_or_else(|| path.to_owned(), PathBuf::from))
+}
+
+/// Returns the URI of a store that a command was given instead of a path.
+pub(super) fn store_uri<'a>(path: &'a Path, environment: &dyn Environment) -> Option<&'a str> {
+    let uri = path.to_str().filter(|text| is_store_uri(text))?;
+    (!environment.working_directory().join(path).exists()).then_some(uri)
 }
 
 /// Returns the folder of a file, which is relative if its path is.

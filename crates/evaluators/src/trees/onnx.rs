@@ -268,7 +268,10 @@ impl<T: Scalar> Ensemble<T> {
         for (node, vector) in tree.iter().zip(vectors.chunks_mut(width)) {
             if let EnsembleNode::Leaf(weights) = node {
                 for (target, weight) in &self.weights[weights.clone()] {
-                    vector[if width == 1 { 0 } else { *target }] = *weight;
+                    // The targets of leaves that no row reaches are not checked.
+                    if let Some(place) = vector.get_mut(if width == 1 { 0 } else { *target }) {
+                        *place = *weight;
+                    }
                 }
             }
         }
@@ -493,4 +496,20 @@ fn sort_weights<T: Scalar>(
         sorted.push((target, weights.weights[at]));
     }
     Ok((sorted, of_leaves))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_leaves_without_a_parent_are_ignored() {
+        let trees = vec![vec![EnsembleNode::Leaf(0..2), EnsembleNode::Leaf(2..3)]];
+        let weights = vec![(0, 1.5_f32), (2, 2.5), (9, 1.0)];
+        let ensemble = Ensemble { trees, weights, members: Vec::new(), targets: 3, aggregate: Aggregate::Sum };
+        let compiled = CompiledEnsemble::new(ensemble).unwrap();
+        let mut sums = [0.0; 3];
+        compiled.aggregate(&[0.0_f32], 1, |value| value, &AtomicBool::new(false), &mut sums);
+        assert_eq!(sums, [1.5, 0.0, 2.5]);
+    }
 }

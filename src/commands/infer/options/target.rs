@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use http::header::AUTHORIZATION;
 
+use super::super::embedded::shown;
 use super::reader::{ArgumentReader, parse};
 use crate::cli::infer::{InferArgs, InferVariable, Transport, defaults};
 use crate::client::{OutputTarget, Tolerance, has_columns};
 use crate::remote::{Endpoint, TransportOptions};
-use crate::repository::is_store_uri;
-use crate::types::without_credentials;
 
 /// Where requests go.
 #[derive(Debug)]
@@ -129,9 +128,7 @@ impl fmt::Display for RunTarget {
             Self::Embedded { folder, model, version } => {
                 let model = model.as_ref().map_or_else(|| "the model".to_owned(), |model| named(model, version));
                 let kind = if folder.is_file() { "file" } else { "folder" };
-                let shown = folder.display().to_string();
-                let shown = if is_store_uri(&shown) { without_credentials(&shown) } else { shown };
-                write!(f, "{model} of the {kind} `{shown}`, in this process")
+                write!(f, "{model} of the {kind} `{}`, in this process", shown(folder))
             }
         }
     }
