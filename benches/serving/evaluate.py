@@ -1,15 +1,16 @@
 """Compares the native evaluators with the C++ libraries, one thread each, on models both read.
 
     python3.11 benches/serving/evaluate.py --env ~/.cache/mlserver-bench --out /tmp/evaluate
+    python3.11 benches/serving/evaluate.py --env ~/.cache/mlserver-bench --out /tmp/evaluate --only onnx
 
 Writes to `--out` what both sides work on: models, matrices and expected answers, listed in `manifest.json`. Then, in
-alternating rounds, times XGBoost, LightGBM and CatBoost through every Python path worth the name and our side by
+alternating rounds, times XGBoost, LightGBM, CatBoost and onnxruntime through every Python path worth the name and our side by
 `cargo run --profile dist --example evaluate -- FOLDER`, which also checks its answers against the expected ones. Prints
 Markdown. The libraries are installed into `--env` the first time; the script itself needs Python alone.
 
 A manifest is a list of cases: `case`, `library`, `model` (file), `input` (file: `rows` x `cols` numbers of `dtype`,
 little endian, row by row), `expected` (file: one number for each row, float32 for XGBoost, float64 for the others; raw values for
-CatBoost). A case with `contributions` has those of the features instead, `cols` + 1 numbers for each row.
+CatBoost; the scores of classes in float32 for ONNX, whose `labels` are int64). A case with `contributions` has those of the features instead, `cols` + 1 numbers for each row.
 """
 
 from __future__ import annotations
@@ -27,17 +28,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import evaluate_onnx
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PINS = ["xgboost==3.2.0", "lightgbm==4.7.0", "numpy==2.4.4", "scipy==1.17.1", "narwhals==2.28.0"]
 # CatBoost imports pandas
 PINS += ["catboost==1.2.10", "pandas==2.3.3", "python-dateutil==2.9.0.post0", "pytz==2024.1", "six==1.16.0"]
-PINS += ["tzdata==2024.1"]
+PINS += ["tzdata==2024.1", *evaluate_onnx.PINS]
 ROWS, COLUMNS = 10_000, 25
 # XGBoost takes seconds for the contributions of as many rows as predictions have
 EXPLAINED = 1000
 TREES = (100, 500)
 # how long one measurement of one round takes
 BUDGET_S = 1.0
+# how long a group of short calls takes that is timed at once
+GROUP_NS = 1_000_000
 
 
 class Failed(Exception):
@@ -47,12 +52,9 @@ class Failed(Exception):
 # --- inside the libraries' environment -------------------------------------------------------------------------------
 
 
-def write_all(folder: Path) -> None:
+def write_all(folder: Path, only: str | None) -> None:
     """Trains the models and writes everything that the manifest names."""
-    import catboost
-    import lightgbm as lgb
     import numpy as np
-    import xgboost as xgb
 
     rng = np.random.default_rng(11)
 
@@ -65,8 +67,25 @@ def write_all(folder: Path) -> None:
     filled = np.nan_to_num(x.astype(np.float64), nan=0.5)
     # effects of one and of two columns, so that trees stay full up to the last one
     score = np.sin(filled[:, :10] * 2).sum(axis=1) + (filled[:, 10:17] * filled[:, 17:24]).sum(axis=1)
-    y = (score + rng.normal(size=len(x)) > 0).astype(np.float32)
+    score += rng.normal(size=len(x))
     test = rows(ROWS)
+    cases = []
+    if only != "onnx":
+        cases += write_trees(folder, x, (score > 0).astype(np.float32), test)
+    if only != "trees":
+        filled_test = np.nan_to_num(test, nan=0.5)
+        cases += evaluate_onnx.write_cases(folder, filled.astype(np.float32), score, filled_test)
+    (folder / "manifest.json").write_text(json.dumps(cases, indent=1) + "\n")
+    (folder / "made-from.txt").write_text(made_from(only))
+
+
+def write_trees(folder: Path, x: Any, y: Any, test: Any) -> list[dict[str, Any]]:
+    """Writes the models of the tree libraries with their answers to the rows of `test`, and returns their cases."""
+    import catboost
+    import lightgbm as lgb
+    import numpy as np
+    import xgboost as xgb
+
     test.astype("<f4").tofile(folder / "rows.f32")
     test.astype("<f8").tofile(folder / "rows.f64")
     cases = []
@@ -142,34 +161,37 @@ def write_all(folder: Path) -> None:
         file = f"{name}.expected"
         expected.astype(case.get("answers", case["dtype"])).tofile(folder / file)
         cases.append({**case, "case": name, "rows": EXPLAINED, "expected": file, "contributions": True})
-    (folder / "manifest.json").write_text(json.dumps(cases, indent=1) + "\n")
-    (folder / "made-from.txt").write_text(made_from())
+    return cases
 
 
-def made_from() -> str:
+def made_from(only: str | None) -> str:
     """Identifies what the files depend on: if it changes, they are written again."""
-    return "\n".join([*PINS, hashlib.sha256(Path(__file__).read_bytes()).hexdigest()])
+    sources = [Path(__file__), Path(evaluate_onnx.__file__)]
+    return "\n".join([*PINS, only or "all", *[hashlib.sha256(source.read_bytes()).hexdigest() for source in sources]])
 
 
 def median_ns(call: Callable[[], object], before: Callable[[], object] | None = None) -> float:
-    """Median time of a call; calls that are too short for the clock are timed in groups."""
+    """Median processor time of a call; calls that are too short for the clock are timed in groups."""
+
+    def nanoseconds(calls: int) -> int:
+        start = time.thread_time_ns()
+        for _ in range(calls):
+            call()
+        return time.thread_time_ns() - start
+
+    if isinstance(call, evaluate_onnx.NativeCalls):
+        nanoseconds = call.nanoseconds
     for _ in range(3):
         if before:
             before()
-        call()
-    start = time.perf_counter_ns()
-    call()
-    single = time.perf_counter_ns() - start
-    group = 1 if before else max(1, min(100, 50_000 // max(single, 1)))
+        single = nanoseconds(1)
+    group = 1 if before else max(1, min(10_000, GROUP_NS // max(single, 1)))
     times: list[float] = []
     began = time.perf_counter()
     while time.perf_counter() - began < BUDGET_S or len(times) < 5:
         if before:
             before()
-        start = time.perf_counter_ns()
-        for _ in range(group):
-            call()
-        times.append((time.perf_counter_ns() - start) / group)
+        times.append(nanoseconds(group) / group)
     return statistics.median(times)
 
 
@@ -182,12 +204,15 @@ def measure_all(folder: Path) -> None:
         expected = np.fromfile(folder / case["expected"], dtype=case.get("answers", case["dtype"]))
         predictions, contributions = PATHS[case["library"]]
         paths = contributions if case.get("contributions") else predictions
-        width = case["cols"] + 1 if case.get("contributions") else 1
+        width = case["cols"] + 1 if case.get("contributions") else case.get("answer_width", 1)
         for count in (1, case["rows"]):
             for path, call, before in paths(str(folder / case["model"]), np.ascontiguousarray(x[:count])):
                 if before:
                     before()
-                if not np.array_equal(np.asarray(call()).ravel(), expected[: count * width]):
+                answer, wanted = np.asarray(call()).ravel(), expected[: count * width]
+                # onnxruntime sums products in another order if it has fewer rows
+                allowed = 1e-6 * np.abs(wanted).max() if case["library"] == "onnx" else 0
+                if answer.shape != wanted.shape or not (np.abs(answer - wanted) <= allowed).all():
                     raise Failed(f"{case['case']}: {path} does not give the expected answers")
                 found = median_ns(call, before)
                 print(json.dumps({"case": case["case"], "rows": count, "path": path, "median_ns": found}), flush=True)
@@ -352,6 +377,7 @@ PATHS = {
     "xgboost": (xgboost_paths, xgboost_contributions),
     "lightgbm": (lightgbm_paths, lightgbm_contributions),
     "catboost": (catboost_paths, catboost_contributions),
+    "onnx": (evaluate_onnx.paths, None),
 }
 
 
@@ -363,7 +389,7 @@ def install(folder: Path) -> Path:
     python = folder / "libraries" / "bin" / "python"
     made = folder / "libraries" / "made-from.txt"
     if not (python.exists() and made.exists() and made.read_text() == "\n".join(PINS)):
-        print(f"installing XGBoost, LightGBM and CatBoost into {folder / 'libraries'}", file=sys.stderr, flush=True)
+        print(f"installing XGBoost, LightGBM, CatBoost and onnxruntime into {folder / 'libraries'}", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder / "libraries")], check=True)
         # without dependencies: XGBoost would bring in GPU libraries
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -404,6 +430,8 @@ def table(cases: list[dict[str, Any]], theirs: dict[Any, list[float]], ours: dic
             target = ""
             if case.get("contributions"):
                 target = "at least 5" if case["library"] == "xgboost" else ""
+            elif case["library"] == "onnx":
+                target = "at least 2" if case["is_fast"][rows != 1] else "at least 1"
             elif case["library"] == "catboost":
                 target = "at least 1.5" if rows != 1 else "at least 100, under 3 µs" if case["trees"] == 100 else ""
             elif rows == 1 and case["trees"] == 100:
@@ -418,6 +446,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compares the native evaluators with the C++ libraries.")
     parser.add_argument("--env", type=Path, help="folder for the libraries' virtual environment")
     parser.add_argument("--out", type=Path, required=True, help="folder for models, matrices and the manifest")
+    parser.add_argument("--only", choices=["trees", "onnx"], help="models of the tree libraries, or models of ONNX")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, each of both sides")
     parser.add_argument("--evaluate", type=Path, help="our side's program (default: cargo run --example evaluate)")
     parser.add_argument("--write-only", action="store_true", help="write the files and measure nothing")
@@ -426,15 +455,20 @@ def main() -> None:
     out = args.out.resolve()
     try:
         if args.inside:
-            (write_all if args.inside == "write" else measure_all)(out)
+            if args.inside == "write":
+                write_all(out, args.only)
+            else:
+                measure_all(out)
             return
         if args.env is None:
             raise Failed("--env is needed: the folder for the libraries' environment")
         python = install(args.env.resolve())
         out.mkdir(parents=True, exist_ok=True)
-        inside = [str(python), str(Path(__file__).resolve()), "--out", str(out), "--inside"]
+        inside = [str(python), str(Path(__file__).resolve()), "--out", str(out)]
+        inside += ["--only", args.only] if args.only else []
+        inside.append("--inside")
         made = out / "made-from.txt"
-        if not (made.exists() and made.read_text() == made_from()):
+        if not (made.exists() and made.read_text() == made_from(args.only)):
             print("training the models", file=sys.stderr, flush=True)
             subprocess.run([*inside, "write"], check=True)
         if args.write_only:

@@ -5,7 +5,9 @@
 
 pub mod catboost;
 pub mod contributions;
+mod exp;
 pub mod onnx;
+mod panels;
 pub mod pickle;
 pub mod sklearn;
 pub mod skops;

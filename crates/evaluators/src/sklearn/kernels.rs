@@ -4,8 +4,10 @@ use super::error::{LoadError, PredictError};
 use super::estimator::{EstimatorInfo, Evaluate};
 use super::fitted::{FittedMatrix, FittedObject, SklearnVersion};
 use super::method::{EstimatorMethod, MethodSet};
-use super::numerics::{PANEL, affine, divide, dot, down, exp, panels};
+use super::numerics::{PANEL, affine, divide, dot};
 use super::spec::EstimatorSpec;
+use crate::exp::exp;
+use crate::panels::{down, panels};
 use crate::table::{DenseTable, TableData};
 use crate::wide::wide;
 
@@ -87,15 +89,15 @@ impl Kernel {
         match self {
             Self::Rbf { .. } => wide(
                 #[inline(always)]
-                || down(x, panels, sums, |x, y| (x - y) * (x - y)),
+                || down::<_, PANEL, 1>(x, panels, sums, |x, y| (x - y) * (x - y)),
             ),
             Self::Laplacian { .. } => wide(
                 #[inline(always)]
-                || down(x, panels, sums, |x, y| (x - y).abs()),
+                || down::<_, PANEL, 1>(x, panels, sums, |x, y| (x - y).abs()),
             ),
             _ => wide(
                 #[inline(always)]
-                || down(x, panels, sums, |x, y| x * y),
+                || down::<_, PANEL, 1>(x, panels, sums, |x, y| x * y),
             ),
         }
         match self {

@@ -373,93 +373,6 @@ fn tiles<T: Copy + Into<f64>>(x: &[T], features: usize, weights: &[f64], scores:
 /// How many rows are side by side in a panel: four registers of AVX2.
 pub(super) const PANEL: usize = 16;
 
-/// Lays out rows by panel and, within a panel, by feature. The last panel is padded with zeros.
-pub(super) fn panels(rows: &[f64], features: usize) -> Vec<[f64; PANEL]> {
-    let mut panels = Vec::with_capacity(rows.len().div_ceil(PANEL * features.max(1)) * features);
-    for rows in rows.chunks(PANEL * features.max(1)) {
-        let first = panels.len();
-        panels.resize(first + features, [0.0; PANEL]);
-        for (place, row) in rows.chunks_exact(features).enumerate() {
-            for (values, &value) in panels[first..].iter_mut().zip(row) {
-                values[place] = value;
-            }
-        }
-    }
-    panels
-}
-
-/// Computes a sum for each row of the panels: of `of` for each feature's value in `x` and in the row, in the order of
-/// the features.
-// Inlined, because `wide` selects the instruction set.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
-pub(super) fn down(x: &[f64], panels: &[[f64; PANEL]], sums: &mut [[f64; PANEL]], of: impl Fn(f64, f64) -> f64) {
-    for (panel, sums) in panels.chunks_exact(x.len().max(1)).zip(sums) {
-        // A local variable, so that it is kept in registers.
-        let mut found = [0.0; PANEL];
-        for (&x, values) in x.iter().zip(panel) {
-            for lane in 0..PANEL {
-                found[lane] += of(x, values[lane]);
-            }
-        }
-        *sums = found;
-    }
-}
-
-/// Raises e to each number in place, correct to the last bit or two.
-pub(super) fn exp(values: &mut [f64]) {
-    const BLOCK: usize = 64;
-    // Beyond this, results are not normal numbers.
-    const MOST: f64 = 708.0;
-    for block in values.chunks_mut(BLOCK) {
-        if block.iter().fold(true, |all, value| all & (value.abs() < MOST)) {
-            wide(
-                #[inline(always)]
-                || block.iter_mut().for_each(|value| *value = exp_of_moderate(*value)),
-            );
-        } else {
-            for value in block {
-                *value = value.exp();
-            }
-        }
-    }
-}
-
-/// Works without branches and tables, so that several numbers are computed at once: 2^n by its bits, times the Taylor
-/// series of the remainder, which is at most half the logarithm of two.
-// Inlined, because `wide` selects the instruction set.
-#[inline(always)]
-fn exp_of_moderate(x: f64) -> f64 {
-    // 1.5 * 2^52: adding it rounds to an integer, in the lowest bits.
-    const SHIFT: f64 = 6_755_399_441_055_744.0;
-    // The logarithm of two in two parts. Products of the first part with integers are exact.
-    const LN_2: (f64, f64) = (6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10);
-    const INVERSE_FACTORIALS: [f64; 14] = [
-        1.0 / 6_227_020_800.0,
-        1.0 / 479_001_600.0,
-        1.0 / 39_916_800.0,
-        1.0 / 3_628_800.0,
-        1.0 / 362_880.0,
-        1.0 / 40_320.0,
-        1.0 / 5_040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ];
-    let shifted = x * std::f64::consts::LOG2_E + SHIFT;
-    let whole = shifted - SHIFT;
-    let rest = x - whole * LN_2.0 - whole * LN_2.1;
-    let mut series = 0.0;
-    for factor in INVERSE_FACTORIALS {
-        series = series * rest + factor;
-    }
-    series * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1.0_f64.to_bits()))
-}
-
 /// Returns the sum of the products.
 pub(super) fn dot<T: Copy + Into<f64>>(x: &[T], y: &[f64]) -> f64 {
     lanes(x, y, |x, y| x * y)
@@ -485,25 +398,6 @@ pub(super) fn lanes<T: Copy + Into<f64>>(x: &[T], y: &[f64], of: impl Fn(f64, f6
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exp_matches_std_within_two_ulps() {
-        let numbers: Vec<f64> = (-720_000..720_000).map(|step| f64::from(step) * 1e-3 + 1.7e-5).collect();
-        let mut found = numbers.clone();
-        exp(&mut found);
-        for (x, found) in numbers.iter().zip(found) {
-            let wanted = x.exp();
-            let same = found.to_bits().abs_diff(wanted.to_bits()) <= 2;
-            assert!(same, "e^{x} is {found:e} instead of {wanted:e}");
-        }
-        let mut odd = [0.0, -0.0, 1.0, f64::NEG_INFINITY, f64::INFINITY];
-        exp(&mut odd[..2]);
-        exp(&mut odd[2..]);
-        assert_eq!(odd.map(f64::to_bits), [1.0, 1.0, 1.0_f64.exp(), 0.0, f64::INFINITY].map(f64::to_bits));
-        let mut nan = [f64::NAN];
-        exp(&mut nan);
-        assert!(nan[0].is_nan());
-    }
 
     #[test]
     fn erf_matches_known_values() {
@@ -537,17 +431,5 @@ mod tests {
         assert!(b.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-14), "{b:?}");
         assert!(!solve_positive(&mut [1.0, 2.0, 2.0, 1.0], 2, &mut [1.0, 1.0]));
         assert!(!solve_positive(&mut [f64::NAN], 1, &mut [1.0]));
-    }
-
-    #[test]
-    fn panel_sums_match_row_sums() {
-        for rows in [1, 15, 16, 17, 40] {
-            let values: Vec<f64> = (0..rows * 3).map(f64::from).collect();
-            let panels = panels(&values, 3);
-            let mut sums = vec![[0.0; PANEL]; panels.len() / 3];
-            down(&[1.0, 10.0, 100.0], &panels, &mut sums, |x, y| x * y);
-            let wanted: Vec<f64> = values.chunks_exact(3).map(|row| row[0] + 10.0 * row[1] + 100.0 * row[2]).collect();
-            assert_eq!(sums.as_flattened()[..wanted.len()], wanted);
-        }
     }
 }

@@ -498,13 +498,25 @@ mod tests {
     /// A tree that is evaluated in the most obvious way.
     #[derive(Debug, Clone)]
     enum Node {
-        Leaf(f64),
-        Numeric { feature: usize, threshold: f64, view: FeatureView, missing: bool, children: Box<[Self; 2]> },
-        Category { feature: usize, set: Vec<u32>, missing: bool, children: Box<[Self; 2]> },
+        /// A value for each output. If leaves have one value, it is the first.
+        Leaf([f64; OUTPUTS]),
+        Numeric {
+            feature: usize,
+            threshold: f64,
+            view: FeatureView,
+            missing: bool,
+            children: Box<[Self; 2]>,
+        },
+        Category {
+            feature: usize,
+            set: Vec<u32>,
+            missing: bool,
+            children: Box<[Self; 2]>,
+        },
     }
 
     impl Node {
-        fn evaluate(&self, row: &[f64]) -> f64 {
+        fn evaluate(&self, row: &[f64]) -> [f64; OUTPUTS] {
             let prepared = |feature: usize| if row[feature].abs() <= TINY { 0.0 } else { row[feature] };
             let (first, children) = match self {
                 Self::Leaf(value) => return *value,
@@ -547,7 +559,8 @@ mod tests {
     }
 
     fn tree() -> impl Strategy<Value = Node> {
-        let leaf = (-1000..1000_i32).prop_map(|value| Node::Leaf(f64::from(value) * 0.1));
+        let leaf = prop::array::uniform2(-1000..1000_i32)
+            .prop_map(|values| Node::Leaf(values.map(|value| f64::from(value) * 0.1)));
         leaf.prop_recursive(7, 120, 2, |inner| {
             let view = prop_oneof![
                 Just(FeatureView::Plain),
@@ -574,8 +587,9 @@ mod tests {
         })
     }
 
-    fn compile(trees: &[Node]) -> Forest<f64> {
-        let mut compiler = Compiler::new(&ForestShape { features: FEATURES, outputs: OUTPUTS, width: 1, tiny: TINY });
+    /// Compiles trees whose leaves have one value, or one for each output.
+    fn compile(trees: &[Node], width: usize) -> Forest<f64> {
+        let mut compiler = Compiler::new(&ForestShape { features: FEATURES, outputs: OUTPUTS, width, tiny: TINY });
         for (index, tree) in trees.iter().enumerate() {
             let mut nodes = Vec::new();
             tree.flatten(&mut nodes);
@@ -584,7 +598,8 @@ mod tests {
             let reached = compiler.add(nodes.len(), output, statistics, |node| {
                 let (node, children) = nodes[node];
                 let (feature, test) = match node {
-                    Node::Leaf(value) => return Ok(LoadedNode::Leaf(LeafValue::Value(*value))),
+                    Node::Leaf([value, _]) if width == 1 => return Ok(LoadedNode::Leaf(LeafValue::Value(*value))),
+                    Node::Leaf(values) => return Ok(LoadedNode::Leaf(LeafValue::Vector(values))),
                     Node::Numeric { feature, threshold, view, missing, .. } => {
                         (feature, SplitTest::AtMost { threshold: *threshold, view: *view, missing: *missing })
                     }
@@ -611,17 +626,25 @@ mod tests {
         fn forest_matches_naive_evaluation(
             trees in prop::collection::vec(tree(), 0..15),
             rows in prop::collection::vec(prop::array::uniform4(value()), 1..150),
+            width in prop::sample::select(vec![1, OUTPUTS]),
         ) {
             let expected: Vec<f64> = rows
                 .iter()
                 .flat_map(|row| {
                     let mut sums = [0.0; OUTPUTS];
-                    trees.iter().enumerate().for_each(|(index, tree)| sums[index % OUTPUTS] += tree.evaluate(row));
+                    for (index, tree) in trees.iter().enumerate() {
+                        let values = tree.evaluate(row);
+                        if width == 1 {
+                            sums[index % OUTPUTS] += values[0];
+                        } else {
+                            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+                        }
+                    }
                     sums
                 })
                 .collect();
             let values = rows.concat();
-            let mut forest = compile(&trees);
+            let mut forest = compile(&trees, width);
             let planes = forest.planes.take();
             prop_assert_eq!(&sums(&forest, &values), &expected);
             for (row, expected) in rows.iter().zip(expected.chunks(OUTPUTS)) {
@@ -641,15 +664,15 @@ mod tests {
             threshold: f64::from(threshold),
             view: FeatureView::Plain,
             missing: threshold % 3 == 0,
-            children: Box::new([Node::Leaf(1.0), Node::Leaf(f64::from(threshold))]),
+            children: Box::new([Node::Leaf([1.0, 0.0]), Node::Leaf([f64::from(threshold), 0.0])]),
         };
         let trees: Vec<Node> = (0..1500).map(stump).collect();
-        let mut forest = compile(&trees);
+        let mut forest = compile(&trees, 1);
         forest.planes.as_mut().unwrap().cost = 0;
         let values: Vec<f64> = (-10..1600).flat_map(|x| [f64::from(x), 0.0, 0.0, 0.0]).collect();
         for (row, found) in values.chunks(FEATURES).zip(sums(&forest, &values).chunks(OUTPUTS)) {
             let expected =
-                |output| trees.iter().skip(output).step_by(2).fold(0.0, |sum, tree| sum + tree.evaluate(row));
+                |output| trees.iter().skip(output).step_by(2).fold(0.0, |sum, tree| sum + tree.evaluate(row)[0]);
             assert_eq!(found, [expected(0), expected(1)]);
         }
     }

@@ -79,7 +79,7 @@ pub(super) fn conflicts(resume: bool, input: Option<&InputOrigin>, output: &Outp
     problems
 }
 
-/// Returns the file of the output that is the input, too, under whatever names.
+/// Returns the file of the output that is also an input, even if its names differ.
 fn same_file(input: &Path, output: &OutputTarget) -> Option<String> {
     let identity = |file: &Metadata| file.is_file().then(|| (file.dev(), file.ino()));
     let of_path = |path: &Path| fs::metadata(path).ok().and_then(|file| identity(&file));

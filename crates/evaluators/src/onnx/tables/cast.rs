@@ -65,42 +65,16 @@ fn to_type(node: &NodeSpec<'_, '_>, to: ElementType) -> Result<Built, NodeFault>
     }
 }
 
-/// A type that converts to all types but text.
-trait Convertible:
-    Element
-    + Copy
-    + Convert<f16>
-    + Convert<f32>
-    + Convert<f64>
-    + Convert<i8>
-    + Convert<i16>
-    + Convert<i32>
-    + Convert<i64>
-    + Convert<u8>
-    + Convert<u16>
-    + Convert<u32>
-    + Convert<u64>
-    + Convert<bool>
-{
+macro_rules! convertible {
+    ($($type:ty),*) => {
+        /// A type that converts to all types but text.
+        trait Convertible: Element + Copy $(+ Convert<$type>)* {}
+
+        impl<T: Element + Copy $(+ Convert<$type>)*> Convertible for T {}
+    };
 }
 
-impl<T> Convertible for T where
-    T: Element
-        + Copy
-        + Convert<f16>
-        + Convert<f32>
-        + Convert<f64>
-        + Convert<i8>
-        + Convert<i16>
-        + Convert<i32>
-        + Convert<i64>
-        + Convert<u8>
-        + Convert<u16>
-        + Convert<u32>
-        + Convert<u64>
-        + Convert<bool>
-{
-}
+convertible!(f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool);
 
 /// Makes the operator that converts from a type.
 fn of<T: Convertible>(node: &NodeSpec<'_, '_>, to: ElementType) -> Result<Built, NodeFault> {

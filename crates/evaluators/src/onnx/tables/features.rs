@@ -89,15 +89,20 @@ impl<T: Number> Operator for Scaler<T> {
         let features = features(shape)?;
         check_features(self.offsets.len(), features, "offsets")?;
         let mut scaled = run.list::<f32>(shape)?;
-        for row in elements.chunks(features.max(1)) {
-            scaled.extend(row.iter().enumerate().map(|(feature, value)| {
-                let (offset, scale) = (of_feature(&self.offsets, feature), of_feature(&self.scales, feature));
-                if T::TYPE == ElementType::F64 {
-                    single((value.to_f64() - f64::from(offset)) * f64::from(scale))
-                } else {
-                    (single(value.to_f64()) - offset) * scale
-                }
-            }));
+        let scaled_by = |value: &T, offset: f32, scale: f32| {
+            if T::TYPE == ElementType::F64 {
+                single((value.to_f64() - f64::from(offset)) * f64::from(scale))
+            } else {
+                (single(value.to_f64()) - offset) * scale
+            }
+        };
+        if let ([offset], [scale]) = (&self.offsets[..], &self.scales[..]) {
+            scaled.extend(elements.iter().map(|value| scaled_by(value, *offset, *scale)));
+        } else {
+            for row in elements.chunks(features.max(1)) {
+                let values = row.iter().zip(&self.offsets).zip(&self.scales);
+                scaled.extend(values.map(|((value, offset), scale)| scaled_by(value, *offset, *scale)));
+            }
         }
         Ok(vec![finish(*shape, scaled)?])
     }
@@ -143,21 +148,27 @@ impl<T: Number> Operator for Normalizer<T> {
     fn evaluate<'v>(&self, inputs: &[Option<Tensor<'v>>], run: &Run<'_>) -> Result<Vec<Tensor<'v>>, Fault> {
         let (shape, elements) = values::<T>(inputs, 0)?;
         let mut normal = run.list::<f32>(shape)?;
-        let mut row: Vec<f32> = Vec::new();
-        for elements in elements.chunks(features(shape)?.max(1)) {
-            row.clear();
-            row.extend(elements.iter().map(|value| single(value.to_f64())));
+        normal.extend(elements.iter().map(|value| single(value.to_f64())));
+        for row in normal.chunks_mut(features(shape)?.max(1)) {
             let norm = match self.norm {
                 Norm::Max => row.iter().copied().fold(f32::MIN, f32::max),
                 Norm::L1 => row.iter().fold(0.0, |sum, value| sum + value.abs()),
                 Norm::L2 => row.iter().fold(0.0, |sum, value| sum + value * value),
             };
-            normal.extend(row.iter().map(|value| match self.norm {
+            match self.norm {
                 // A row of zeros stays as it is.
-                _ if norm == 0.0 => *value,
-                Norm::Max | Norm::L1 => value / norm,
-                Norm::L2 => (value * value / norm).sqrt().copysign(*value),
-            }));
+                _ if norm == 0.0 => {}
+                Norm::Max | Norm::L1 => {
+                    for value in row {
+                        *value /= norm;
+                    }
+                }
+                Norm::L2 => {
+                    for value in row {
+                        *value = (*value * *value / norm).sqrt().copysign(*value);
+                    }
+                }
+            }
         }
         Ok(vec![finish(*shape, normal)?])
     }

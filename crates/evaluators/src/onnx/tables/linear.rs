@@ -1,5 +1,6 @@
 //! Linear models.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use super::Constructor;
@@ -7,11 +8,13 @@ use super::elementwise::values;
 use super::features::single;
 use super::layout::to_usize;
 use super::number::{Number, numeric};
-use super::scores::{ClassLabels, PostTransform, SecondScore, largest, two_scores};
+use super::scores::{ClassLabels, PostTransform, largest};
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
 use crate::onnx::tensor::{ElementType, Shape, Tensor};
+use crate::panels::{down, lay_out};
+use crate::wide::wide;
 
 /// The operators of this file.
 pub(super) const OPERATORS: &[(&str, Constructor)] = &[
@@ -21,6 +24,11 @@ pub(super) const OPERATORS: &[(&str, Constructor)] = &[
         |node| numeric!(node.input(0)?, [F32 f32, F64 f64, I32 i32, I64 i64], T => classifier::<T>(node)),
     ),
 ];
+
+/// How many rows are side by side: two registers of AVX2.
+const WIDTH: usize = 16;
+/// How many partial sums a sum has.
+const LANES: usize = 8;
 
 /// Returns the rows and features of an input.
 pub(super) fn rows_of(shape: &Shape, features: usize) -> Result<usize, Fault> {
@@ -32,9 +40,12 @@ pub(super) fn rows_of(shape: &Shape, features: usize) -> Result<usize, Fault> {
     rows.ok_or_else(|| Fault::Shape { found: *shape, wanted: format!("rows of {features} features") })
 }
 
-/// Returns the numbers of an input in single precision.
-pub(super) fn singles<T: Number>(elements: &[T]) -> Vec<f32> {
-    elements.iter().map(|value| single(value.to_f64())).collect()
+/// Returns the numbers of the first input in single precision.
+fn singles<'a, T: Number>(inputs: &'a [Option<Tensor<'_>>], elements: &[T]) -> Cow<'a, [f32]> {
+    match inputs.first().and_then(Option::as_ref).and_then(Tensor::values::<f32>) {
+        Some(elements) => Cow::Borrowed(elements),
+        None => elements.iter().map(|value| single(value.to_f64())).collect(),
+    }
 }
 
 /// Coefficients of features for each target.
@@ -60,18 +71,54 @@ impl Linear {
         Ok(Self { coefficients, intercepts, targets, features })
     }
 
-    /// Computes the sums of each row.
-    fn sums(&self, rows: &[f32], sums: &mut Vec<f32>, run: &Run<'_>) -> Result<(), Fault> {
-        for (index, row) in rows.chunks_exact(self.features).enumerate() {
-            if index % 256 == 0 {
-                run.check()?;
+    /// Computes the sums of each row, which do not depend on the other rows.
+    fn sums(&self, rows: &[f32], sums: &mut [f32], run: &Run<'_>) -> Result<(), Fault> {
+        /// How many rows are computed before it is checked whether the run is to end.
+        const BLOCK: usize = 256;
+        let (features, targets) = (self.features, self.targets);
+        let mut panel = vec![[0.0; WIDTH]; if rows.len() < WIDTH * features { 0 } else { features }];
+        for (rows, sums) in rows.chunks(BLOCK * features).zip(sums.chunks_mut(BLOCK * targets)) {
+            run.check()?;
+            let panels = rows.len() / features / WIDTH;
+            let (whole, rest) = rows.split_at(panels * WIDTH * features);
+            let (whole_sums, rest_sums) = sums.split_at_mut(panels * WIDTH * targets);
+            wide(
+                #[inline(always)]
+                || {
+                    for (rows, sums) in
+                        whole.chunks_exact(WIDTH * features).zip(whole_sums.chunks_exact_mut(WIDTH * targets))
+                    {
+                        self.panel_sums(rows, &mut panel, sums);
+                    }
+                },
+            );
+            for (row, sums) in rest.chunks_exact(features).zip(rest_sums.chunks_exact_mut(targets)) {
+                for (sum, coefficients) in sums.iter_mut().zip(self.coefficients.chunks_exact(features)) {
+                    *sum = dot(row, coefficients);
+                }
             }
-            for (target, coefficients) in self.coefficients.chunks_exact(self.features).enumerate() {
-                let intercept = self.intercepts.get(target).copied().unwrap_or_default();
-                sums.push(dot(row, coefficients) + intercept);
+            if !self.intercepts.is_empty() {
+                for sums in sums.chunks_exact_mut(targets) {
+                    sums.iter_mut().zip(&self.intercepts).for_each(|(sum, intercept)| *sum += intercept);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Computes the sums of as many rows as a panel has, each in the order of [`dot`].
+    // Inlined, because `wide` selects the instruction set.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
+    fn panel_sums(&self, rows: &[f32], panel: &mut [[f32; WIDTH]], sums: &mut [f32]) {
+        lay_out(rows, panel);
+        for (target, coefficients) in self.coefficients.chunks_exact(self.features).enumerate() {
+            let mut found = [[0.0; WIDTH]];
+            down::<_, WIDTH, LANES>(coefficients, panel, &mut found, |a, b| a * b);
+            for (sums, found) in sums.chunks_exact_mut(self.targets).zip(found.as_flattened()) {
+                sums[target] = *found;
+            }
+        }
     }
 
     fn cost(&self, inputs: &[Option<Shape>]) -> u64 {
@@ -82,7 +129,6 @@ impl Linear {
 
 /// Returns the sum of products, in eight partial sums, as matrix products of several lanes do it.
 pub(super) fn dot(first: &[f32], second: &[f32]) -> f32 {
-    const LANES: usize = 8;
     let mut lanes = [0.0_f32; LANES];
     let (first, first_rest) = first.as_chunks::<LANES>();
     let (second, second_rest) = second.as_chunks::<LANES>();
@@ -123,13 +169,11 @@ impl Operator for Regressor {
         let (shape, elements) = values::<f32>(inputs, 0)?;
         let rows = rows_of(shape, self.linear.features)?;
         let result = Shape::of_matrix(rows, self.linear.targets).ok_or(Fault::ShapeOverflow)?;
-        let mut sums = run.list::<f32>(&result)?;
+        let mut sums = run.filled::<f32>(result, &0.0)?;
         self.linear.sums(elements, &mut sums, run)?;
-        for sums in sums.chunks_mut(self.linear.targets) {
-            // One score has nothing to be compared with.
-            if sums.len() > 1 {
-                self.transform.apply(sums);
-            }
+        // One score has nothing to be compared with.
+        if self.linear.targets > 1 {
+            self.transform.apply(&mut sums, self.linear.targets);
         }
         Ok(vec![finish(result, sums)?])
     }
@@ -177,35 +221,32 @@ impl<T: Number> Operator for Classifier<T> {
         let rows = rows_of(shape, self.linear.features)?;
         let classes = self.labels.len();
         let result = Shape::of_matrix(rows, classes).ok_or(Fault::ShapeOverflow)?;
-        let mut sums = Vec::with_capacity(rows.saturating_mul(self.linear.targets));
-        match first_singles(inputs) {
-            Some(elements) => self.linear.sums(elements, &mut sums, run)?,
-            None => self.linear.sums(&singles(elements), &mut sums, run)?,
-        }
-        let mut scores = run.list::<f32>(&result)?;
-        let mut positions = Vec::with_capacity(rows);
-        for sums in sums.chunks(self.linear.targets) {
-            if let ([score], true) = (sums, classes == 2) {
-                positions.push(usize::from(*score > 0.0));
-                scores.extend(two_scores(*score, SecondScore::Complement, self.transform));
-                continue;
+        let elements = singles(inputs, elements);
+        let mut scores = run.filled::<f32>(result, &0.0)?;
+        let positions: Vec<usize> = if self.linear.targets < classes {
+            // One score tells two classes apart.
+            let mut sums = run.scratch(rows, 1, 0.0)?;
+            self.linear.sums(&elements, &mut sums, run)?;
+            let positions = sums.iter().map(|score| usize::from(*score > 0.0)).collect();
+            if self.transform == PostTransform::Logistic {
+                self.transform.apply(&mut sums, 1);
             }
-            positions.push(if classes == 1 { 0 } else { largest(sums) });
-            let start = scores.len();
-            scores.extend_from_slice(sums);
+            for (scores, sum) in scores.as_chunks_mut().0.iter_mut().zip(sums) {
+                *scores = [1.0 - sum, sum];
+            }
+            positions
+        } else {
+            self.linear.sums(&elements, &mut scores, run)?;
+            let positions = scores.chunks_exact(classes).map(largest).collect();
             if classes > 1 {
-                self.transform.apply(&mut scores[start..]);
+                self.transform.apply(&mut scores, classes);
             }
-        }
+            positions
+        };
         Ok(vec![self.labels.pick(&positions, run)?, finish(result, scores)?])
     }
 
     fn cost(&self, inputs: &[Option<Shape>], _: usize) -> u64 {
         self.linear.cost(inputs)
     }
-}
-
-/// Returns the first input, if it is in single precision.
-pub(super) fn first_singles<'a>(inputs: &'a [Option<Tensor<'_>>]) -> Option<&'a [f32]> {
-    inputs.first()?.as_ref()?.values::<f32>().map(|values| &values[..])
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::exp::exp_single;
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::NodeSpec;
 use crate::onnx::run::{Run, finish};
@@ -29,13 +30,17 @@ impl PostTransform {
         node.choice("post_transform", &choices, Self::None)
     }
 
-    /// Transforms the scores of a row that has several.
-    pub(super) fn apply(self, scores: &mut [f32]) {
+    /// Transforms the scores of rows that have `width` scores each, more than one unless it is `Logistic`.
+    pub(super) fn apply(self, scores: &mut [f32], width: usize) {
         match self {
             Self::None => {}
-            Self::Logistic => scores.iter_mut().for_each(|score| *score = logistic(*score)),
-            Self::Softmax => softmax(scores),
-            Self::SoftmaxZero => softmax_zero(scores),
+            Self::Logistic => logistic_of_all(scores),
+            Self::Softmax => softmax(scores, width),
+            Self::SoftmaxZero => {
+                for scores in scores.chunks_exact_mut(width) {
+                    softmax_zero(scores);
+                }
+            }
         }
     }
 }
@@ -46,15 +51,33 @@ pub(super) fn logistic(score: f32) -> f32 {
     if score < 0.0 { 1.0 - value } else { value }
 }
 
-fn softmax(scores: &mut [f32]) {
-    let largest = scores.iter().copied().fold(f32::MIN, f32::max);
-    let mut sum = 0.0;
-    for score in &mut *scores {
-        *score = (*score - largest).exp();
-        sum += *score;
+/// Computes the logistic function of scores.
+fn logistic_of_all(scores: &mut [f32]) {
+    const BLOCK: usize = 64;
+    for scores in scores.chunks_mut(BLOCK) {
+        let mut powers = [0.0; BLOCK];
+        powers.iter_mut().zip(&*scores).for_each(|(power, score)| *power = -score.abs());
+        exp_single(&mut powers[..scores.len()]);
+        for (score, power) in scores.iter_mut().zip(powers) {
+            let value = 1.0 / (1.0 + power);
+            *score = if *score < 0.0 { 1.0 - value } else { value };
+        }
     }
-    for score in scores {
-        *score /= sum;
+}
+
+fn softmax(scores: &mut [f32], width: usize) {
+    for scores in scores.chunks_exact_mut(width) {
+        let largest = scores.iter().copied().fold(f32::MIN, f32::max);
+        for score in scores {
+            *score -= largest;
+        }
+    }
+    exp_single(scores);
+    for scores in scores.chunks_exact_mut(width) {
+        let sum: f32 = scores.iter().sum();
+        for score in scores {
+            *score /= sum;
+        }
     }
 }
 

@@ -206,11 +206,9 @@ impl<T: TreeNumber, S: Number> Operator for Regressor<T, S> {
         let sums = self.sums(elements, rows, columns, run)?;
         let mut scores = run.list::<f32>(&result)?;
         scores.extend(sums.into_iter().map(|sum| single(double(sum))));
-        for scores in scores.chunks_mut(self.trees.targets()) {
-            // One score has nothing to be compared with.
-            if scores.len() > 1 {
-                self.transform.apply(scores);
-            }
+        // One score has nothing to be compared with.
+        if self.trees.targets() > 1 {
+            self.transform.apply(&mut scores, self.trees.targets());
         }
         Ok(vec![finish(result, scores)?])
     }
@@ -372,7 +370,7 @@ impl<T: TreeNumber> FewClasses<T> {
             }
         };
         let mut both = both.map(number);
-        transform.apply(&mut both);
+        transform.apply(&mut both, 2);
         scores.extend(both);
         usize::from(deciding > self.limit)
     }
@@ -396,12 +394,13 @@ impl<T: TreeNumber, S: Number> Operator for Classifier<T, S> {
             positions.push(match &self.rule {
                 Rule::Few(rule) => rule.add(sums, transform, &mut scores),
                 Rule::Largest { scored } => {
-                    let start = scores.len();
                     scores.extend(sums.iter().map(|sum| single(double(*sum))));
-                    transform.apply(&mut scores[start..]);
                     largest_of(sums, scored)
                 }
             });
+        }
+        if matches!(self.rule, Rule::Largest { .. }) {
+            transform.apply(&mut scores, self.classes);
         }
         Ok(vec![self.labels.pick(&positions, run)?, finish(result, scores)?])
     }
@@ -619,7 +618,7 @@ impl<T: TreeNumber> Operator for TypedEnsemble<T> {
                 scores.clear();
                 scores.extend(sums.iter().map(|sum| single(double(*sum))));
                 if targets > 1 {
-                    self.regressor.transform.apply(&mut scores);
+                    self.regressor.transform.apply(&mut scores, targets);
                 }
                 for (sum, score) in sums.iter_mut().zip(&scores) {
                     *sum = <T as Scalar>::from_f32(*score);

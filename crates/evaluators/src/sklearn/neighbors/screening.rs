@@ -6,7 +6,8 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::sklearn::numerics::{PANEL, dot, panels};
+use crate::panels::panels;
+use crate::sklearn::numerics::{PANEL, dot};
 
 /// Rows that are searched for together. Their sums with two registers of rows of the fit fill the processor's
 /// registers.

@@ -18,6 +18,7 @@ mod draft;
 pub(super) use self::draft::{SplitCondition, SplitShape, TreeShape};
 
 use super::scalar::Scalar;
+use crate::wide::wide;
 
 /// Number of rows in a block.
 pub(super) const ROWS: usize = 64;
@@ -184,7 +185,11 @@ impl<T: Scalar> Stage<T> {
                 let rows = members.iter().fold(missing, |rows, at| rows | scratch.rows_of[*at as usize]);
                 scratch.passing.push(rows);
             }
-            let leaves = leaves(&scratch.ranks, &scratch.passing, tests, values.len() / self.width - 1);
+            let last = values.len() / self.width - 1;
+            let leaves = wide(
+                #[inline(always)]
+                || leaves(&scratch.ranks, &scratch.passing, tests, last),
+            );
             if self.width > 1 {
                 for (leaf, sums) in leaves.iter().zip(sums.chunks_exact_mut(outputs)) {
                     let values = &values[usize::from(*leaf) * self.width..][..self.width];
@@ -206,7 +211,9 @@ impl<T: Scalar> Stage<T> {
 }
 
 /// Evaluates all tests of a tree, sorted by plane, and returns the leaf of each row.
-#[inline]
+// Inlined like the functions that it calls, because `wide` selects the instruction set.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 fn leaves(ranks: &[Bytes], passing: &[Bits], tests: &[PlaneTest], last: usize) -> Bytes {
     // The remaining leaves in the first plane that has any, and the first leaf of that plane. No test ever rules out
     // the last leaf, so its plane may have no tests; it is the row's leaf if none is left in the other planes.
@@ -236,7 +243,8 @@ fn leaves(ranks: &[Bytes], passing: &[Bits], tests: &[PlaneTest], last: usize) -
     leaf
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 fn apply_test(ranks: &Bytes, test: PlaneTest, left: &mut Bytes) {
     for (left, rank) in left.iter_mut().zip(ranks) {
         let passes = if *rank <= test.cut { 0xff } else { 0 };
@@ -244,7 +252,8 @@ fn apply_test(ranks: &Bytes, test: PlaneTest, left: &mut Bytes) {
     }
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "code that is not inlined is compiled for the baseline processor")]
 fn ask_category(passing: Bits, test: PlaneTest, left: &mut Bytes) {
     let (octets, _) = left.as_chunks_mut::<8>();
     for (left, bits) in octets.iter_mut().zip(passing.to_le_bytes()) {
