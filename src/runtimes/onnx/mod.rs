@@ -1,42 +1,39 @@
 //! Requests for ONNX models: from tensors to the evaluator and back.
 
-use std::borrow::Cow;
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path, PathBuf};
-use std::sync::Mutex;
+mod engine;
+mod external;
+mod tensors;
+
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bytes::Bytes;
-use half::{bf16, f16};
 use serde_json::{Value, json};
 
+pub(super) use self::engine::Place;
+use self::engine::{Engine, EnginePlan};
+pub(super) use self::external::ExternalFiles;
+use self::tensors::{elements, output};
 use super::native::{NativeModel, Plan};
 use super::{LoadError, RuntimeError};
-use crate::evaluators::onnx::{
-    self, DeclaredDimension, Element as OnnxElement, ElementType, Elements, EvaluateError, ExternalRange, Labels,
-    OnnxModel, Shape, ValueInfo,
-};
+use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, EvaluateError, Shape, ValueInfo};
 use crate::settings::ModelSettings;
 use crate::types::{
-    BytesElements, Datatype, Element, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestErrorKind,
-    RequestedOutput, Tensor, TensorData, TensorMetadata, short,
+    Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestErrorKind, RequestedOutput,
+    Tensor, TensorMetadata, short,
 };
 
 /// The output of requests that name none: the first one of the graph.
 pub(super) const PREDICT: &str = "predict";
 /// What metadata name as the platform of a model whose settings do not.
 const PLATFORM: &str = "onnx";
-/// How many times the size of a file with external data may be read, since tensors may share their data.
-const READS: u64 = 2;
 /// The content type of tables.
 const FRAME: &str = "pd";
 
 /// A loaded model.
 #[derive(Debug)]
 pub(super) struct OnnxRuntime {
-    model: OnnxModel,
+    model: Engine,
     content_type: Option<String>,
 }
 
@@ -47,7 +44,7 @@ pub(super) struct Prepared<'r> {
     inputs: Vec<(&'r Tensor, Shape)>,
     /// The outputs: their positions, and their names in the response.
     outputs: Vec<(usize, String)>,
-    plan: onnx::Plan,
+    plan: EnginePlan,
 }
 
 /// Why a request does not fit a model.
@@ -85,14 +82,16 @@ fn list(names: &[String]) -> String {
 
 impl OnnxRuntime {
     /// Loads the model of a file's bytes, and the data in other files of its folder.
-    pub(super) fn load(path: &Path, file: &[u8], settings: &ModelSettings) -> Result<Self, LoadError> {
+    pub(super) fn load(path: &Path, file: &[u8], settings: &ModelSettings, place: Place) -> Result<Self, LoadError> {
         let external = ExternalFiles::new(path);
-        let model = OnnxModel::load(file, &|range| external.read(range)).map_err(|error| LoadError::Artifact {
-            path: path.to_owned(),
-            unsupported: error.is_refusal(),
-            source: error.into(),
-        })?;
+        let model = Engine::load(file, &|range| external.read(range), place).map_err(|error| artifact(path, error))?;
         Ok(Self { model, content_type: settings.parameters.content_type.clone() })
+    }
+
+    /// Checks whether a file that is not a model of tables is a network that a worker evaluates. Weights are not loaded.
+    pub(super) fn check_network(path: &Path, file: &[u8]) -> Result<(), LoadError> {
+        let external = ExternalFiles::new(path);
+        engine::check_network(file, &|range| external.read(range)).map_err(|error| artifact(path, error))
     }
 
     /// Returns the metadata of the file, with those of the settings where they have some.
@@ -128,7 +127,7 @@ impl OnnxRuntime {
 
     /// Returns why requests cannot be joined along their first dimension, `None` if they can.
     pub(super) fn not_batched(&self) -> Option<String> {
-        not_batched(&self.model)
+        not_batched(self.model.inputs(), self.model.outputs())
     }
 
     /// Returns the positions of outputs to compute, and their names in the response.
@@ -183,18 +182,22 @@ impl OnnxRuntime {
     }
 }
 
+fn artifact(path: &Path, error: onnx::LoadError) -> LoadError {
+    LoadError::Artifact { path: path.to_owned(), unsupported: error.is_refusal(), source: error.into() }
+}
+
 /// Returns whether an input is a matrix, so that a column of a table becomes one of one column.
 fn is_matrix(input: &ValueInfo) -> bool {
     input.dimensions.as_ref().is_some_and(|dimensions| dimensions.len() == 2)
 }
 
 /// Returns why requests to a model cannot be joined along their first dimension, `None` if they can.
-pub(super) fn not_batched(model: &OnnxModel) -> Option<String> {
+pub(super) fn not_batched(inputs: &[ValueInfo], outputs: &[ValueInfo]) -> Option<String> {
     let fixed = |what: &str, values: &[ValueInfo]| {
         let value = values.iter().find(|value| !value.is_batched())?;
         Some(format!("the first dimension of its {what} `{}` is fixed", value.name))
     };
-    fixed("input", model.inputs()).or_else(|| fixed("output", model.outputs()))
+    fixed("input", inputs).or_else(|| fixed("output", outputs))
 }
 
 /// Returns the datatype of the protocol.
@@ -248,8 +251,8 @@ impl NativeModel for OnnxRuntime {
         }
         let positions: Vec<usize> = outputs.iter().map(|(position, _)| *position).collect();
         let plan = self.model.plan(&given, &positions).map_err(evaluate_error)?;
-        bytes = bytes.saturating_add(plan.bytes);
-        Ok(Plan { cost: cost.saturating_add(plan.cost), bytes, prepared: Prepared { inputs, outputs, plan } })
+        bytes = bytes.saturating_add(plan.bytes());
+        Ok(Plan { cost: cost.saturating_add(plan.cost()), bytes, prepared: Prepared { inputs, outputs, plan } })
     }
 
     fn answer(
@@ -290,250 +293,79 @@ fn check_datatype(tensor: &Tensor, wanted: ElementType) -> Result<(), RuntimeErr
     Err(OnnxRequestError::Datatype { input, found, wanted }.into())
 }
 
-/// A number of the protocol, which converts to all types of a graph.
-trait Numeric: Element {
-    fn to_f64(self) -> f64;
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
 
-    fn to_i64(self) -> i64;
-}
+    use flate2::read::GzDecoder;
 
-macro_rules! numeric {
-    ($($type:ty),*) => { $(
-        impl Numeric for $type {
-            #[expect(clippy::allow_attributes, reason = "not every type needs every exception")]
-            #[allow(clippy::cast_precision_loss, clippy::cast_lossless, reason = "rounds, as NumPy")]
-            fn to_f64(self) -> f64 {
-                self as f64
-            }
+    use super::*;
+    #[cfg(feature = "onnx")]
+    use crate::runtimes::native::NEVER;
 
-            #[expect(clippy::allow_attributes, reason = "not every type needs every exception")]
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_possible_wrap,
-                clippy::cast_lossless,
-                reason = "fractions are cut, and integers wrap, as in NumPy"
-            )]
-            fn to_i64(self) -> i64 {
-                self as i64
-            }
-        }
-    )* };
-}
-numeric!(i8, i16, i32, i64, u8, u16, u32, u64, f32, f64);
-
-impl Numeric for f16 {
-    fn to_f64(self) -> f64 {
-        Self::to_f64(self)
+    /// Returns a network of the golden cases.
+    fn network(name: &str) -> Vec<u8> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/onnx_networks/networks.jsonl.gz");
+        let mut text = String::new();
+        GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+        let mut cases = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let case = cases.find(|case| case["name"] == name).unwrap();
+        let digits = case["model"].as_str().unwrap().as_bytes().as_chunks::<2>().0;
+        digits.iter().map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap()).collect()
     }
 
-    fn to_i64(self) -> i64 {
-        self.to_f32().to_i64()
-    }
-}
-
-impl Numeric for bf16 {
-    fn to_f64(self) -> f64 {
-        Self::to_f64(self)
+    fn load(file: &[u8], place: Place) -> Result<OnnxRuntime, LoadError> {
+        let settings = ModelSettings::new("network", "mlserver_onnx.OnnxModel");
+        OnnxRuntime::load(Path::new("model.onnx"), file, &settings, place)
     }
 
-    fn to_i64(self) -> i64 {
-        self.to_f32().to_i64()
-    }
-}
-
-/// Returns the elements of a tensor in the type of a graph's input. Elements of that type are borrowed.
-fn elements(tensor: &Tensor, wanted: ElementType) -> Result<Elements<'_>, RuntimeError> {
-    let elements = match tensor.datatype {
-        Datatype::Bytes => match &tensor.data {
-            TensorData::Variable(texts) => Some(Bytes::wrap(texts.slices().collect::<Vec<Bytes>>().into())),
-            TensorData::Fixed(_) | TensorData::Irregular(_) => None,
-        },
-        Datatype::Bool => bools(tensor, wanted),
-        Datatype::Fp16 => converted::<f16>(tensor, wanted),
-        Datatype::Bf16 => converted::<bf16>(tensor, wanted),
-        Datatype::Fp32 => converted::<f32>(tensor, wanted),
-        Datatype::Fp64 => converted::<f64>(tensor, wanted),
-        Datatype::Int8 => converted::<i8>(tensor, wanted),
-        Datatype::Int16 => converted::<i16>(tensor, wanted),
-        Datatype::Int32 => converted::<i32>(tensor, wanted),
-        Datatype::Int64 => converted::<i64>(tensor, wanted),
-        Datatype::Uint8 => converted::<u8>(tensor, wanted),
-        Datatype::Uint16 => converted::<u16>(tensor, wanted),
-        Datatype::Uint32 => converted::<u32>(tensor, wanted),
-        Datatype::Uint64 => converted::<u64>(tensor, wanted),
-    };
-    elements.ok_or_else(|| RuntimeError::inconsistent("a tensor has no elements of its datatype"))
-}
-
-/// Returns the elements of a tensor of flags.
-fn bools(tensor: &Tensor, wanted: ElementType) -> Option<Elements<'_>> {
-    let TensorData::Fixed(bytes) = &tensor.data else { return None };
-    if wanted == ElementType::Bool {
-        let flags: Vec<bool> = bytes.iter().map(|byte| *byte != 0).collect();
-        return Some(bool::wrap(flags.into()));
-    }
-    convert(Cow::Borrowed(&bytes[..]), wanted)
-}
-
-fn converted<T: Numeric>(tensor: &Tensor, wanted: ElementType) -> Option<Elements<'_>> {
-    convert(tensor.elements::<T>()?, wanted)
-}
-
-/// Returns numbers in another type. Those of the same type are not copied.
-fn convert<T: Numeric>(values: Cow<'_, [T]>, wanted: ElementType) -> Option<Elements<'_>> {
-    /// Returns the numbers as they are, if they have the type, or else each of them converted.
-    fn to<T: Numeric, U: Element + OnnxElement>(values: Cow<'_, [T]>, convert: impl Fn(T) -> U) -> Elements<'_> {
-        if T::DATATYPE != U::DATATYPE {
-            return U::wrap(values.iter().map(|value| convert(*value)).collect::<Vec<U>>().into());
-        }
-        let same = match values {
-            Cow::Borrowed(values) => {
-                bytemuck::try_cast_slice(values).map_or_else(|_| Vec::new().into(), onnx::Buffer::Borrowed)
-            }
-            Cow::Owned(values) => bytemuck::try_cast_vec(values).unwrap_or_default().into(),
-        };
-        U::wrap(same)
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers wrap, as in NumPy")]
-    Some(match wanted {
-        ElementType::F16 => to::<T, f16>(values, |value| f16::from_f64(value.to_f64())),
-        ElementType::F32 => to::<T, f32>(values, |value| value.to_f64() as f32),
-        ElementType::F64 => to::<T, f64>(values, Numeric::to_f64),
-        ElementType::I8 => to::<T, i8>(values, |value| value.to_i64() as i8),
-        ElementType::I16 => to::<T, i16>(values, |value| value.to_i64() as i16),
-        ElementType::I32 => to::<T, i32>(values, |value| value.to_i64() as i32),
-        ElementType::I64 => to::<T, i64>(values, Numeric::to_i64),
-        ElementType::U8 => to::<T, u8>(values, |value| value.to_i64() as u8),
-        ElementType::U16 => to::<T, u16>(values, |value| value.to_i64() as u16),
-        ElementType::U32 => to::<T, u32>(values, |value| value.to_i64() as u32),
-        ElementType::U64 => to::<T, u64>(values, |value| value.to_i64().cast_unsigned()),
-        ElementType::Bool => {
-            let flags: Vec<bool> = values.iter().map(|value| value.to_f64() != 0.0).collect();
-            bool::wrap(flags.into())
-        }
-        ElementType::Text => return None,
-    })
-}
-
-/// Makes a tensor of the protocol of an output. A list becomes a matrix of one column, as by NumPy's codec, and a scalar a list.
-fn output(name: String, result: onnx::Tensor<'_>, labels: Option<&Labels>) -> Result<Tensor, RuntimeError> {
-    let mut shape = result.shape().dimensions().to_vec();
-    if shape.len() < 2 {
-        // A scalar is a list of one number.
-        shape.push(1);
-    }
-    let tensor = match result.into_elements() {
-        Elements::F16(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::F32(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::F64(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::I8(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::I16(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::I32(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::I64(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::U8(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::U16(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::U32(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::U64(values) => Tensor::from_values(name, shape, values.into_cow()),
-        Elements::Bool(values) => {
-            let bytes: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
-            Tensor::from_raw(name, Datatype::Bool, shape, bytes.into())
-        }
-        Elements::Text(values) => {
-            let is_text = values.iter().all(|text| std::str::from_utf8(text).is_ok());
-            let texts: BytesElements = values.iter().collect();
-            let data = TensorData::Variable(texts.with_text(is_text));
-            let parameters = Parameters::new();
-            let tensor =
-                Tensor { name, datatype: Datatype::Bytes, shape, parameters, data, nested: false, as_sent: None };
-            tensor.check().map(|()| tensor)
-        }
-    };
-    let mut tensor = tensor.map_err(RuntimeError::inconsistent)?;
-    tensor.parameters = Parameters::with_content_type("np");
-    if let Some(labels) = labels {
-        let labels = match labels {
-            Labels::Integers(labels) => json!(labels),
-            Labels::Texts(labels) => json!(labels),
-        };
-        tensor.parameters.others.insert("labels".to_owned(), labels);
-    }
-    Ok(tensor)
-}
-
-/// The files in which a model keeps data. They are in its folder, or below it.
-#[derive(Debug)]
-pub(super) struct ExternalFiles {
-    folder: PathBuf,
-    /// The folders that no file may leave, also by links: that of the model's path, and that of the file that it links to.
-    roots: Vec<PathBuf>,
-    /// The file that was read last, its size, and how many more bytes may be read of it.
-    last: Mutex<Option<OpenFile>>,
-}
-
-#[derive(Debug)]
-struct OpenFile {
-    location: String,
-    file: File,
-    size: u64,
-    left: u64,
-}
-
-impl ExternalFiles {
-    /// Describes the files of the model at a path.
-    pub(super) fn new(model: &Path) -> Self {
-        let folder = model.parent().map(Path::to_owned).unwrap_or_default();
-        let resolved = [
-            fs::canonicalize(&folder).ok(),
-            fs::canonicalize(model).ok().and_then(|file| Some(file.parent()?.to_owned())),
-        ];
-        Self { folder, roots: resolved.into_iter().flatten().collect(), last: Mutex::new(None) }
+    #[test]
+    fn network_is_refused_by_a_server_by_the_name_of_its_operator() {
+        let error = load(&network("lstm-0"), Place::Server).unwrap_err();
+        let shown = format!("{:#}", anyhow::Error::from(error));
+        assert!(shown.contains("(LSTM, opset 17): the operator is not evaluated natively"), "{shown}");
     }
 
-    /// Reads data. Returns why it does not: the end of a sentence.
-    pub(super) fn read(&self, range: &ExternalRange<'_>) -> Result<Bytes, String> {
-        let shown = range.location.escape_debug();
-        let mut last = self.last.lock().map_err(|_| "the file cannot be read".to_owned())?;
-        if last.as_ref().is_none_or(|open| open.location != range.location) {
-            *last = Some(self.open(range.location)?);
+    #[test]
+    #[cfg(not(feature = "onnx"))]
+    fn network_names_the_feature_that_is_missing() {
+        let file = network("lstm-0");
+        for error in [
+            OnnxRuntime::check_network(Path::new("model.onnx"), &file).unwrap_err(),
+            load(&file, Place::Worker { threads: 1 }).unwrap_err(),
+        ] {
+            let shown = format!("{:#}", anyhow::Error::from(error));
+            assert!(shown.contains("built without the feature `onnx`"), "{shown}");
         }
-        let Some(open) = last.as_mut() else { return Err("the file cannot be read".to_owned()) };
-        let length = range.length.unwrap_or(open.size.saturating_sub(range.offset));
-        let end = range.offset.checked_add(length).filter(|end| *end <= open.size);
-        if end.is_none() {
-            return Err(format!(
-                "`{shown}` has {} bytes, but {length} bytes are expected at {}",
-                open.size, range.offset
-            ));
-        }
-        open.left =
-            open.left.checked_sub(length).ok_or_else(|| format!("`{shown}` would be read more than {READS} times"))?;
-        let failed = |error: std::io::Error| format!("`{shown}` cannot be read: {error}");
-        let mut bytes = Vec::new();
-        let size = usize::try_from(length).map_err(|_| format!("`{shown}` is too large"))?;
-        bytes.try_reserve_exact(size).map_err(|_| format!("there is no memory for `{shown}`"))?;
-        open.file.seek(SeekFrom::Start(range.offset)).map_err(failed)?;
-        (&open.file).take(length).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() == size { Ok(bytes.into()) } else { Err(format!("`{shown}` became shorter while it was read")) }
     }
 
-    fn open(&self, location: &str) -> Result<OpenFile, String> {
-        let shown = location.escape_debug();
-        let path = Path::new(location);
-        let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if !is_below || location.contains('\0') {
-            return Err(format!("`{shown}` is not in the folder of the model or below it"));
-        }
-        let failed = |error: std::io::Error| format!("`{shown}` cannot be read: {error}");
-        let resolved = fs::canonicalize(self.folder.join(path)).map_err(failed)?;
-        if !self.roots.iter().any(|root| resolved.starts_with(root)) {
-            return Err(format!("`{shown}` is a link that leaves the folder of the model"));
-        }
-        let metadata = fs::metadata(&resolved).map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(format!("`{shown}` is not a regular file"));
-        }
-        let file = File::open(&resolved).map_err(failed)?;
-        let size = metadata.len();
-        Ok(OpenFile { location: location.to_owned(), file, size, left: size.saturating_mul(READS) })
+    #[test]
+    #[cfg(feature = "onnx")]
+    fn network_is_answered_by_a_worker() {
+        let file = network("lstm-0");
+        OnnxRuntime::check_network(Path::new("model.onnx"), &file).unwrap();
+        let model = load(&file, Place::Worker { threads: 1 }).unwrap();
+        assert_eq!(model.not_batched(), None);
+        let tokens = Tensor::from_elements("tokens", vec![2, 3], &[1_i64, 2, 3, 4, 5, 6]).unwrap();
+        let mut request = InferenceRequest { inputs: vec![tokens], ..InferenceRequest::default() };
+        let plan = model.plan(&request).unwrap();
+        let response = model.answer(&request, plan.prepared, &NEVER).unwrap();
+        assert_eq!((response.outputs[0].name.as_str(), &response.outputs[0].shape[..]), (PREDICT, &[2, 3][..]));
+        request.inputs = vec![Tensor::from_elements("tokens", vec![1, 1], &[1_i64 << 40]).unwrap()];
+        let plan = model.plan(&request).unwrap();
+        let error = model.answer(&request, plan.prepared, &NEVER).unwrap_err();
+        assert_eq!(error.kind(), RequestErrorKind::BadRequest);
+        assert!(error.to_string().starts_with("input `tokens` has the number 1099511627776"), "{error}");
+    }
+
+    #[test]
+    #[cfg(feature = "onnx")]
+    fn network_that_nothing_evaluates_is_refused_by_name() {
+        let mut file = network("lstm-0");
+        let place = file.windows(4).position(|bytes| bytes == b"LSTM").unwrap();
+        file[place..place + 4].copy_from_slice(b"RNNX");
+        let error = OnnxRuntime::check_network(Path::new("model.onnx"), &file).unwrap_err();
+        let shown = format!("{:#}", anyhow::Error::from(error));
+        assert!(shown.contains("(RNNX, opset 17): the operator is not evaluated natively"), "{shown}");
     }
 }

@@ -32,14 +32,6 @@ use super::proto::ModelProto;
 use super::tensor::{ElementType, Elements, Shape, Tensor};
 use super::{MAX_FILE_BYTES, ModelInfo, ValueInfo, check_inputs};
 
-/// The limits of a network.
-struct Limits;
-
-impl Limits {
-    /// The most inputs, and the most outputs.
-    const VALUES: usize = 4096;
-}
-
 /// A network that is ready to be evaluated.
 pub struct Network {
     engine: Model,
@@ -169,13 +161,17 @@ impl Network {
         let results = caught(|| self.engine.run(given, &wanted, Some(options)));
         let results = results.and_then(|results| results.map_err(|error| error.to_string()));
         let results = results.map_err(EvaluateError::Network)?;
-        let inconsistent = || EvaluateError::Network("it has no such output".to_owned());
-        let tensors = outputs.iter().map(|output| {
-            let position = wanted.binary_search(&self.output_ids[*output]).map_err(|_| inconsistent())?;
-            let info = &self.outputs[*output];
-            output_tensor(results.get(position).ok_or_else(inconsistent)?, info)
-        });
-        tensors.collect()
+        let mut tensors = Vec::with_capacity(wanted.len());
+        for (id, value) in wanted.iter().zip(results) {
+            let info = outputs.iter().find(|output| self.output_ids[**output] == *id);
+            let info = info.map(|output| &self.outputs[*output]).ok_or_else(no_output)?;
+            tensors.push(output_tensor(value, info)?);
+        }
+        let tensor = |output: &usize| {
+            let position = wanted.binary_search(&self.output_ids[*output]).map_err(|_| no_output())?;
+            tensors.get(position).cloned().ok_or_else(no_output)
+        };
+        outputs.iter().map(tensor).collect()
     }
 
     /// Returns a tensor in the engine's type.
@@ -229,16 +225,20 @@ fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
+fn no_output() -> EvaluateError {
+    EvaluateError::Network("it has no such output".to_owned())
+}
+
 /// Makes a tensor of the declared type of an output of the engine.
-fn output_tensor(value: &Value, info: &ValueInfo) -> Result<Tensor<'static>, EvaluateError> {
+fn output_tensor(value: Value, info: &ValueInfo) -> Result<Tensor<'static>, EvaluateError> {
     let failed = |problem: &str| EvaluateError::Network(format!("output `{}`: {problem}", info.name));
     let shape = Shape::new(&value.shape()).ok_or_else(|| failed("it has too many dimensions"))?;
     let tensor = match (info.element, value) {
-        (ElementType::F32, Value::FloatTensor(values)) => Tensor::of(shape, values.to_vec()),
+        (ElementType::F32, Value::FloatTensor(values)) => Tensor::of(shape, values.into_data()),
         (ElementType::F16, Value::FloatTensor(values)) => {
             Tensor::of(shape, values.iter().map(|value| f16::from_f32(*value)).collect())
         }
-        (ElementType::I32, Value::Int32Tensor(values)) => Tensor::of(shape, values.to_vec()),
+        (ElementType::I32, Value::Int32Tensor(values)) => Tensor::of(shape, values.into_data()),
         (ElementType::I64, Value::Int32Tensor(values)) => {
             // A floating-point number outside of INT32 became the first or the last of it.
             if values.iter().any(|value| matches!(*value, i32::MIN | i32::MAX)) {
@@ -249,8 +249,8 @@ fn output_tensor(value: &Value, info: &ValueInfo) -> Result<Tensor<'static>, Eva
         (ElementType::Bool, Value::Int32Tensor(values)) => {
             Tensor::of(shape, values.iter().map(|value| *value != 0).collect())
         }
-        (ElementType::I8, Value::Int8Tensor(values)) => Tensor::of(shape, values.to_vec()),
-        (ElementType::U8, Value::UInt8Tensor(values)) => Tensor::of(shape, values.to_vec()),
+        (ElementType::I8, Value::Int8Tensor(values)) => Tensor::of(shape, values.into_data()),
+        (ElementType::U8, Value::UInt8Tensor(values)) => Tensor::of(shape, values.into_data()),
         _ => None,
     };
     tensor.ok_or_else(|| failed("it has another type"))

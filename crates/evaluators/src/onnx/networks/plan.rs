@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
+use super::ranges;
 use super::rules::{self, Check, Effect, Output, Rule, Slot};
-use super::{Limits, ranges};
 use crate::onnx::ValueInfo;
 use crate::onnx::build::{declared_value, node_error};
 use crate::onnx::constant::{self, ReadExternal};
@@ -19,6 +19,8 @@ use crate::onnx::proto::{AttributeProto, AttributeValue, GraphProto, ModelProto,
 use crate::onnx::tables;
 use crate::onnx::tensor::{Element, ElementType, Elements, Shape, Tensor};
 
+/// The most inputs, and the most outputs.
+const MAX_VALUES: usize = 4096;
 /// The most elements that a constant may ask an operator to make.
 const MAX_ELEMENTS: i64 = 1 << 28;
 /// The largest integer of an attribute such as `pads`.
@@ -133,8 +135,8 @@ pub(super) fn plan<'m, 'a>(
 ) -> Result<NetworkPlan<'m, 'a>, LoadError> {
     let graph = model.graph.as_ref().ok_or(LoadError::NoGraph)?;
     for (what, count) in [("inputs", graph.inputs.len()), ("outputs", graph.outputs.len())] {
-        if count > Limits::VALUES + graph.initializers.len() {
-            return Err(LoadError::Limit { what, limit: Limits::VALUES });
+        if count > MAX_VALUES + graph.initializers.len() {
+            return Err(LoadError::Limit { what, limit: MAX_VALUES });
         }
     }
     let order = flat.flat.order(&flat.outputs)?;

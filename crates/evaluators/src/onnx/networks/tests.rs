@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::Network;
 use crate::onnx::fixtures::{self, File, node, value};
 use crate::onnx::goldens::{Case, cases};
-use crate::onnx::tensor::Tensor;
+use crate::onnx::tensor::{Shape, Tensor};
 
 fn check(case: &Case) -> Result<(), (bool, String)> {
     let none = |_: &crate::onnx::ExternalRange<'_>| Err("there is none".to_owned());
@@ -135,4 +135,48 @@ fn documentation_lists_the_operators() {
     sorted.sort_unstable();
     known.sort_unstable();
     assert_eq!(sorted, known);
+}
+
+#[test]
+fn weights_in_other_files_are_read_once_and_only_to_load() {
+    let entry = |key: &str, value: &str| {
+        fixtures::field(13, &[fixtures::field(1, key.as_bytes()), fixtures::field(2, value.as_bytes())].concat())
+    };
+    let mut file = File::of(&[node("Add", &["x", "w"], &["y"], &[])]);
+    let external = [entry("location", "weights.bin"), entry("offset", "4"), fixtures::integer(14, 1)];
+    let dimensions = [fixtures::integer(1, 3), fixtures::integer(2, 1), fixtures::field(8, b"w")];
+    file.initializers = vec![[dimensions.concat(), external.concat()].concat()];
+    let file = file.bytes();
+    Network::check(&file, &|_| Err("a check reads no weights".to_owned())).unwrap();
+    let count = std::cell::Cell::new(0);
+    let network = Network::load(
+        &file,
+        &|range| {
+            count.set(count.get() + 1);
+            assert_eq!((range.location, range.offset, range.length), ("weights.bin", 4, Some(12)));
+            Ok([1.0_f32, 2.0, 3.0].iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into())
+        },
+        1,
+    );
+    let network = network.unwrap();
+    assert_eq!(count.get(), 1);
+    let input = Tensor::of(Shape::new(&[1, 3]).unwrap(), vec![10.0_f32; 3]).unwrap();
+    let outputs = network.evaluate(&[input], &[0, 0], &AtomicBool::new(false)).unwrap();
+    assert_eq!(&outputs[1].values::<f32>().unwrap()[..], [11.0, 12.0, 13.0]);
+    let short = Network::load(&file, &|_| Ok(vec![0; 11].into()), 1).unwrap_err();
+    assert_eq!(short.to_string(), "tensor `w`: it has 11 bytes instead of 12");
+}
+
+#[test]
+fn files_with_damaged_bytes_never_panic() {
+    let mut file = File::of(&[node("Add", &["x", "w"], &["z"], &[]), node("Softmax", &["z"], &["y"], &[])]);
+    file.initializers = vec![fixtures::tensor("w", 1, &[3], &[0; 12])];
+    let file = file.bytes();
+    for place in 0..file.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut damaged = file.clone();
+            damaged[place] = value;
+            let _ = Network::check(&damaged, &|_| Err("there is none".to_owned()));
+        }
+    }
 }
