@@ -133,8 +133,8 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         Err(error) => return Err(failed(error)),
     };
     let operators = model.operators().join(", ");
-    let batches =
-        not_batched(&model).map_or_else(String::new, |reason| format!("\nrequests are not batched: {reason}"));
+    let batches = not_batched(model.inputs(), model.outputs())
+        .map_or_else(String::new, |reason| format!("\nrequests are not batched: {reason}"));
     let example = model.inputs().iter().map(example_input).collect::<Option<Vec<_>>>();
     Ok(FileDescription {
         title: format!("{title} graph of {operators}{batches}"),

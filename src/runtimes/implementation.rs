@@ -12,7 +12,7 @@ use super::identity::identity;
 use super::mlflow::MlflowModel;
 use super::native::Native;
 use super::native_steps::NativeStep;
-use super::onnx::OnnxRuntime;
+use super::onnx::{OnnxRuntime, Place};
 use super::sklearn::SklearnModel;
 use super::tree_explanations::ExplanationSettings;
 use super::trees::TreeModel;
@@ -148,15 +148,45 @@ pub fn load_native(
             let description = Description { explanation, ..Description::native_with(TensorRule::MissingText) };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
-        NativeEvaluator::Onnx => {
-            let file = read(artifact, &expected)?;
-            let model = OnnxRuntime::load(artifact, &file, settings)?;
-            let (metadata, not_batched) = (Some(model.metadata(settings)), model.not_batched());
-            let description = Description { metadata, not_batched, ..Description::native() };
-            Ok(Arc::new(Native::new(model, description, compute.clone())))
-        }
+        NativeEvaluator::Onnx => load_onnx(settings, artifact, compute, Place::Server),
         NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::serve(artifact, settings, compute)?)),
     }
+}
+
+/// Loads an ONNX model in a process that evaluates nothing else, and so may evaluate networks.
+///
+/// # Errors
+///
+/// As [`load_native`].
+pub fn load_onnx_in_worker(
+    settings: &ModelSettings,
+    artifact: &Path,
+    compute: &ComputePool,
+    threads: usize,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    load_onnx(settings, artifact, compute, Place::Worker { threads })
+}
+
+/// Checks whether a worker evaluates an ONNX model that [`load_native`] refuses. Weights are not loaded.
+///
+/// # Errors
+///
+/// [`LoadError`] names the node and the reason.
+pub fn check_onnx_network(artifact: &Path) -> Result<(), LoadError> {
+    OnnxRuntime::check_network(artifact, &read(artifact, "a model file")?)
+}
+
+fn load_onnx(
+    settings: &ModelSettings,
+    artifact: &Path,
+    compute: &ComputePool,
+    place: Place,
+) -> Result<Arc<dyn Runtime>, LoadError> {
+    let file = read(artifact, &ModelFamily::artifact_names(settings).join(", "))?;
+    let model = OnnxRuntime::load(artifact, &file, settings, place)?;
+    let (metadata, not_batched) = (Some(model.metadata(settings)), model.not_batched());
+    let description = Description { metadata, not_batched, ..Description::native() };
+    Ok(Arc::new(Native::new(model, description, compute.clone())))
 }
 
 /// Reads a whole file, or a named pipe until its writer closes it.

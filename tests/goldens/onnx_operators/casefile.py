@@ -10,8 +10,11 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 DATATYPES = {
+    np.dtype(np.float16): "FP16",
     np.dtype(np.float32): "FP32",
     np.dtype(np.float64): "FP64",
+    np.dtype(np.int8): "INT8",
+    np.dtype(np.uint8): "UINT8",
     np.dtype(np.int16): "INT16",
     np.dtype(np.int32): "INT32",
     np.dtype(np.int64): "INT64",
@@ -71,10 +74,10 @@ class Cases:
         self.names = set()
         self.refused = []
 
-    def add(self, name, model, inputs, tolerance=1e-6):
+    def add(self, name, model, inputs, tolerance=1e-6, steps=0):
         """Adds a case with the answers of onnxruntime, or remembers that it refuses the model.
 
-        `tolerance` is the largest difference of scores, relative to those above 1.
+        `tolerance` is the largest difference of scores, relative to those above 1, and `steps` that of quantized numbers.
         """
         if name in self.names:
             raise ValueError(f"two cases are named {name}")
@@ -85,7 +88,8 @@ class Cases:
         options.log_severity_level = 4
         try:
             session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            outputs = session.run(None, {each.name: value for each, value in zip(session.get_inputs(), inputs)})
+            named = {each.name: np.asarray(value) for each, value in zip(session.get_inputs(), inputs)}
+            outputs = session.run(None, named)
         except Exception as error:
             # Its errors have several types.
             self.refused.append(f"{name}: {str(error).splitlines()[0][:160]}")
@@ -93,6 +97,7 @@ class Cases:
         case = {
             "name": name,
             "tolerance": tolerance,
+            **({"steps": steps} if steps else {}),
             "model": model.hex(),
             "inputs": [tensor(each) for each in inputs],
             "outputs": [tensor(map_values(each)) for each in outputs],

@@ -1,24 +1,18 @@
 //! Compiles a model: nodes become operators, and those of constants become constants.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use super::constant::{self, ReadExternal};
-use super::error::{Fault, LoadError, NodeFault};
+use super::error::{LoadError, NodeFault};
 use super::flatten::{FlatModel, FlatNode, ValueId, flatten};
+use super::fold::Folding;
 use super::graph::{Graph, Source, Step};
-use super::node::{Built, InputSpec, Known, NodeSpec, Operator};
+use super::node::{Built, InputSpec, NodeSpec};
 use super::proto::{AttributeValue, Dimension, GraphProto, ModelProto, ValueProto, ValueType};
-use super::run::Run;
 use super::tables;
-use super::tensor::{ElementType, Shape, Tensor};
+use super::tensor::{ElementType, Tensor};
 use super::{DeclaredDimension, Labels, ValueInfo};
 
-/// The most bytes that constant nodes may compute.
-const FOLDED_BYTES: usize = 64 << 20;
-/// The longest time that they may take.
-const FOLDING_TIME: Duration = Duration::from_secs(1);
 /// The operator that makes a map for each row, which is a tensor with labels here.
 const ZIP_MAP: &str = "ZipMap";
 
@@ -49,12 +43,6 @@ struct Builder<'m, 'a> {
     folding: Folding,
 }
 
-/// What is left for constant nodes.
-struct Folding {
-    bytes: usize,
-    until: Instant,
-}
-
 /// Compiles a model.
 pub(super) fn compile(model: &ModelProto<'_>, external: ReadExternal<'_>) -> Result<Compiled, LoadError> {
     let graph = model.graph.as_ref().ok_or(LoadError::NoGraph)?;
@@ -74,7 +62,7 @@ pub(super) fn compile(model: &ModelProto<'_>, external: ReadExternal<'_>) -> Res
         constants: Vec::new(),
         steps: Vec::new(),
         slots: 0,
-        folding: Folding { bytes: FOLDED_BYTES, until: Instant::now() + FOLDING_TIME },
+        folding: Folding::new(),
     };
     let inputs = builder.inputs(graph)?;
     builder.initializers(graph, &order, external)?;
@@ -109,7 +97,7 @@ fn is_zip_map(node: &FlatNode<'_>) -> bool {
     node.domain == "ai.onnx.ml" && node.operator == ZIP_MAP
 }
 
-fn node_error(node: &FlatNode<'_>, problem: NodeFault) -> LoadError {
+pub(super) fn node_error(node: &FlatNode<'_>, problem: NodeFault) -> LoadError {
     LoadError::Node {
         node: node.name.clone(),
         operator: node.operator.to_owned(),
@@ -204,7 +192,14 @@ impl Builder<'_, '_> {
             return Err(NodeFault::Count { what: "outputs", found: node.outputs.len(), wanted: outputs.len() });
         }
         if sources.iter().flatten().all(|source| matches!(source, Source::Constant(_))) {
-            let values = self.fold(operator.as_ref(), &sources)?;
+            let constants: Vec<Option<&Tensor<'static>>> = sources
+                .iter()
+                .map(|source| match source {
+                    Some(Source::Constant(constant)) => self.constants.get(*constant),
+                    _ => None,
+                })
+                .collect();
+            let values = self.folding.fold(operator.as_ref(), &constants)?;
             for (id, tensor) in node.outputs.iter().zip(values) {
                 if let Some(id) = id {
                     self.new_constant(*id, tensor);
@@ -224,37 +219,6 @@ impl Builder<'_, '_> {
             last_used: Vec::new(),
         });
         Ok(())
-    }
-
-    /// Computes a node whose inputs are constants.
-    fn fold(&mut self, operator: &dyn Operator, sources: &[Option<Source>]) -> Result<Vec<Tensor<'static>>, NodeFault> {
-        let constant = |source: &Option<Source>| match source {
-            Some(Source::Constant(constant)) => self.constants.get(*constant),
-            _ => None,
-        };
-        let known: Vec<_> = sources
-            .iter()
-            .map(|source| constant(source).map(|value| Known { shape: *value.shape(), value: Some(value) }))
-            .collect();
-        let shapes = operator.shapes(&known)?;
-        let elements = shapes.iter().flatten().map(Shape::count).fold(0, usize::saturating_add);
-        let inputs: Vec<Option<Shape>> = known.iter().map(|known| known.map(|known| known.shape)).collect();
-        let left = self.folding.until.saturating_duration_since(Instant::now());
-        if Duration::from_nanos(operator.cost(&inputs, elements)) > left {
-            return Err(NodeFault::Unsupported("to compute constants for more than 1 s".to_owned()));
-        }
-        let never = AtomicBool::new(false);
-        let run = Run::new(self.folding.bytes, &never);
-        let inputs: Vec<Option<Tensor<'_>>> =
-            sources.iter().map(|source| constant(source).map(Tensor::borrowed)).collect();
-        let outputs = operator.evaluate(&inputs, &run).map_err(|fault| match fault {
-            Fault::TooLarge { .. } => NodeFault::Unsupported("to compute constants of more than 64 MiB".to_owned()),
-            fault => NodeFault::Constants(fault),
-        })?;
-        let outputs: Vec<Tensor<'static>> = outputs.into_iter().map(Tensor::into_static).collect();
-        let bytes = outputs.iter().map(Tensor::byte_len).fold(0, usize::saturating_add);
-        self.folding.bytes = self.folding.bytes.saturating_sub(bytes);
-        Ok(outputs)
     }
 
     /// Gives a value the labels of a node that makes maps of it.
@@ -315,7 +279,7 @@ impl Builder<'_, '_> {
 }
 
 /// Reads the type and the dimensions of an input or output.
-fn declared_value(what: &'static str, value: &ValueProto<'_>) -> Result<ValueInfo, LoadError> {
+pub(super) fn declared_value(what: &'static str, value: &ValueProto<'_>) -> Result<ValueInfo, LoadError> {
     let refuse = |found| LoadError::ValueType { what, name: value.name.to_owned(), found };
     let (number, dimensions) = match &value.value {
         ValueType::Tensor(number, dimensions) => (*number, dimensions),

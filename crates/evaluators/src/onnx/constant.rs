@@ -150,6 +150,35 @@ fn unnamed(proto: &TensorProto<'_>, external: ReadExternal<'_>) -> Result<Tensor
     }
 }
 
+/// Returns the type and the shape of a tensor without its data.
+#[cfg(feature = "networks")]
+pub(super) fn declared(proto: &TensorProto<'_>) -> Result<(ElementType, Shape), LoadError> {
+    let problem = |problem| LoadError::Tensor { name: proto.name.to_owned(), problem };
+    if proto.is_segmented {
+        return Err(problem(TensorFault::Layout));
+    }
+    let unknown = || problem(TensorFault::Type { found: ElementType::name_of(proto.data_type) });
+    let element = ElementType::of_number(proto.data_type).ok_or_else(unknown)?;
+    Ok((element, shape(&proto.dimensions).map_err(problem)?))
+}
+
+/// Returns the bytes of a tensor, if the file has them as they are in memory on a machine whose numbers are little-endian.
+#[cfg(feature = "networks")]
+pub(super) fn raw_bytes(proto: &TensorProto<'_>, external: ReadExternal<'_>) -> Result<Option<Vec<u8>>, LoadError> {
+    let (element, shape) = declared(proto)?;
+    let wanted = shape.count().saturating_mul(element.width());
+    let read = || {
+        let data = match (&proto.external, &proto.data) {
+            (Some(entries), _) => external(&range(entries, wanted)?).map_err(TensorFault::External)?.into(),
+            (None, TensorData::Raw(data)) => data.to_vec(),
+            (None, _) => return Ok(None),
+        };
+        check(wanted, data.len(), "bytes")?;
+        Ok(Some(data))
+    };
+    read().map_err(|problem| LoadError::Tensor { name: proto.name.to_owned(), problem })
+}
+
 /// Returns the shape of declared dimensions.
 fn shape(dimensions: &[i64]) -> Result<Shape, TensorFault> {
     if dimensions.len() > MAX_RANK {

@@ -40,14 +40,17 @@ pub enum LoadError {
     Node { node: String, operator: String, opset: i64, problem: Box<NodeFault> },
     #[error("constant nodes take more than {limit} {what} to evaluate")]
     Folding { what: &'static str, limit: u64 },
+    /// The engine of networks refused a graph that passed our own checks.
+    #[error("the network cannot be evaluated natively: {0}")]
+    Network(String),
 }
 
 impl LoadError {
     /// Returns whether another runtime may be able to load the file: it is not damaged, only not supported natively.
     pub const fn is_refusal(&self) -> bool {
         match self {
-            Self::Opset { .. } | Self::ValueType { .. } | Self::Folding { .. } => true,
-            Self::Tensor { problem, .. } => matches!(problem, TensorFault::Type { .. } | TensorFault::Rank { .. }),
+            Self::Opset { .. } | Self::ValueType { .. } | Self::Folding { .. } | Self::Network(_) => true,
+            Self::Tensor { problem, .. } => problem.is_refusal(),
             Self::Node { problem, .. } => problem.is_refusal(),
             _ => false,
         }
@@ -71,6 +74,15 @@ pub enum TensorFault {
     Layout,
     #[error("its data lies in another file, and {0}")]
     External(String),
+    /// Networks compute integers in 32 bits.
+    #[error("its number {value} is outside of int32, which is not evaluated natively")]
+    Wide { value: i64 },
+}
+
+impl TensorFault {
+    const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Type { .. } | Self::Rank { .. } | Self::Wide { .. })
+    }
 }
 
 /// What is wrong with a node.
@@ -108,7 +120,7 @@ impl From<trees::LoadError> for NodeFault {
 }
 
 impl NodeFault {
-    const fn is_refusal(&self) -> bool {
+    pub(super) const fn is_refusal(&self) -> bool {
         matches!(self, Self::Operator | Self::UnknownAttribute { .. } | Self::InputType { .. } | Self::Unsupported(_))
     }
 }
@@ -153,6 +165,18 @@ pub enum EvaluateError {
     InputCount { found: usize, wanted: usize },
     #[error("the prediction was cancelled")]
     Cancelled,
+    /// Networks compute integers in 32 bits.
+    #[error(
+        "input `{name}` has the number {value}, but the model is evaluated natively for numbers up to {limit} (set backend: python for others)"
+    )]
+    InputRange { name: String, value: i64, limit: i64 },
+    #[error(
+        "output `{name}` has numbers outside of int32, which are not evaluated natively (set backend: python for them)"
+    )]
+    OutputRange { name: String },
+    /// The engine of networks cannot apply an operator to the data.
+    #[error("the network cannot be evaluated: {0}")]
+    Network(String),
 }
 
 impl EvaluateError {

@@ -17,9 +17,12 @@ mod error;
 #[cfg(test)]
 mod fixtures;
 mod flatten;
+mod fold;
 #[cfg(test)]
 mod goldens;
 mod graph;
+#[cfg(feature = "networks")]
+pub mod networks;
 mod node;
 mod proto;
 mod run;
@@ -177,13 +180,7 @@ impl OnnxModel {
     ///
     /// Fails if the inputs do not fit the declared ones, or an operator. Time is in proportion to the number of nodes.
     pub fn plan(&self, inputs: &[(ElementType, Shape)], outputs: &[usize]) -> Result<Plan, EvaluateError> {
-        let declared = &self.compiled.inputs;
-        if inputs.len() != declared.len() {
-            return Err(EvaluateError::InputCount { found: inputs.len(), wanted: declared.len() });
-        }
-        for ((element, shape), declared) in inputs.iter().zip(declared) {
-            declared.check(*element, shape)?;
-        }
+        check_inputs(&self.compiled.inputs, inputs)?;
         let shapes: Vec<Shape> = inputs.iter().map(|(_, shape)| *shape).collect();
         self.compiled.graph.plan(&shapes, outputs)
     }
@@ -201,6 +198,14 @@ impl OnnxModel {
     ) -> Result<Vec<Tensor<'v>>, EvaluateError> {
         self.compiled.graph.evaluate(plan, inputs, stop)
     }
+}
+
+/// Checks that tensors have the declared types and dimensions.
+fn check_inputs(declared: &[ValueInfo], inputs: &[(ElementType, Shape)]) -> Result<(), EvaluateError> {
+    if inputs.len() != declared.len() {
+        return Err(EvaluateError::InputCount { found: inputs.len(), wanted: declared.len() });
+    }
+    declared.iter().zip(inputs).try_for_each(|(declared, (element, shape))| declared.check(*element, shape))
 }
 
 impl ValueInfo {
