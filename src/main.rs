@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use mlserver::cli::{self, Color};
-use mlserver::commands;
+use mlserver::commands::{self, CommandError};
 use mlserver::settings::SystemEnvironment;
 use mlserver::ui::Ui;
 
@@ -21,6 +21,9 @@ fn main() -> ExitCode {
         Color::Never => Some(false),
     });
     let mut ui = Ui::standard();
+    if arguments.len() == 2 && arguments[1] == commands::WORKER {
+        return exit_code(commands::run_worker(), &mut ui);
+    }
     let cli = match cli::parse(&arguments) {
         Ok(cli) => cli,
         // Scripts parse this form of the original.
@@ -33,7 +36,11 @@ fn main() -> ExitCode {
             return ExitCode::from(if answer.use_stderr() { commands::USAGE } else { commands::SUCCESS });
         }
     };
-    match commands::run(&cli.command, &SystemEnvironment, &mut ui) {
+    exit_code(commands::run(&cli.command, &SystemEnvironment, &mut ui), &mut ui)
+}
+
+fn exit_code(outcome: Result<(), CommandError>, ui: &mut Ui) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::from(commands::SUCCESS),
         Err(failure) => {
             ui.error(&failure.error);

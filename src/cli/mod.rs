@@ -60,9 +60,6 @@ pub enum Command {
     Graph(graph::GraphArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
-    /// Evaluate models for the process at the other end of standard input
-    #[command(hide = true)]
-    Score,
 }
 
 /// When to use colors.

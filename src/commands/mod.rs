@@ -47,6 +47,18 @@ pub const CLOSED: u8 = 128 + 13;
 /// It was stopped early by SIGTERM.
 pub const TERMINATED: u8 = 128 + 15;
 
+/// The argument that makes this executable a worker. It is for other processes, so the command line does not list it.
+pub const WORKER: &str = "score";
+
+/// Evaluates native models for the process at the other end of standard input.
+///
+/// # Errors
+///
+/// Fails if that process does not speak the protocol of workers.
+pub fn run_worker() -> Result<(), CommandError> {
+    Ok(score::run().map_err(anyhow::Error::from)?)
+}
+
 /// Runs a subcommand.
 ///
 /// # Errors
@@ -75,7 +87,6 @@ pub fn run(command: &Command, environment: &dyn Environment, ui: &mut Ui) -> Res
         Command::Infer(args) => infer::run(args, environment, ui),
         Command::Compare(args) => infer::compare(args, environment, ui),
         Command::Config(args) => config::run(args, environment, ui),
-        Command::Score => Ok(score::run().map_err(anyhow::Error::from)?),
     }
 }
 

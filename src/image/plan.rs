@@ -229,8 +229,9 @@ impl PythonReason {
             return graphs::read_manifest(settings, &path).map(|_| None).map_err(|error| failed(error.into()));
         }
         let compute = ComputePool::for_this_machine();
-        match runtimes::load_native(evaluator, settings, &path, &compute) {
-            Ok(_) => Ok(None),
+        let loaded = runtimes::load_native(evaluator, settings, &path, &compute).map(drop);
+        match loaded.or_else(|error| runtimes::or_network(evaluator, &path, error)) {
+            Ok(()) => Ok(None),
             Err(error) if error.is_unsupported() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
                 let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                 Ok(Some(Self::Unsupported { model: model(), reason }))

@@ -1,7 +1,7 @@
 //! Loads the runtime of a model from its settings.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::{info, warn};
@@ -57,7 +57,8 @@ impl Loader for RuntimeLoader {
                     let native = if settings.parameters.isolate {
                         self.isolated(evaluator, &settings).await
                     } else {
-                        self.native(evaluator, settings.clone()).await
+                        let native = self.native(evaluator, settings.clone()).await;
+                        self.native_or_network(native, evaluator, &settings).await
                     };
                     self.native_or_python(native, &settings).await
                 }
@@ -88,9 +89,27 @@ impl RuntimeLoader {
             return Err(LoadError::IsolatedGraph);
         }
         let path = self.artifact(evaluator, settings)?;
-        let loaded = self.python.workers().load_native(settings, &path, None).await;
+        let memory_limit = (evaluator == NativeEvaluator::Onnx).then(|| network_memory(&path));
+        let loaded = self.python.workers().load_native(settings, &path, memory_limit).await;
         let model = loaded.map_err(runtimes::LoadError::from)?;
         self.check_routes(&settings.name, model)
+    }
+
+    /// Loads a model that the server has refused in a process of its own, if it is a network.
+    async fn native_or_network(
+        &self,
+        native: Result<Arc<dyn Runtime>, LoadError>,
+        evaluator: NativeEvaluator,
+        settings: &ModelSettings,
+    ) -> Result<Arc<dyn Runtime>, LoadError> {
+        let refused = match native {
+            Err(LoadError::Runtime(error)) if error.is_unsupported() => error,
+            result => return result,
+        };
+        let path = self.artifact(evaluator, settings)?;
+        let check = move || runtimes::or_network(evaluator, &path, refused);
+        self.loading.run(check).await.map_err(LoadError::Panicked)??;
+        self.isolated(evaluator, settings).await
     }
 
     /// Returns the file or folder that an evaluator reads. Empty if it reads none.
@@ -147,6 +166,18 @@ impl RuntimeLoader {
         }
         Ok(model)
     }
+}
+
+/// Returns the memory of a worker for a network whose settings do not limit it, in bytes: its weights in several forms, and what one
+/// prediction of an ordinary network needs.
+fn network_memory(model: &Path) -> u64 {
+    const BASE: u64 = 512 << 20;
+    const FORMS: u64 = 4;
+    // Weights may be in other files of the folder.
+    let files = model.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+    let files = files.into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+    let size: u64 = files.filter(std::fs::Metadata::is_file).map(|file| file.len()).sum();
+    size.saturating_mul(FORMS).saturating_add(BASE)
 }
 
 #[cfg(test)]

@@ -128,7 +128,19 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
     let model = match OnnxModel::load(&bytes, &|range| external.read(range)) {
         Ok(model) => model,
         Err(error) if error.is_refusal() => {
-            return Ok(FileDescription { version, ..refused(title.to_owned(), &error) });
+            let network = implementation::or_network(NativeEvaluator::Onnx, path, failed_as_refusal(path, error));
+            let description = match network {
+                Ok(()) => FileDescription {
+                    not_native: None,
+                    ..refused(format!("{title} network, which a process of its own evaluates"), &"")
+                },
+                Err(error) => {
+                    let reason =
+                        std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                    refused(title.to_owned(), &reason)
+                }
+            };
+            return Ok(FileDescription { version, ..description });
         }
         Err(error) => return Err(failed(error)),
     };
@@ -148,6 +160,11 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
             .collect(),
         examples: example.map(|inputs| json!({"inputs": inputs})).into_iter().collect(),
     })
+}
+
+/// Returns the error of a file that the server does not evaluate, although it may be valid.
+fn failed_as_refusal(path: &Path, error: onnx::LoadError) -> LoadError {
+    LoadError::Artifact { path: path.to_owned(), unsupported: true, source: error.into() }
 }
 
 /// Returns an example of an input of a graph, in which dimensions of any size are 1, if it is not too large.

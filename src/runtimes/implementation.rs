@@ -20,7 +20,7 @@ use super::{Description, LoadError, Runtime};
 use crate::compute::ComputePool;
 use crate::families::{ModelFamily, NativeEvaluator};
 use crate::settings::ModelSettings;
-use crate::types::{TensorRule, short};
+use crate::types::{TensorRule, chain, short};
 
 /// The largest artifact that is read into memory, in bytes.
 pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
@@ -167,13 +167,26 @@ pub fn load_onnx_in_worker(
     load_onnx(settings, artifact, compute, Place::Worker { threads })
 }
 
-/// Checks whether a worker evaluates an ONNX model that [`load_native`] refuses. Weights are not loaded.
+/// Checks whether a worker evaluates a model that [`load_native`] has refused: a network of ONNX. Weights are not loaded.
 ///
 /// # Errors
 ///
-/// [`LoadError`] names the node and the reason.
-pub fn check_onnx_network(artifact: &Path) -> Result<(), LoadError> {
-    OnnxRuntime::check_network(artifact, &read(artifact, "a model file")?)
+/// Fails with the refusal, to which the reason is added why it cannot be evaluated as a network.
+pub fn or_network(evaluator: NativeEvaluator, artifact: &Path, refused: LoadError) -> Result<(), LoadError> {
+    if evaluator != NativeEvaluator::Onnx || !refused.is_unsupported() {
+        return Err(refused);
+    }
+    let file = read(artifact, "a model file")?;
+    let Err(network) = OnnxRuntime::check_network(artifact, &file) else { return Ok(()) };
+    match (refused, network) {
+        (LoadError::Artifact { path, source: tables, .. }, LoadError::Artifact { source: network, .. })
+            if cfg!(feature = "onnx") =>
+        {
+            let reason = format!("{}; as a network: {}", chain(&*tables), chain(&*network));
+            Err(LoadError::Artifact { path, unsupported: true, source: reason.into() })
+        }
+        (refused, _) => Err(refused),
+    }
 }
 
 fn load_onnx(

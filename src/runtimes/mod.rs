@@ -44,9 +44,7 @@ use error::OutputError;
 pub use error::{FamilyError, LoadError, RuntimeError};
 pub use fn_runtime::FnRuntime;
 pub use graph::{GraphResources, load_graph};
-pub use implementation::{
-    Backend, Implementation, MAX_ARTIFACT_BYTES, check_onnx_network, load_native, load_onnx_in_worker,
-};
+pub use implementation::{Backend, Implementation, MAX_ARTIFACT_BYTES, load_native, load_onnx_in_worker, or_network};
 pub use native_steps::StepSettingsError;
 pub use progress::{ModelMemory, Progress};
 pub use steps::{MAX_STEP_DEPTH, MAX_STEPS, ModelDirectory, RemoteAnswer, RemoteCall, RequiredStep, StepModel, Steps};

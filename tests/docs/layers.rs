@@ -80,8 +80,9 @@ fn layers_table_has_no_cycles() {
 }
 
 /// The circles of files that import each other: the first file of each, and how many files it has.
-const CIRCLES: [(&str, usize); 13] = [
+const CIRCLES: [(&str, usize); 14] = [
     ("archives::read", 2),
+    ("evaluators::onnx::networks::plan", 2),
     ("evaluators::pickle::calls", 2),
     ("evaluators::pickle::dtype", 2),
     ("registry::routes", 2),

@@ -323,3 +323,80 @@ fn native_worker_refuses_strangers() {
     let waited = thread::spawn(move || child.wait().unwrap().code());
     assert_eq!(waited.join().unwrap(), Some(1));
 }
+
+/// Networks of ONNX, which the server itself does not evaluate.
+#[cfg(feature = "onnx")]
+mod networks {
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    const ONNX: &str = "mlserver_onnx.OnnxModel";
+
+    /// A golden case: the model, its only input without a name, and the values of its first output.
+    fn golden(name: &str) -> (Vec<u8>, Value, Vec<f32>) {
+        let file = fs::File::open(repository_path("tests/goldens/onnx_networks/networks.jsonl.gz")).unwrap();
+        let mut text = String::new();
+        GzDecoder::new(file).read_to_string(&mut text).unwrap();
+        let mut cases = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let case = cases.find(|case| case["name"] == name).unwrap();
+        let bytes = |digits: &Value| -> Vec<u8> {
+            let pairs = digits.as_str().unwrap().as_bytes().as_chunks::<2>().0;
+            pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        };
+        let floats = |digits: &Value| -> Vec<f32> {
+            bytes(digits).as_chunks::<4>().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+        };
+        let input = &case["inputs"][0];
+        let input = json!({"shape": input["shape"], "datatype": input["datatype"], "data": floats(&input["data"])});
+        (bytes(&case["model"]), input, floats(&case["outputs"][0]["data"]))
+    }
+
+    fn serve(name: &str, parameters: &Value) -> (TestServer, Value, Vec<f32>) {
+        let (model, mut input, wanted) = golden(name);
+        let mut all = json!({"uri": "./model.onnx", "extra": {"backend": "native"}});
+        all.as_object_mut().unwrap().extend(parameters.as_object().unwrap().clone());
+        let settings = json!({"name": "m", "implementation": ONNX, "parameters": all});
+        let folder = Folder::new().file("m/model.onnx", model).file("m/model-settings.json", settings.to_string());
+        let server = TestServer::start(folder.with_identity("neighbor"));
+        input["name"] = server.get("/v2/models/m").json()["inputs"][0]["name"].clone();
+        (server, json!({"inputs": [input]}), wanted)
+    }
+
+    #[test]
+    fn network_is_served_by_a_native_worker() {
+        let (server, request, wanted) = serve("unet-False-0", &json!({}));
+        let answer = server.post("/v2/models/m/infer", request.to_string()).ok();
+        let found: Vec<f64> =
+            answer["outputs"][0]["data"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+        assert_eq!((found.len(), &answer["outputs"][0]["name"]), (wanted.len(), &json!("predict")));
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert!((found - f64::from(*wanted)).abs() <= 1e-4 * f64::from(wanted.abs()).max(1.0));
+        }
+        assert_eq!(server.get("/v2/models/m").json()["parameters"]["backend"], "native");
+        assert!(fs::exists(format!("/proc/{}", worker(&server).as_raw_nonzero())).unwrap());
+        let error = server.post("/v2/models/m/infer", r#"{"inputs": []}"#).error(400);
+        assert!(error.starts_with("Model expects input(s) named"), "{error}");
+        server.terminate();
+    }
+
+    #[test]
+    fn network_that_takes_too_much_memory_ends_its_worker_only() {
+        let (server, mut request, _) = serve("unet-False-0", &json!({"worker_memory_limit": 80 << 20}));
+        assert_eq!(server.post("/v2/models/m/infer", request.to_string()).status, 200);
+        // The size of an image is not fixed: its intermediate values take many times its own memory.
+        let shape: Vec<usize> = serde_json::from_value(request["inputs"][0]["shape"].clone()).unwrap();
+        let shape = [1, shape[1], 1024, 1024];
+        let count: usize = shape.iter().product();
+        request["inputs"][0] = json!({"name": request["inputs"][0]["name"], "shape": shape, "datatype": "FP32",
+            "parameters": {"binary_data_size": 4 * count}});
+        let mut body = request.to_string().into_bytes();
+        let length = body.len().to_string();
+        body.resize(body.len() + 4 * count, 0);
+        let answer = server.post_with("/v2/models/m/infer", &[("inference-header-content-length", &length)], body);
+        let error = answer.error(503);
+        assert!(error.contains("it used more than 80 MiB of memory (`worker_memory_limit`)"), "{error}");
+        assert_eq!(echo(&server, "neighbor"), 200);
+        server.terminate();
+    }
+}

@@ -11,12 +11,15 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::MAX_THREADS;
 use super::messages::{self, Load, RouteCall, Unload};
 use crate::compute::{COMPUTATIONS, ComputePool};
-use crate::runtimes::implementation::load_native;
+use crate::families::NativeEvaluator;
 use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame, PAGE_BYTES};
 use crate::runtimes::workers::message::FailureKind;
-use crate::runtimes::{Implementation, LoadError, ModelMemory, Progress, Runtime, RuntimeError, Steps};
+use crate::runtimes::{
+    Implementation, LoadError, ModelMemory, Progress, Runtime, RuntimeError, Steps, load_native, load_onnx_in_worker,
+};
 use crate::settings::{ModelSettings, SettingsSources};
 use crate::types::{TokenUsage, TraceContext};
 
@@ -200,7 +203,20 @@ fn read(load: Load, compute: &ComputePool) -> Result<Arc<dyn Runtime>, OutgoingF
     let Implementation::Native(evaluator) = Implementation::of(&settings).map_err(refused)? else {
         return Err(refused(LoadError::NotNative { implementation: settings.implementation }));
     };
-    load_native(evaluator, &settings, Path::new(artifact.as_deref().unwrap_or_default()), compute).map_err(refused)
+    let artifact = Path::new(artifact.as_deref().unwrap_or_default());
+    let loaded = match evaluator {
+        NativeEvaluator::Onnx => load_onnx_in_worker(&settings, artifact, compute, network_threads(&settings, compute)),
+        _ => load_native(evaluator, &settings, artifact, compute),
+    };
+    loaded.map_err(refused)
+}
+
+/// Returns how many threads one prediction of a network uses: as onnxruntime would if the settings say it, else all of the worker.
+fn network_threads(settings: &ModelSettings, compute: &ComputePool) -> usize {
+    let options = settings.parameters.extra.get("session_options");
+    let threads = options.and_then(|options| options.get("intra_op_num_threads")?.as_u64());
+    let threads = threads.and_then(|threads| usize::try_from(threads).ok()).filter(|threads| *threads > 0);
+    threads.map_or(compute.width(), |threads| threads.min(MAX_THREADS))
 }
 
 fn invalid(message: &str) -> OutgoingFrame {
