@@ -145,6 +145,7 @@ fn report(case: &Case, rows: usize, median: u128, estimate: Duration) {
 }
 
 /// The difference that a number may have.
+#[derive(Clone, Copy)]
 enum Tolerance {
     OfNumber(f64),
     OfLargest(f64),
@@ -222,7 +223,7 @@ fn median<E>(mut call: impl FnMut() -> Result<(), E>) -> Result<u128, E> {
     call()?;
     let before = processor_time();
     call()?;
-    let single = (processor_time() - before).as_nanos().max(1);
+    let single = processor_time().saturating_sub(before).as_nanos().max(1);
     let group = (GROUP.as_nanos() / single).clamp(1, 10_000);
     let mut times = Vec::new();
     let start = Instant::now();
@@ -231,7 +232,7 @@ fn median<E>(mut call: impl FnMut() -> Result<(), E>) -> Result<u128, E> {
         for _ in 0..group {
             call()?;
         }
-        times.push((processor_time() - before).as_nanos() / group);
+        times.push(processor_time().saturating_sub(before).as_nanos() / group);
     }
     times.sort_unstable();
     Ok(times[times.len() / 2])

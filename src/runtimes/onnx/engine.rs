@@ -27,7 +27,7 @@ pub(in crate::runtimes) enum Place {
 pub(super) enum Engine {
     Tables(OnnxModel),
     #[cfg(feature = "onnx")]
-    Network(Network),
+    Network(Box<Network>),
 }
 
 /// What it takes to evaluate some outputs.
@@ -120,7 +120,7 @@ impl Engine {
 
 #[cfg(feature = "onnx")]
 fn network(file: &[u8], external: ReadExternal<'_>, threads: usize) -> Result<Engine, LoadError> {
-    Network::load(file, external, threads).map(Engine::Network)
+    Network::load(file, external, threads).map(|network| Engine::Network(Box::new(network)))
 }
 
 #[cfg(not(feature = "onnx"))]

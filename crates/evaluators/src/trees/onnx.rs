@@ -510,6 +510,6 @@ mod tests {
         let compiled = CompiledEnsemble::new(ensemble).unwrap();
         let mut sums = [0.0; 3];
         compiled.aggregate(&[0.0_f32], 1, |value| value, &AtomicBool::new(false), &mut sums);
-        assert_eq!(sums, [1.5, 0.0, 2.5]);
+        assert_eq!(sums.map(f32::to_bits), [1.5_f32, 0.0, 2.5].map(f32::to_bits));
     }
 }
