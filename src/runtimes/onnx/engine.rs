@@ -25,7 +25,7 @@ pub(in crate::runtimes) enum Place {
 /// A loaded graph.
 #[derive(Debug)]
 pub(super) enum Engine {
-    Tables(OnnxModel),
+    Tables(Box<OnnxModel>),
     #[cfg(feature = "onnx")]
     Network(Box<Network>),
 }
@@ -73,7 +73,7 @@ impl Engine {
     /// Loads a model of tables, or a network if the process may evaluate one.
     pub(super) fn load(file: &[u8], external: ReadExternal<'_>, place: Place) -> Result<Self, LoadError> {
         match (OnnxModel::load(file, external), place) {
-            (Ok(model), _) => Ok(Self::Tables(model)),
+            (Ok(model), _) => Ok(Self::Tables(Box::new(model))),
             (Err(error), Place::Worker { threads }) if error.is_refusal() => network(file, external, threads),
             (Err(error), _) => Err(error),
         }
