@@ -230,7 +230,7 @@ impl PythonReason {
         }
         let compute = ComputePool::for_this_machine();
         let loaded = runtimes::load_native(evaluator, settings, &path, &compute).map(drop);
-        match loaded.or_else(|error| runtimes::or_network(evaluator, &path, error)) {
+        match loaded.or_else(|error| runtimes::or_network(evaluator, &path, error).map(drop)) {
             Ok(()) => Ok(None),
             Err(error) if error.is_unsupported() && matches!(Backend::of(settings), Ok(Backend::Auto)) => {
                 let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);

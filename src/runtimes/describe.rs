@@ -10,7 +10,7 @@ use super::onnx::{ExternalFiles, PREDICT, not_batched, tensor_metadata};
 use super::{LoadError, implementation, mlflow};
 use crate::codecs::ColumnOrder;
 use crate::evaluators::catboost::{CatBoostFeature, CatBoostModel, CatBoostOutput};
-use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, ModelInfo, OnnxModel, ValueInfo};
+use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, GraphInterface, ModelInfo, OnnxModel, ValueInfo};
 use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
 use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
@@ -130,10 +130,7 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         Err(error) if error.is_refusal() => {
             let network = implementation::or_network(NativeEvaluator::Onnx, path, failed_as_refusal(path, error));
             let description = match network {
-                Ok(()) => FileDescription {
-                    not_native: None,
-                    ..refused(format!("{title} network, which a process of its own evaluates"), &"")
-                },
+                Ok(network) => onnx_graph(format!("{title} network, which a process of its own evaluates,"), &network),
                 Err(error) => {
                     let reason =
                         std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -144,22 +141,25 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    let operators = model.operators().join(", ");
-    let batches = not_batched(model.inputs(), model.outputs())
-        .map_or_else(String::new, |reason| format!("\nrequests are not batched: {reason}"));
-    let example = model.inputs().iter().map(example_input).collect::<Option<Vec<_>>>();
-    Ok(FileDescription {
-        title: format!("{title} graph of {operators}{batches}"),
-        version,
+    Ok(FileDescription { version, ..onnx_graph(format!("{title} graph"), model.interface()) })
+}
+
+/// Describes a graph that is evaluated natively.
+fn onnx_graph(title: String, graph: &GraphInterface) -> FileDescription {
+    let GraphInterface { inputs, outputs, operators } = graph;
+    let batches =
+        not_batched(inputs, outputs).map_or_else(String::new, |reason| format!("\nrequests are not batched: {reason}"));
+    let example = inputs.iter().map(example_input).collect::<Option<Vec<_>>>();
+    FileDescription {
+        title: format!("{title} of {}{batches}", operators.join(", ")),
+        version: None,
         not_native: None,
-        inputs: model.inputs().iter().map(tensor_metadata).collect(),
+        inputs: inputs.iter().map(tensor_metadata).collect(),
         columns: Vec::new(),
         found_by_name: Vec::new(),
-        outputs: std::iter::once(PREDICT.to_owned())
-            .chain(model.outputs().iter().map(|output| output.name.clone()))
-            .collect(),
+        outputs: std::iter::once(PREDICT.to_owned()).chain(outputs.iter().map(|output| output.name.clone())).collect(),
         examples: example.map(|inputs| json!({"inputs": inputs})).into_iter().collect(),
-    })
+    }
 }
 
 /// Returns the error of a file that the server does not evaluate, although it may be valid.

@@ -18,6 +18,7 @@ use super::tree_explanations::ExplanationSettings;
 use super::trees::TreeModel;
 use super::{Description, LoadError, Runtime};
 use crate::compute::ComputePool;
+use crate::evaluators::onnx::GraphInterface;
 use crate::families::{ModelFamily, NativeEvaluator};
 use crate::settings::ModelSettings;
 use crate::types::{TensorRule, chain, short};
@@ -167,17 +168,25 @@ pub fn load_onnx_in_worker(
     load_onnx(settings, artifact, compute, Place::Worker { threads })
 }
 
-/// Checks whether a worker evaluates a model that [`load_native`] has refused: a network of ONNX. Weights are not loaded.
+/// Checks whether a worker evaluates a model that [`load_native`] has refused: a network of ONNX. Weights are not loaded. Returns
+/// what the network takes and gives.
 ///
 /// # Errors
 ///
 /// Fails with the refusal, to which the reason is added why it cannot be evaluated as a network.
-pub fn or_network(evaluator: NativeEvaluator, artifact: &Path, refused: LoadError) -> Result<(), LoadError> {
+pub fn or_network(
+    evaluator: NativeEvaluator,
+    artifact: &Path,
+    refused: LoadError,
+) -> Result<GraphInterface, LoadError> {
     if evaluator != NativeEvaluator::Onnx || !refused.is_unsupported() {
         return Err(refused);
     }
     let file = read(artifact, "a model file")?;
-    let Err(network) = OnnxRuntime::check_network(artifact, &file) else { return Ok(()) };
+    let network = match OnnxRuntime::check_network(artifact, &file) {
+        Ok(interface) => return Ok(interface),
+        Err(error) => error,
+    };
     match (refused, network) {
         (LoadError::Artifact { path, source: tables, .. }, LoadError::Artifact { source: network, .. })
             if cfg!(feature = "onnx") =>

@@ -6,7 +6,9 @@
 Labels must be equal, and sums of leaves are equal bit by bit. Scores agree to 1e-6 of the largest value of their output. Some
 models enlarge rounding: a support vector machine with coefficients of 5,000, fed by a product of matrices, changes by 1e-4
 when its inputs change in the last bit. So scores may also differ by a few times the change that onnxruntime's own answer shows
-when all inputs move to the next number. One server has all models. Prints a line for each model: how it is served, and the largest difference. Last come the operators
+when all inputs move to the next number.
+
+One server has all models. Prints a line for each model: how it is served, and the largest difference. Last come the operators
 for which models are not served natively. A folder keeps models, inputs and onnxruntime's outputs for the next run.
 """
 
@@ -125,8 +127,11 @@ def prepare(model: Model, folder: Path, backend: str) -> Optional[str]:
     return None
 
 
-def compare(found: numpy.ndarray, expected: numpy.ndarray, allowed: float) -> Tuple[float, Optional[str]]:
-    """Returns the largest difference, as a part of the largest value, and what is wrong. `allowed` is a difference of scores."""
+def compare(found: numpy.ndarray, expected: numpy.ndarray, allowed: Optional[float]) -> Tuple[float, Optional[str]]:
+    """Returns the largest difference, as a part of the largest value, and what is wrong.
+
+    `allowed` is a difference of scores, at least `TOLERANCE` of the largest. Without it, scores must be equal.
+    """
     if found.shape != expected.shape and found.shape != (*expected.shape, 1):
         return numpy.inf, f"shape {found.shape} instead of {expected.shape}"
     found = found.reshape(expected.shape)
@@ -139,7 +144,7 @@ def compare(found: numpy.ndarray, expected: numpy.ndarray, allowed: float) -> Tu
         scale = max(float(numpy.abs(expected[numpy.isfinite(expected)]).max(initial=0)), 1e-30)
         with numpy.errstate(invalid="ignore"):
             largest = float(numpy.abs(found[~same].astype(float) - expected[~same].astype(float)).max() / scale)
-        is_near = largest <= (max(TOLERANCE, allowed / scale) if allowed else 0.0)
+        is_near = allowed is not None and largest <= max(TOLERANCE, allowed / scale)
         return largest, None if is_near else f"{int((~same).sum())} values differ by up to {largest:.1e}"
     if found.dtype != expected.dtype and not (onnx_client.is_text(found) and onnx_client.is_text(expected)):
         return numpy.inf, f"datatype {found.dtype} instead of {expected.dtype}"
@@ -166,7 +171,7 @@ def check(model: Model, place: Path, url: str) -> Tuple[float, List[str]]:
                 wrong.append(f"{name}: labels {output.labels} instead of {keys[name]}")
                 continue
             values = values[:, [keys[name].index(label) for label in output.labels]]
-        allowed = 0.0 if model.is_exact else max(ENLARGED * changes.get(name, 0.0), 1e-30)
+        allowed = None if model.is_exact else ENLARGED * changes.get(name, 0.0)
         difference, fault = compare(output.values, values, allowed)
         largest = max(largest, difference)
         if fault:

@@ -330,6 +330,7 @@ mod networks {
     use flate2::read::GzDecoder;
 
     use super::*;
+    use crate::support::ServerBuilder;
 
     const ONNX: &str = "mlserver_onnx.OnnxModel";
 
@@ -377,6 +378,21 @@ mod networks {
         assert!(fs::exists(format!("/proc/{}", worker(&server).as_raw_nonzero())).unwrap());
         let error = server.post("/v2/models/m/infer", r#"{"inputs": []}"#).error(400);
         assert!(error.starts_with("Model expects input(s) named"), "{error}");
+        server.terminate();
+    }
+
+    #[test]
+    fn network_is_inspected_and_its_example_answered() {
+        let (model, _, _) = golden("lstm-0");
+        let folder = Folder::new().file("m.onnx", model);
+        let output = run_mlserver(folder.root(), &["inspect", "m.onnx"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.starts_with("ONNX network, which a process of its own evaluates, of "), "{text}");
+        assert!(text.contains("LSTM") && text.contains("\n  tokens INT64 [-1, -1]\n"), "{text}");
+        let example = run_mlserver(folder.root(), &["inspect", "m.onnx", "--example"]).stdout;
+        let server = ServerBuilder::new(folder).argument("m.onnx").start();
+        let answer = server.post("/v2/models/m/infer", String::from_utf8(example).unwrap()).ok();
+        assert_eq!(answer["outputs"][0]["name"], "predict");
         server.terminate();
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[cfg(feature = "onnx")]
 use crate::evaluators::onnx::networks::Network;
 use crate::evaluators::onnx::{
-    self, ElementType, EvaluateError, LoadError, ModelInfo, OnnxModel, ReadExternal, Shape, Tensor, ValueInfo,
+    self, ElementType, EvaluateError, GraphInterface, LoadError, ModelInfo, OnnxModel, ReadExternal, Shape, Tensor,
 };
 
 /// The estimated time of a network. It is never evaluated on the thread of a connection.
@@ -83,12 +83,8 @@ impl Engine {
         each!(self, model => model.info())
     }
 
-    pub(super) fn inputs(&self) -> &[ValueInfo] {
-        each!(self, model => model.inputs())
-    }
-
-    pub(super) fn outputs(&self) -> &[ValueInfo] {
-        each!(self, model => model.outputs())
+    pub(super) fn interface(&self) -> &GraphInterface {
+        each!(self, model => model.interface())
     }
 
     pub(super) fn plan(&self, inputs: &[(ElementType, Shape)], outputs: &[usize]) -> Result<EnginePlan, EvaluateError> {
@@ -128,15 +124,15 @@ fn network(_file: &[u8], _external: ReadExternal<'_>, _threads: usize) -> Result
     Err(without_feature())
 }
 
-/// Checks whether a file is a network that a worker evaluates.
+/// Checks whether a file is a network that a worker evaluates, and returns what it takes and gives.
 #[cfg(feature = "onnx")]
-pub(super) fn check_network(file: &[u8], external: ReadExternal<'_>) -> Result<(), LoadError> {
+pub(super) fn check_network(file: &[u8], external: ReadExternal<'_>) -> Result<GraphInterface, LoadError> {
     Network::check(file, external)
 }
 
-/// Checks whether a file is a network that a worker evaluates.
+/// Checks whether a file is a network that a worker evaluates, and returns what it takes and gives.
 #[cfg(not(feature = "onnx"))]
-pub(super) fn check_network(_file: &[u8], _external: ReadExternal<'_>) -> Result<(), LoadError> {
+pub(super) fn check_network(_file: &[u8], _external: ReadExternal<'_>) -> Result<GraphInterface, LoadError> {
     Err(without_feature())
 }
 

@@ -16,7 +16,7 @@ pub(super) use self::external::ExternalFiles;
 use self::tensors::{elements, output};
 use super::native::{NativeModel, Plan};
 use super::{LoadError, RuntimeError};
-use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, EvaluateError, Shape, ValueInfo};
+use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, EvaluateError, GraphInterface, Shape, ValueInfo};
 use crate::settings::ModelSettings;
 use crate::types::{
     Datatype, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, RequestErrorKind, RequestedOutput,
@@ -88,8 +88,9 @@ impl OnnxRuntime {
         Ok(Self { model, content_type: settings.parameters.content_type.clone() })
     }
 
-    /// Checks whether a file that is not a model of tables is a network that a worker evaluates. Weights are not loaded.
-    pub(super) fn check_network(path: &Path, file: &[u8]) -> Result<(), LoadError> {
+    /// Checks whether a file that is not a model of tables is a network that a worker evaluates, and returns what it takes and
+    /// gives. Weights are not loaded.
+    pub(super) fn check_network(path: &Path, file: &[u8]) -> Result<GraphInterface, LoadError> {
         let external = ExternalFiles::new(path);
         engine::check_network(file, &|range| external.read(range)).map_err(|error| artifact(path, error))
     }
@@ -118,8 +119,8 @@ impl OnnxRuntime {
         }
         ModelMetadata {
             platform: if declared.platform.is_empty() { PLATFORM.to_owned() } else { declared.platform },
-            inputs: own(declared.inputs, self.model.inputs()),
-            outputs: own(declared.outputs, self.model.outputs()),
+            inputs: own(declared.inputs, self.model.interface().inputs),
+            outputs: own(declared.outputs, self.model.interface().outputs),
             parameters,
             ..declared
         }
@@ -127,12 +128,12 @@ impl OnnxRuntime {
 
     /// Returns why requests cannot be joined along their first dimension, `None` if they can.
     pub(super) fn not_batched(&self) -> Option<String> {
-        not_batched(self.model.inputs(), self.model.outputs())
+        not_batched(self.model.interface().inputs, self.model.interface().outputs)
     }
 
     /// Returns the positions of outputs to compute, and their names in the response.
     fn outputs(&self, request: &InferenceRequest) -> Result<Vec<(usize, String)>, RuntimeError> {
-        let outputs = self.model.outputs();
+        let outputs = self.model.interface().outputs;
         if request.outputs.is_empty() {
             return Ok(vec![(0, PREDICT.to_owned())]);
         }
@@ -154,11 +155,17 @@ impl OnnxRuntime {
     /// Finds the tensor of each input of the graph.
     fn inputs<'r>(&self, request: &'r InferenceRequest) -> Result<Vec<(&'r Tensor, Shape)>, RuntimeError> {
         let names = |missing: &dyn Fn(&ValueInfo) -> bool| {
-            self.model.inputs().iter().filter(|input| missing(input)).map(|input| input.name.clone()).collect()
+            self.model
+                .interface()
+                .inputs
+                .iter()
+                .filter(|input| missing(input))
+                .map(|input| input.name.clone())
+                .collect()
         };
         let find = |name: &str| request.inputs.iter().find(|tensor| tensor.name == name);
-        let mut inputs = Vec::with_capacity(self.model.inputs().len());
-        for declared in self.model.inputs() {
+        let mut inputs = Vec::with_capacity(self.model.interface().inputs.len());
+        for declared in self.model.interface().inputs {
             let Some(tensor) = find(&declared.name) else {
                 let found = request.inputs.iter().map(|input| short(&input.name).to_owned()).collect();
                 let missing = names(&|input| find(&input.name).is_none());
@@ -241,7 +248,7 @@ impl NativeModel for OnnxRuntime {
         let inputs = self.inputs(request)?;
         let mut given = Vec::with_capacity(inputs.len());
         let (mut bytes, mut cost) = (0_usize, Duration::ZERO);
-        for ((tensor, shape), declared) in inputs.iter().zip(self.model.inputs()) {
+        for ((tensor, shape), declared) in inputs.iter().zip(self.model.interface().inputs) {
             check_datatype(tensor, declared.element)?;
             given.push((declared.element, *shape));
             if tensor.datatype != datatype(declared.element) || declared.element == ElementType::Text {
@@ -262,13 +269,14 @@ impl NativeModel for OnnxRuntime {
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let mut values = Vec::with_capacity(inputs.len());
-        for ((tensor, shape), declared) in inputs.into_iter().zip(self.model.inputs()) {
+        for ((tensor, shape), declared) in inputs.into_iter().zip(self.model.interface().inputs) {
             let elements = elements(tensor, declared.element)?;
             let value = onnx::Tensor::new(shape, elements);
             values.push(value.ok_or_else(|| RuntimeError::inconsistent("a tensor has another number of elements"))?);
         }
         let results = self.model.evaluate(&plan, values, stop).map_err(evaluate_error)?;
-        let labels = |position: usize| self.model.outputs().get(position).and_then(|output| output.labels.as_ref());
+        let labels =
+            |position: usize| self.model.interface().outputs.get(position).and_then(|output| output.labels.as_ref());
         let named = outputs.into_iter().zip(results);
         let outputs = named.map(|((position, name), result)| output(name, result, labels(position)));
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;

@@ -11,7 +11,7 @@ use super::node::{Built, InputSpec, NodeSpec};
 use super::proto::{AttributeValue, Dimension, GraphProto, ModelProto, ValueProto, ValueType};
 use super::tables;
 use super::tensor::{ElementType, Tensor};
-use super::{DeclaredDimension, Labels, ValueInfo};
+use super::{DeclaredDimension, GraphInterface, Labels, ValueInfo};
 
 /// The operator that makes a map for each row, which is a tensor with labels here.
 const ZIP_MAP: &str = "ZipMap";
@@ -20,10 +20,7 @@ const ZIP_MAP: &str = "ZipMap";
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) graph: Graph,
-    pub(super) inputs: Vec<ValueInfo>,
-    pub(super) outputs: Vec<ValueInfo>,
-    /// The operators of all nodes with their domain, sorted.
-    pub(super) operators: Vec<String>,
+    pub(super) interface: GraphInterface,
 }
 
 /// What is known of a value while the model is compiled.
@@ -89,7 +86,7 @@ pub(super) fn compile(model: &ModelProto<'_>, external: ReadExternal<'_>) -> Res
         outputs: sources,
     };
     release_early(&mut compiled);
-    Ok(Compiled { graph: compiled, inputs, outputs, operators })
+    Ok(Compiled { graph: compiled, interface: GraphInterface { inputs, outputs, operators } })
 }
 
 /// Returns whether a node makes maps.

@@ -130,7 +130,7 @@ impl NodeFault {
 pub enum Fault {
     #[error("the shapes {} and {} cannot be broadcast together", .0[0], .0[1])]
     Broadcast(Box<[Shape; 2]>),
-    #[error("an input of shape {found} where {wanted} is expected")]
+    #[error("expected {wanted}, found an input of shape {found}")]
     Shape { found: Shape, wanted: String },
     #[error("axis {axis} does not exist in a tensor of {rank} dimensions")]
     Axis { axis: i64, rank: usize },
@@ -174,6 +174,9 @@ pub enum EvaluateError {
         "output `{name}` has numbers outside of int32, which are not evaluated natively (set backend: python for them)"
     )]
     OutputRange { name: String },
+    /// The keys of `ZipMap` do not fit its input.
+    #[error("output `{name}` has {labels} labels, but its tensor has the shape {found}")]
+    Labels { name: String, labels: usize, found: Box<Shape> },
     /// The engine of networks cannot apply an operator to the data.
     #[error("the network cannot be evaluated: {0}")]
     Network(String),

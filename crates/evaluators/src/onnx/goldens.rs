@@ -142,7 +142,7 @@ fn difference(found: &Tensor<'_>, wanted: &Tensor<'_>, tolerance: f64) -> Option
 fn check(case: &Case, model: &OnnxModel) -> Result<(), String> {
     let inputs = case.inputs();
     let known: Vec<(ElementType, Shape)> = inputs.iter().map(|input| (input.element_type(), *input.shape())).collect();
-    let all: Vec<usize> = (0..model.outputs().len()).collect();
+    let all: Vec<usize> = (0..model.interface().outputs.len()).collect();
     let plan = model.plan(&known, &all).map_err(|error| error.to_string())?;
     let found = model.evaluate(&plan, inputs, &AtomicBool::new(false)).map_err(|error| error.to_string())?;
     case.compare(&found)

@@ -69,6 +69,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Returns the positions of the outputs to compute.
+    pub(super) fn outputs(&self) -> &[usize] {
+        &self.outputs
+    }
+
     /// Returns the shapes of the outputs, `None` where they depend on data.
     pub fn shapes(&self) -> &[Option<Shape>] {
         &self.shapes

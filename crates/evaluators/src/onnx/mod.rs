@@ -66,6 +66,16 @@ pub struct ModelInfo {
     pub metadata: Vec<(String, String)>,
 }
 
+/// What a graph takes and gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphInterface {
+    /// The inputs that are not initializers.
+    pub inputs: Vec<ValueInfo>,
+    pub outputs: Vec<ValueInfo>,
+    /// The names of the operators that outputs need, sorted; those of other domains than `ai.onnx` with their domain.
+    pub operators: Vec<String>,
+}
+
 /// An input or output of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueInfo {
@@ -159,19 +169,9 @@ impl OnnxModel {
         &self.info
     }
 
-    /// Returns the inputs that are not initializers.
-    pub fn inputs(&self) -> &[ValueInfo] {
-        &self.compiled.inputs
-    }
-
-    /// Returns the outputs.
-    pub fn outputs(&self) -> &[ValueInfo] {
-        &self.compiled.outputs
-    }
-
-    /// Returns the names of the operators that outputs need, sorted; those of other domains than `ai.onnx` with their domain.
-    pub fn operators(&self) -> &[String] {
-        &self.compiled.operators
+    /// Returns its inputs, outputs and operators.
+    pub const fn interface(&self) -> &GraphInterface {
+        &self.compiled.interface
     }
 
     /// Plans the evaluation of some outputs, given by their positions, for inputs of these types and shapes.
@@ -180,7 +180,7 @@ impl OnnxModel {
     ///
     /// Fails if the inputs do not fit the declared ones, or an operator. Time is in proportion to the number of nodes.
     pub fn plan(&self, inputs: &[(ElementType, Shape)], outputs: &[usize]) -> Result<Plan, EvaluateError> {
-        check_inputs(&self.compiled.inputs, inputs)?;
+        check_inputs(&self.compiled.interface.inputs, inputs)?;
         let shapes: Vec<Shape> = inputs.iter().map(|(_, shape)| *shape).collect();
         self.compiled.graph.plan(&shapes, outputs)
     }
@@ -189,14 +189,19 @@ impl OnnxModel {
     ///
     /// # Errors
     ///
-    /// Fails if an operator cannot be applied to the data, or if the memory of values whose size depends on data exceeds the plan.
+    /// Fails if an operator cannot be applied to the data, if the memory of values whose size depends on data exceeds the plan, or if
+    /// an output has another number of columns than of labels.
     pub fn evaluate<'v>(
         &'v self,
         plan: &Plan,
         inputs: Vec<Tensor<'v>>,
         stop: &AtomicBool,
     ) -> Result<Vec<Tensor<'v>>, EvaluateError> {
-        self.compiled.graph.evaluate(plan, inputs, stop)
+        let outputs = self.compiled.graph.evaluate(plan, inputs, stop)?;
+        for (position, output) in plan.outputs().iter().zip(&outputs) {
+            self.compiled.interface.outputs[*position].check_labels(output.shape())?;
+        }
+        Ok(outputs)
     }
 }
 
@@ -228,6 +233,15 @@ impl ValueInfo {
             return Err(EvaluateError::InputShape { name: self.name.clone(), found: Box::new(*shape), wanted });
         }
         Ok(())
+    }
+
+    /// Checks that a tensor has a label for each column.
+    fn check_labels(&self, shape: &Shape) -> Result<(), EvaluateError> {
+        let Some(labels) = self.labels.as_ref().map(Labels::len) else { return Ok(()) };
+        if shape.dimensions().last() == Some(&labels) {
+            return Ok(());
+        }
+        Err(EvaluateError::Labels { name: self.name.clone(), labels, found: Box::new(*shape) })
     }
 
     /// Returns whether the first dimension can have any size.

@@ -21,7 +21,7 @@ fn evaluate(model: &OnnxModel, rows: usize) -> Result<Vec<Tensor<'static>>, Eval
     let shape = Shape::of_matrix(rows, 3).unwrap();
     let values: Vec<f32> = (0_u16..).take(rows * 3).map(f32::from).collect();
     let input = Tensor::of(shape, values).unwrap();
-    let all: Vec<usize> = (0..model.outputs().len()).collect();
+    let all: Vec<usize> = (0..model.interface().outputs.len()).collect();
     let plan = model.plan(&[(input.element_type(), shape)], &all)?;
     let found = model.evaluate(&plan, vec![input], &AtomicBool::new(false))?;
     Ok(found.into_iter().map(Tensor::into_static).collect())
@@ -42,7 +42,7 @@ fn nodes_are_evaluated_in_the_order_of_their_values() {
     ]))
     .unwrap();
     assert_eq!(floats(&evaluate(&model, 1).unwrap()[0]), [0.0, 2.0, 6.0]);
-    assert_eq!(model.operators(), ["Add", "Mul"]);
+    assert_eq!(model.interface().operators, ["Add", "Mul"]);
 }
 
 #[test]
@@ -313,15 +313,22 @@ fn evaluations_stop() {
 
 #[test]
 fn maps_become_tensors_with_labels() {
-    let labels = [field(1, b"classlabels_strings"), field(9, b"no"), field(9, b"yes"), integer(20, 8)].concat();
-    let map = of_domain("ai.onnx.ml", "ZipMap", &["p"], &["y"], &[labels]);
-    let maps = field(4, &field(1, &field(5, &[])));
-    let file = File {
-        outputs: vec![[field(1, b"y"), field(2, &maps)].concat()],
-        ..File::of(&[node("Neg", &["x"], &["p"], &[]), map.clone()])
+    let zipped = |labels: &[&str]| {
+        let labels: Vec<_> = labels.iter().map(|label| field(9, label.as_bytes())).collect();
+        let labels = [field(1, b"classlabels_strings"), labels.concat(), integer(20, 8)].concat();
+        let map = of_domain("ai.onnx.ml", "ZipMap", &["p"], &["y"], &[labels]);
+        let maps = field(4, &field(1, &field(5, &[])));
+        let file = File {
+            outputs: vec![[field(1, b"y"), field(2, &maps)].concat()],
+            ..File::of(&[node("Neg", &["x"], &["p"], &[]), map])
+        };
+        load(&file).unwrap()
     };
-    let model = load(&file).unwrap();
-    assert_eq!(model.outputs()[0].labels, Some(super::Labels::Texts(vec!["no".to_owned(), "yes".to_owned()])));
+    let error = evaluate(&zipped(&["no", "yes"]), 1).unwrap_err();
+    assert_eq!(error.to_string(), "output `y` has 2 labels, but its tensor has the shape [1, 3]");
+    let model = zipped(&["no", "yes", "both"]);
+    let labels = ["no", "yes", "both"].map(str::to_owned);
+    assert_eq!(model.interface().outputs[0].labels, Some(super::Labels::Texts(labels.to_vec())));
     assert_eq!(floats(&evaluate(&model, 1).unwrap()[0]), [0.0, -1.0, -2.0]);
     let used = File::of(&[
         node("Neg", &["x"], &["p"], &[]),
@@ -375,9 +382,9 @@ proptest! {
             bytes.truncate(length.index(bytes.len()));
         }
         let Ok(model) = OnnxModel::load(&bytes, &|_| Err("there is none".to_owned())) else { return Ok(()) };
-        if model.inputs().len() == 1 && model.inputs()[0].element == super::ElementType::F32 {
+        if model.interface().inputs.len() == 1 && model.interface().inputs[0].element == super::ElementType::F32 {
             let shape = Shape::of_matrix(2, 3).unwrap();
-            let all: Vec<usize> = (0..model.outputs().len()).collect();
+            let all: Vec<usize> = (0..model.interface().outputs.len()).collect();
             if let Ok(plan) = model.plan(&[(super::ElementType::F32, shape)], &all)
                 && plan.bytes < 64 << 20
             {

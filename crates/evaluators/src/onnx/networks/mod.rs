@@ -25,21 +25,20 @@ use half::f16;
 use rten::{Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView};
 use rten_tensor::{AsView, Layout};
 
+use self::plan::NetworkPlan;
 use super::constant::ReadExternal;
 use super::error::{EvaluateError, LoadError};
 use super::flatten::flatten;
 use super::proto::ModelProto;
 use super::tensor::{ElementType, Elements, Shape, Tensor};
-use super::{MAX_FILE_BYTES, ModelInfo, ValueInfo, check_inputs};
+use super::{GraphInterface, MAX_FILE_BYTES, ModelInfo, ValueInfo, check_inputs};
 
 /// A network that is ready to be evaluated.
 pub struct Network {
     engine: Model,
     threads: Arc<ThreadPool>,
     info: ModelInfo,
-    inputs: Vec<ValueInfo>,
-    outputs: Vec<ValueInfo>,
-    operators: Vec<String>,
+    interface: GraphInterface,
     input_ids: Vec<NodeId>,
     output_ids: Vec<NodeId>,
     input_limit: i64,
@@ -47,24 +46,20 @@ pub struct Network {
 
 impl fmt::Debug for Network {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Network")
-            .field("inputs", &self.inputs)
-            .field("outputs", &self.outputs)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Network").field("interface", &self.interface).finish_non_exhaustive()
     }
 }
 
 impl Network {
-    /// Checks whether a network can be loaded, without its weights and without the engine.
+    /// Checks whether a network can be loaded, without its weights and without the engine, and returns what it takes and gives.
     ///
     /// # Errors
     ///
     /// [`LoadError`] names the node, or the tensor, and what is not evaluated natively.
-    pub fn check(file: &[u8], external: ReadExternal<'_>) -> Result<(), LoadError> {
+    pub fn check(file: &[u8], external: ReadExternal<'_>) -> Result<GraphInterface, LoadError> {
         let model = read(file)?;
         let flat = flatten(&model)?;
-        plan::plan(&model, &flat, external, false).map(|_| ())
+        plan::plan(&model, &flat, external, false).map(interface)
     }
 
     /// Loads a network from the bytes of its file. Data in other files are read by `external`. The engine uses as many
@@ -90,17 +85,14 @@ impl Network {
             found.ok_or_else(|| LoadError::Network("an input or output is missing in its graph".to_owned()))
         };
         let (input_ids, output_ids) = (ids(&plan.inputs)?, ids(&plan.outputs)?);
-        let infos = |values: Vec<(usize, ValueInfo)>| values.into_iter().map(|(_, info)| info).collect();
         Ok(Self {
             engine,
             threads: Arc::new(ThreadPool::with_num_threads(threads.max(1))),
             info: ModelInfo::of(&model),
-            inputs: infos(plan.inputs),
-            outputs: infos(plan.outputs),
-            operators: plan.operators,
             input_ids,
             output_ids,
             input_limit: plan.input_limit,
+            interface: interface(plan),
         })
     }
 
@@ -109,19 +101,9 @@ impl Network {
         &self.info
     }
 
-    /// Returns the inputs that are not initializers.
-    pub fn inputs(&self) -> &[ValueInfo] {
-        &self.inputs
-    }
-
-    /// Returns the outputs.
-    pub fn outputs(&self) -> &[ValueInfo] {
-        &self.outputs
-    }
-
-    /// Returns the names of the operators that outputs need, sorted.
-    pub fn operators(&self) -> &[String] {
-        &self.operators
+    /// Returns its inputs, outputs and operators.
+    pub const fn interface(&self) -> &GraphInterface {
+        &self.interface
     }
 
     /// Checks inputs of these types and shapes.
@@ -130,7 +112,7 @@ impl Network {
     ///
     /// Fails if they do not fit the declared ones.
     pub fn check_inputs(&self, inputs: &[(ElementType, Shape)]) -> Result<(), EvaluateError> {
-        check_inputs(&self.inputs, inputs)
+        check_inputs(&self.interface.inputs, inputs)
     }
 
     /// Evaluates outputs, given by their positions. An evaluation that has begun is not stopped: its process is ended.
@@ -151,7 +133,7 @@ impl Network {
             return Err(EvaluateError::Cancelled);
         }
         let mut given = Vec::with_capacity(inputs.len());
-        for ((tensor, declared), id) in inputs.iter().zip(&self.inputs).zip(&self.input_ids) {
+        for ((tensor, declared), id) in inputs.iter().zip(&self.interface.inputs).zip(&self.input_ids) {
             given.push((*id, self.input(tensor, &declared.name)?));
         }
         let mut wanted: Vec<NodeId> = outputs.iter().map(|output| self.output_ids[*output]).collect();
@@ -164,7 +146,7 @@ impl Network {
         let mut tensors = Vec::with_capacity(wanted.len());
         for (id, value) in wanted.iter().zip(results) {
             let info = outputs.iter().find(|output| self.output_ids[**output] == *id);
-            let info = info.map(|output| &self.outputs[*output]).ok_or_else(no_output)?;
+            let info = info.map(|output| &self.interface.outputs[*output]).ok_or_else(no_output)?;
             tensors.push(output_tensor(value, info)?);
         }
         let tensor = |output: &usize| {
@@ -230,6 +212,12 @@ fn no_output() -> EvaluateError {
 }
 
 /// Makes a tensor of the declared type of an output of the engine.
+/// Returns what a planned network takes and gives.
+fn interface(plan: NetworkPlan<'_, '_>) -> GraphInterface {
+    let infos = |values: Vec<(usize, ValueInfo)>| values.into_iter().map(|(_, info)| info).collect();
+    GraphInterface { inputs: infos(plan.inputs), outputs: infos(plan.outputs), operators: plan.operators }
+}
+
 fn output_tensor(value: Value, info: &ValueInfo) -> Result<Tensor<'static>, EvaluateError> {
     let failed = |problem: &str| EvaluateError::Network(format!("output `{}`: {problem}", info.name));
     let shape = Shape::new(&value.shape()).ok_or_else(|| failed("it has too many dimensions"))?;

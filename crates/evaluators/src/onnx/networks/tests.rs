@@ -13,7 +13,7 @@ fn check(case: &Case) -> Result<(), (bool, String)> {
     let refused = |error: crate::onnx::LoadError| (error.is_refusal(), error.to_string());
     Network::check(&case.file(), &none).map_err(refused)?;
     let network = Network::load(&case.file(), &none, 1).map_err(|error| (false, format!("load: {error}")))?;
-    let all: Vec<usize> = (0..network.outputs().len()).collect();
+    let all: Vec<usize> = (0..network.interface().outputs.len()).collect();
     let found = network.evaluate(&case.inputs(), &all, &AtomicBool::new(false));
     let found = found.map_err(|error| (false, format!("evaluate: {error}")))?;
     case.compare(&found).map_err(|problem| (false, problem))
