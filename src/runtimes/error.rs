@@ -219,6 +219,8 @@ pub enum LoadError {
     Directory { path: PathBuf, expected: String },
     #[error("`{}` has {size} bytes, more than the limit of {MAX_ARTIFACT_BYTES}", path.display())]
     TooLarge { path: PathBuf, size: u64 },
+    #[error("`{}` is a pointer of Git LFS and not the file itself: run `git lfs pull` where it was cloned", path.display())]
+    LfsPointer { path: PathBuf },
     /// The native evaluator of the family cannot take the artifact.
     #[error("`{}` is not a model that can be served natively", path.display())]
     Artifact {

@@ -211,6 +211,9 @@ fn load_onnx(
     Ok(Arc::new(Native::new(model, description, compute.clone())))
 }
 
+/// The beginning of the text that a clone without Git LFS has in place of a large file.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
 /// Reads a whole file, or a named pipe until its writer closes it.
 ///
 /// `expected` is the kind of file that is reported if `path` is a directory.
@@ -232,6 +235,7 @@ pub(super) fn read(path: &Path, expected: &str) -> Result<Vec<u8>, LoadError> {
     file.take(MAX_ARTIFACT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     match bytes.len() as u64 {
         size if size > MAX_ARTIFACT_BYTES => Err(too_large(size)),
+        _ if bytes.starts_with(LFS_POINTER) => Err(LoadError::LfsPointer { path: path.to_owned() }),
         _ => Ok(bytes),
     }
 }
@@ -241,6 +245,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn file_of_git_lfs_that_was_not_fetched_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.json");
+        std::fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n").unwrap();
+        let error = read(&path, "a model file").unwrap_err();
+        assert!(!error.is_unsupported());
+        assert!(error.to_string().ends_with("run `git lfs pull` where it was cloned"), "{error}");
+    }
 
     #[test]
     fn onnx_model_with_other_providers_is_served_in_python() {

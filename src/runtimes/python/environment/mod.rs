@@ -19,6 +19,7 @@ use tracing::warn;
 
 use super::PythonOptions;
 use crate::settings::ModelSettings;
+use crate::types::chain;
 use archives::{ArchiveError, Archives};
 use expand::expand;
 pub use interpreter::PythonVersion;
@@ -66,6 +67,9 @@ pub enum EnvironmentError {
     WrongPackage { path: PathBuf, package: String, wanted: String, found: PythonVersion, interpreter: PathBuf },
     #[error(transparent)]
     Interpreter(#[from] InterpreterError),
+    /// The interpreter of models without an environment, in place of which the operator may name another.
+    #[error("{} (set `python_executable` to use another)", chain(.0))]
+    DefaultInterpreter(InterpreterError),
     #[error("cannot use the packed environment `{}`", path.display())]
     Archive { path: PathBuf, source: Arc<ArchiveError> },
     #[error(
@@ -185,7 +189,8 @@ impl Environments {
                 warn!("`{}` (`MLSERVER_ENV_TARBALL`) does not exist.", path.display());
             }
             let interpreter = default_interpreter(options).ok_or(EnvironmentError::NoPython)?;
-            let Interpreter { version, .. } = probe(&interpreter).await?;
+            let found = probe(&interpreter).await.map_err(EnvironmentError::DefaultInterpreter)?;
+            let version = found.version;
             let packages = PackageLocation::Interpreter;
             Ok((Environment { key: None, name: "default".to_owned(), interpreter, packages }, version))
         };
