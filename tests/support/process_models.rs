@@ -14,6 +14,10 @@ pub(crate) fn process_models(models: &[(&str, Value)]) -> Folder {
     models.iter().fold(Folder::new(), |folder, (name, settings)| {
         let mut all = json!({"name": name, "implementation": "models.Where"});
         all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        if all["parameters"].get("queue_target").is_none() {
+            // On a busy machine, concurrent calls wait for longer than the default allows.
+            all["parameters"]["queue_target"] = json!(0);
+        }
         folder.file(&format!("{name}/models.py"), &source).file(&format!("{name}/model-settings.json"), all.to_string())
     })
 }
