@@ -158,6 +158,31 @@ fn server_whose_terminal_is_gone_drains_and_ends() {
 }
 
 #[test]
+fn server_on_a_terminal_ends_its_start_with_the_way_from_there() {
+    let Some((mut child, mut out, folder)) = on_a_terminal("exec \"$@\"") else { return };
+    let log = read_until(&mut out, "Documentation: ");
+    let line = log.lines().last().unwrap().trim_end();
+    let (_, pages) = line.split_once("Documentation: ").unwrap();
+    let (documentation, command) = pages.split_once("  Example: ").unwrap();
+    let address = crate::support::announced_address(&log, "HTTP").unwrap();
+    assert_eq!(documentation, format!("http://{address}/v2/docs"));
+    let path = format!("{}:{}", folder_of_executable(), std::env::var("PATH").unwrap());
+    let ran = Command::new("sh").args(["-c", command]).env("PATH", path).output().unwrap();
+    let answer = String::from_utf8(ran.stdout).unwrap();
+    assert!(answer.contains("\"model_name\":\"iris-xgboost\""), "{command}: {answer}{:?}", ran.stderr);
+    assert!(command.contains(folder.root().to_str().unwrap()), "{command}");
+    drop(child.stdin.take());
+    read_until(&mut out, "Stopped.");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Returns the folder of the executable under test.
+fn folder_of_executable() -> String {
+    let executable = std::path::Path::new(env!("CARGO_BIN_EXE_mlserver"));
+    executable.parent().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
 fn server_under_nohup_outlives_its_terminal() {
     let Some((mut child, mut out, _folder)) = on_a_terminal("exec nohup \"$@\"") else { return };
     let process = read_until(&mut out, "\n");

@@ -10,7 +10,9 @@ mod port_file;
 mod script;
 mod shutdown;
 mod target;
+mod welcome;
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +46,7 @@ use port_file::PortFile;
 use script::Script;
 use shutdown::{ShutdownLimits, shut_down};
 pub(super) use target::ServeTarget;
+use welcome::{ExampleModel, welcome};
 
 /// What is served, and how.
 struct StartOptions {
@@ -159,6 +162,7 @@ async fn serve(
         let poller = Poller::new(server.admin.clone(), settings.load_models_at_startup).await;
         spawn_supervised("polls of the repository", poller.run(every));
     }
+    let example = ExampleModel::first(&models);
     let loading = server.admin.load_at_start(models);
     let reason = tokio::select! {
         failed = loading => {
@@ -180,6 +184,11 @@ async fn serve(
             {
                 shut_down(server, ShutdownLimits { delay: Duration::ZERO, ..limits }, &mut signals).await?;
                 return Err(failure);
+            }
+            if io::stdout().is_terminal()
+                && let Some(line) = welcome(&server.addresses, &settings, example.as_ref())
+            {
+                info!("{line}");
             }
             stop_reason(&mut signals, &mut hangups).await
         }

@@ -70,6 +70,11 @@ impl Drop for PortFile {
 pub(super) struct ListenerAddresses(pub(super) Vec<(&'static str, SocketAddr)>);
 
 impl ListenerAddresses {
+    /// Returns the address under which programs on this machine reach a listener.
+    pub(super) fn reachable(&self, transport: &str) -> Option<SocketAddr> {
+        self.0.iter().find(|(name, _)| *name == transport).map(|(_, address)| reachable(*address))
+    }
+
     /// Returns the addresses under which programs on this machine reach the listeners.
     fn to_json(&self) -> Value {
         let reachable =
