@@ -7,6 +7,7 @@ pub mod config;
 mod custom_repository;
 pub mod dockerfile;
 pub mod doctor;
+mod embedded;
 pub mod graph;
 pub mod infer;
 pub mod init;
