@@ -28,7 +28,9 @@ use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSet
 use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::inference::InferenceMetrics;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
-use crate::types::{ForwardedCredentials, InferenceRequest, InferenceResponse, RequestErrorKind, without_credentials};
+use crate::types::{
+    ForwardedCredentials, InferenceRequest, InferenceResponse, RequestErrorKind, TensorRule, without_credentials,
+};
 use crate::ui::progress::TerminalProgress;
 
 /// How long a model without workers has to recover.
@@ -136,6 +138,11 @@ impl EmbeddedModel {
     /// Fails after [`EmbeddedModel::stop`].
     pub(super) fn registered(&self) -> Result<Arc<RegisteredModel>, InferenceError> {
         Ok(self.inference.target(&self.model, self.version.as_deref())?.model)
+    }
+
+    /// Returns which tensors the model takes.
+    pub(super) fn tensor_rule(&self, model: &RegisteredModel) -> TensorRule {
+        self.inference.tensor_rule(model)
     }
 
     /// Answers a request.
