@@ -74,16 +74,18 @@ impl ModelOpener for EmbeddedOpener {
 /// Returns what the parent gets to know of a model.
 fn describe(model: &EmbeddedModel, threads: usize) -> Result<LocatedDescription, InferenceError> {
     let registered = model.registered()?;
-    let is_split = match &registered.state {
-        ModelState::Ready(runtime) => runtime.description().not_batched.is_none(),
-        ModelState::Loading | ModelState::Failed { .. } => false,
+    let runtime = match &registered.state {
+        ModelState::Ready(runtime) => Some(runtime.description()),
+        ModelState::Loading | ModelState::Failed { .. } => None,
     };
+    let splits_rows = !registered.is_graph && runtime.is_some_and(|runtime| runtime.not_batched.is_none());
     Ok(LocatedDescription {
         metadata: registered.metadata.clone(),
         version: registered.version.clone(),
         tensor_rule: model.tensor_rule(&registered),
-        splits_rows: is_split && !registered.is_graph,
+        splits_rows,
         threads,
+        features: runtime.and_then(|runtime| runtime.features.clone()),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -98,6 +99,9 @@ pub(super) struct LoadedHead {
     pub(super) version: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) batches: Option<bool>,
+    /// The names of the features of a row, if the file of such a model has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) features: Option<Arc<[String]>>,
     /// What the worker says of a model that it evaluates natively.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) native: Option<NativeHead>,

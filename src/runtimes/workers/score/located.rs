@@ -55,6 +55,8 @@ pub struct LocatedDescription {
     pub splits_rows: bool,
     /// How many predictions run at the same time.
     pub threads: usize,
+    /// The names of the features of a row, in order, if its file has them.
+    pub features: Option<Arc<[String]>>,
 }
 
 /// Why a prediction failed.

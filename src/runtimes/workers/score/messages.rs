@@ -338,6 +338,7 @@ pub(super) fn loaded_frame(description: &Description, threads: usize) -> Result<
         name: None,
         version: None,
         batches: None,
+        features: None,
         native: Some(message::NativeHead {
             tensor_rule: *tensor_rule,
             reads_headers: *reads_headers,
@@ -354,7 +355,7 @@ pub(super) fn loaded_frame(description: &Description, threads: usize) -> Result<
 ///
 /// Fails if the description is too long for a frame.
 pub(super) fn located_frame(description: &LocatedDescription) -> Result<OutgoingFrame, FrameError> {
-    let LocatedDescription { metadata, version, splits_rows, threads, .. } = description;
+    let LocatedDescription { metadata, version, splits_rows, threads, features, .. } = description;
     let head = message::LoadedHead {
         ready: true,
         streams: false,
@@ -367,6 +368,7 @@ pub(super) fn located_frame(description: &LocatedDescription) -> Result<Outgoing
         name: Some(metadata.name.clone()),
         version: version.clone(),
         batches: Some(*splits_rows),
+        features: features.clone(),
         native: None,
     };
     OutgoingFrame::new(FrameKind::Loaded, encode_head(&head))
