@@ -7,18 +7,20 @@ A scorer starts the executable as a child process when it is first used. Data go
 `mlserver start` serves can be loaded; those in Python run in their own environment, below the child.
 """
 
+import json
 import os
 import re
+import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._executable import find_executable
 from ._scoring import processes
 from ._scoring.batches import BATCH_BYTES, score
-from ._scoring.child import ChildArguments
+from ._scoring.child import Child, ChildArguments
 from ._scoring.columns import MISSING
-from ._scoring.inputs import LoadedModel, plan
+from ._scoring.inputs import LoadedModel, chosen, plan
 from ._scoring.outputs import Predictions
-from ._scoring.tables import ArrayInput, ArrowTable, DictTable, PandasTable, read_input
+from ._scoring.tables import ArrayInput, ArrowTable, DictTable, PandasTable, Table, read_input
 from .errors import InferenceError, ScoringError
 from .version import __version__
 
@@ -123,32 +125,41 @@ class Scorer:
         """
         table = read_input(data, self.missing)
         with self._child() as child:
-            model = LoadedModel(child.model)
+            model = _known(child, needs_names=isinstance(table, Table))
             found = score(child, model, plan(model, table, columns), self.outputs)
         return _like(data, table, found)
 
-    def schema(self, columns: Optional[Dict[str, str]] = None) -> List[OutputSchema]:
+    def schema(
+        self, columns: Optional[Dict[str, str]] = None, order: Optional[Sequence[str]] = None
+    ) -> List[OutputSchema]:
         """Returns the names, datatypes and shapes of the outputs that predictions have.
 
         `columns` has the names and datatypes of the table that will be predicted; without it, the model must declare its
-        inputs. A native model is asked with a table without rows. If a model in Python does not declare its outputs, it is
-        asked
-        with one row of zeros and empty text.
+        inputs. `order` is what `columns` of `predict` will be. A native model is asked with a table without rows. If a model in
+        Python does not declare its outputs, it is asked with one row of zeros and empty text.
 
         Raises `InferenceError` if the model does not take such columns.
         """
         with self._child() as child:
-            model = LoadedModel(child.model)
+            model = _known(child)
             names = self.outputs
             declared = _declared(model, names)
             if declared is not None and not model.is_native:
                 return declared
             table = DictTable(_sample(model, columns, rows=1), self.missing)
-            request = plan(model, table, None)
+            request = plan(model, table, order)
             if model.is_native:
                 request = request._replace(rows=0)
             found = score(child, model, request, names)
         return [OutputSchema(each.name, each.datatype, (-1, *each.row_shape)) for each in found.outputs]
+
+    def chosen_columns(self, names: Sequence[str], columns: Optional[Sequence[str]] = None) -> List[str]:
+        """Returns the columns of a table with these names that a prediction uses, in the order of the features.
+
+        Raises `InferenceError` if one is missing.
+        """
+        with self._child() as child:
+            return [column for column, _ in chosen(_known(child), names, columns)]
 
     def close(self) -> None:
         """Ends the child, unless another scorer with the same arguments uses it. The scorer can be used again."""
@@ -165,7 +176,7 @@ class Scorer:
         """
         table = ArrowTable(data, self.missing)
         with self._child() as child:
-            model = LoadedModel(child.model)
+            model = _known(child)
             request = plan(model, table, columns)
             found = score(child, model, request, self.outputs, batch_bytes, keeps_failures=True)
         return found.as_arrow(), found.failed
@@ -173,7 +184,7 @@ class Scorer:
     def features(self) -> Optional[List[str]]:
         """Returns the names of the columns that the model takes, `None` if it declares none."""
         with self._child() as child:
-            return LoadedModel(child.model).column_names
+            return _known(child).column_names
 
     def _child(self) -> Any:
         if self._arguments is None:
@@ -232,6 +243,25 @@ def _like(data: Any, table: Any, found: Predictions) -> Any:
     if kinds <= {"pyarrow"}:
         return found.as_arrow()
     return found.as_lists() if kinds <= {"builtins"} else found.as_arrays()
+
+
+def _known(child: Child, needs_names: bool = True) -> LoadedModel:
+    """Returns what is known about the model of a child."""
+    loaded = child.model
+    if needs_names and "features" not in loaded:
+        loaded["features"] = [] if LoadedModel(loaded).inputs else _inspected(child.arguments)
+    return LoadedModel(loaded)
+
+
+def _inspected(arguments: ChildArguments) -> List[str]:
+    """Returns the names of the features in the file of a native model, an empty list if there are none."""
+    command = [arguments.executable, "inspect", arguments.location, "--format", "json"]
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    try:
+        found = json.loads(run.stdout)
+        return list(found["columns"]) if found["native"] else []
+    except (ValueError, KeyError, TypeError):
+        return []  # a folder of several models, or a graph
 
 
 def _declared(model: LoadedModel, names: Optional[Sequence[str]]) -> Optional[List[OutputSchema]]:
