@@ -247,10 +247,12 @@ def _like(data: Any, table: Any, found: Predictions) -> Any:
 
 def _known(child: Child, needs_names: bool = True) -> LoadedModel:
     """Returns what is known about the model of a child."""
-    loaded = child.model
-    if needs_names and "features" not in loaded:
-        loaded["features"] = [] if LoadedModel(loaded).inputs else _inspected(child.arguments)
-    return LoadedModel(loaded)
+    model = LoadedModel(child.model)
+    if needs_names and model.is_native and not model.inputs and "features" not in child.model:
+        # Names that are not in the model itself, but in a part of it, such as the first step of a pipeline.
+        child.model["features"] = _inspected(child.arguments)
+        model = LoadedModel(child.model)
+    return model
 
 
 def _inspected(arguments: ChildArguments) -> List[str]:
@@ -258,8 +260,7 @@ def _inspected(arguments: ChildArguments) -> List[str]:
     command = [arguments.executable, "inspect", arguments.location, "--format", "json"]
     run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     try:
-        found = json.loads(run.stdout)
-        return list(found["columns"]) if found["native"] else []
+        return list(json.loads(run.stdout)["columns"])
     except (ValueError, KeyError, TypeError):
         return []  # a folder of several models, or a graph
 

@@ -204,14 +204,24 @@ def test_dead_child_is_reported_with_its_log_and_replaced(scorer: Scorer) -> Non
     assert scorer.predict({"exit": [2.0]}) == {"exit": [4.0]}
 
 
-def test_killed_child_is_replaced(scorer: Scorer) -> None:
+def test_child_that_is_killed_in_a_call_is_reported(scorer: Scorer) -> None:
+    scorer.predict({"a": [1.0]})
+    (pid,) = pids()
+    timer = threading.Timer(0.2, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    with pytest.raises(ScoringError, match="was killed by signal 9"):
+        scorer.predict({"wait": [1.0]})
+    timer.join()
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
+def test_child_that_is_killed_between_calls_is_replaced(scorer: Scorer) -> None:
     scorer.predict({"a": [1.0]})
     (pid,) = pids()
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ScoringError, match="was killed by signal 9"):
-        scorer.predict({"a": [1.0]})
+    wait_until(lambda: not is_running(pid))
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
-    assert not is_running(pid)
+    assert pids() != [pid]
 
 
 def test_log_of_child_is_passed_on(scorer: Scorer, capfd: pytest.CaptureFixture[str]) -> None:

@@ -121,8 +121,8 @@ class Child:
 
     @property
     def is_usable(self) -> bool:
-        """Whether calls can be made."""
-        return self._failure is None
+        """Whether calls can be made: it has not failed, and has not ended since the last call."""
+        return self._failure is None and self._process.poll() is None
 
     @property
     def pid(self) -> int:

@@ -27,7 +27,7 @@ class LoadedModel:
         #: Whether the model is evaluated without Python.
         self.is_native: bool = (metadata.get("parameters") or {}).get("backend") == "native"
         #: The names of the features, if the model has some.
-        self.features: Optional[List[str]] = _features(loaded, self.inputs)
+        self.features: Optional[List[str]] = _features(loaded)
 
     @property
     def column_names(self) -> Optional[List[str]]:
@@ -148,11 +148,7 @@ def _invalid(named: Sequence[NamedSource]) -> Dict[int, str]:
     return invalid
 
 
-def _features(loaded: Dict[str, Any], inputs: List[Dict[str, Any]]) -> Optional[List[str]]:
-    if len(inputs) == 1:
-        found = (inputs[0].get("parameters") or {}).get("feature_names")
-        if found:
-            return list(found)
+def _features(loaded: Dict[str, Any]) -> Optional[List[str]]:
     names = loaded.get("features")
     # LightGBM gives such names to features that have none.
     if not names or all(name == f"Column_{index}" for index, name in enumerate(names)):

@@ -46,7 +46,7 @@ class _ProcessState:
         self.thread: Optional[threading.Thread] = None
 
     def spawn(self, command: Any, **options: Any) -> "subprocess.Popen[bytes]":
-        """Starts a process on the keeper thread, which lives as long as this process."""
+        """Starts a process on the spawning thread, which lives as long as this process."""
         done = threading.Event()
         result: Dict[str, Any] = {}
 
@@ -59,7 +59,7 @@ class _ProcessState:
 
         with self.lock:
             if self.thread is None:
-                self.thread = threading.Thread(target=self._keep, name="mlserver-scoring", daemon=True)
+                self.thread = threading.Thread(target=self._spawn_and_reap, name="mlserver-scoring", daemon=True)
                 self.thread.start()
         self.tasks.put(start)
         done.wait()
@@ -67,7 +67,7 @@ class _ProcessState:
             raise result["error"]
         return result["process"]  # type: ignore[no-any-return]
 
-    def _keep(self) -> None:
+    def _spawn_and_reap(self) -> None:
         """Starts processes, and ends those that are idle."""
         while True:
             try:
@@ -112,9 +112,9 @@ def use(arguments: ChildArguments, scorer: object) -> Iterator[Child]:
         shared = state.shared.setdefault(arguments, _SharedChild(arguments))
     with shared.lock:
         if shared.child is None or not shared.child.is_usable:
-            shared.child = None
+            _end(shared)
             shared.child = Child(arguments, state.spawn)
-            state.tasks.put(_nothing)  # so that the keeper thread learns when to look
+            state.tasks.put(_nothing)  # so that the spawning thread learns when to look
         child = shared.child
         shared.scorers.add(scorer)
         with state.lock:
