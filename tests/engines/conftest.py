@@ -43,6 +43,8 @@ os.environ["MLSERVER_BIN"] = str(BINARY)
 os.environ["PYTHONPATH"] = str(ROOT / "python")
 sys.path.insert(0, str(ROOT / "python"))
 
+from mlserver._scoring import processes as scoring_processes
+
 
 def numbers(rows, seed=3):
     """Returns columns in which values are missing, as NaN and as null, with a dictionary of texts and columns to keep."""
@@ -156,6 +158,12 @@ def processes(*words):
 def scoring_children():
     """Returns the ids of the child processes of scorers."""
     return processes(str(BINARY), "score")
+
+
+def wait_for_end_of_children():
+    """Ends the children of this process, and waits until the workers have none either."""
+    scoring_processes._end_all()
+    wait_until(lambda: not scoring_children(), "the end of all children")
 
 
 @pytest.fixture(scope="session")

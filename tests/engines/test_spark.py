@@ -3,10 +3,14 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import mlserver.spark
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from conftest import FEATURES, ROWS, processes, same_bits, scoring_children, sorted_rows
 from mlserver.errors import InferenceError, ScoringError
@@ -116,6 +120,26 @@ def test_udf_equals_infer(spark, frame, models, table, embedded):
     frame.createOrReplaceTempView("people")
     found = sorted_rows(spark.sql("SELECT id, churn(age, income, visits) AS predict FROM people"))
     assert same_bits(found["predict"], wanted["predict"])
+
+
+@pytest.mark.parametrize("closure_bytes", [64 << 20, 0])
+def test_spark_connect_equals_infer(models, table, embedded, tmp_path, closure_bytes):
+    pq.write_table(table, tmp_path / "rows.parquet")
+    code = f"""
+import sys, connect_session, mlserver._scoring.shipping
+mlserver._scoring.shipping.CLOSURE_BYTES = {closure_bytes}
+connect_session.main(*sys.argv[1:])
+"""
+    command = [sys.executable, "-c", code, tmp_path / "rows.parquet", models / "lightgbm", tmp_path / "scores"]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_SUBMIT"))}
+    variables["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+    run = subprocess.run([str(part) for part in command], env=variables, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "without Spark Connect" in run.stdout
+    found = pq.read_table(tmp_path / "scores").sort_by("id")
+    assert found.column_names == ["id", "note.of", "predict", "mlserver_error"]
+    assert found["note.of"].to_pylist() == table["note.of"].to_pylist()
+    assert same_bits(found["predict"].to_numpy(), embedded(models / "lightgbm", table, FEATURES)["predict"])
 
 
 def test_killed_processes_do_not_change_the_output(spark, frame, models):
