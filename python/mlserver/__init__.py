@@ -11,9 +11,10 @@ from .settings import ModelSettings, Settings
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .scoring import load
     from .server import MLServer
 
-__all__ = ["MLModel", "MLServer", "ModelSettings", "Settings", "__version__", "cancelled", "log", "register"]
+__all__ = ["MLModel", "MLServer", "ModelSettings", "Settings", "__version__", "cancelled", "load", "log", "register"]
 
 _SUBMODULES = frozenset(
     (
@@ -21,6 +22,7 @@ _SUBMODULES = frozenset(
         "cli",
         "codecs",
         "context",
+        "dask",
         "errors",
         "grpc",
         "handlers",
@@ -30,11 +32,14 @@ _SUBMODULES = frozenset(
         "model",
         "parallel",
         "raw",
+        "ray",
         "registry",
         "repository",
         "rest",
+        "scoring",
         "server",
         "settings",
+        "spark",
         "testing",
         "types",
         "utils",
@@ -51,6 +56,10 @@ def __getattr__(name: str) -> Any:
         from .server import MLServer  # most models do not start a server
 
         return MLServer
+    if name == "load":
+        from .scoring import load
+
+        return load
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@
     ├── ModelNotReady          400
     ├── InferenceError         400
     ├── ModelParametersMissing 400
+    ├── ScoringError           500
     ├── codecs.errors.CodecError             400
     ├── metrics.errors.InvalidModelContext   500
     └── metrics.errors.MetricNotFound        500
@@ -22,6 +23,7 @@ __all__ = [
     "ModelNotFound",
     "ModelNotReady",
     "ModelParametersMissing",
+    "ScoringError",
 ]
 
 
@@ -69,6 +71,13 @@ class ModelParametersMissing(MLServerError):
 
     def __init__(self, model_name: str) -> None:
         super().__init__(f"Parameters missing for model {model_name}", 400)
+
+
+class ScoringError(MLServerError):
+    """The process that evaluates a model for `mlserver.load` cannot start, cannot load the model, or has ended."""
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg, 500)
 
 
 def _versioned(name: str, version: Optional[str]) -> str:

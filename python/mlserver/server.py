@@ -8,11 +8,11 @@ import re
 import shutil
 import signal
 import sys
-import sysconfig
 import tempfile
 import threading
 from typing import Any, Dict, List, Optional, Sequence
 
+from ._executable import find_executable
 from .errors import MLServerError
 from .repository.repository import DEFAULT_MODEL_SETTINGS_FILENAME
 from .settings import ModelSettings, Settings
@@ -23,27 +23,6 @@ HANDLED_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
 
 #: Parameters that are paths, relative to the folder of the settings.
 _PATHS = ("uri", "environment_path", "environment_tarball")
-
-
-def find_executable() -> str:
-    """Returns the path of the executable `mlserver`: `MLSERVER_BIN`, else the script of the wheel, else the one in `PATH`.
-
-    Raises `MLServerError` if there is none.
-    """
-    chosen = os.environ.get("MLSERVER_BIN")
-    if chosen:
-        if not os.path.isfile(chosen):
-            raise MLServerError(f"`MLSERVER_BIN` names `{chosen}`, which does not exist", 500)
-        return os.path.abspath(chosen)
-    folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
-    found = shutil.which("mlserver", path=os.pathsep.join(folders)) or shutil.which("mlserver")
-    if found is None:
-        raise MLServerError(
-            f"cannot find the executable `mlserver`: looked in {', '.join(dict.fromkeys(folders))} and in PATH;"
-            " install the wheel `mlserver`, or set `MLSERVER_BIN` to the path of the executable",
-            500,
-        )
-    return os.path.abspath(found)
 
 
 class MLServer:

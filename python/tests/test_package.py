@@ -50,6 +50,7 @@ MODULES = [
     "mlserver.kafka.errors",
     "mlserver.batching.hooks",
     "mlserver.rest.responses",
+    "mlserver.scoring",
     "mlserver.testing",
 ]
 

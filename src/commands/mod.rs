@@ -7,6 +7,7 @@ pub mod config;
 mod custom_repository;
 pub mod dockerfile;
 pub mod doctor;
+mod embedded;
 pub mod graph;
 pub mod infer;
 pub mod init;
@@ -17,14 +18,16 @@ pub mod manifest;
 mod offline_models;
 #[cfg(feature = "storage")]
 pub mod pull;
+mod score;
 mod setting_arguments;
 pub mod start;
+
+pub use score::run_worker;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::Command;
-use crate::runtimes::workers::score;
 use crate::settings::{Environment, worker_threads};
 use crate::ui::Ui;
 
@@ -49,15 +52,6 @@ pub const TERMINATED: u8 = 128 + 15;
 
 /// The argument that makes this executable a worker. It is for other processes, so the command line does not list it.
 pub const WORKER: &str = "score";
-
-/// Evaluates native models for the process at the other end of standard input.
-///
-/// # Errors
-///
-/// Fails if that process does not speak the protocol of workers.
-pub fn run_worker() -> Result<(), CommandError> {
-    Ok(score::run().map_err(anyhow::Error::from)?)
-}
 
 /// Runs a subcommand.
 ///

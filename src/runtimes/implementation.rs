@@ -128,7 +128,9 @@ pub fn load_native(
             let bytes = read(artifact, &expected)?;
             let model = TreeModel::load(library, &bytes, settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
-            let description = Description { explanation: Some(model.explanation()), ..Description::native() };
+            let explanation = model.explanation();
+            let features = explanation.feature_names.clone();
+            let description = Description { explanation: Some(explanation), features, ..Description::native() };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Sklearn => {
@@ -136,8 +138,9 @@ pub fn load_native(
             let bytes = read(artifact, &expected)?;
             let model = SklearnModel::load(bytes.into(), settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
+            let (explanation, features) = (model.explanation(), model.features());
             let description =
-                Description { explanation: model.explanation(), ..Description::native_with(TensorRule::MissingText) };
+                Description { explanation, features, ..Description::native_with(TensorRule::MissingText) };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::CatBoost => {
@@ -145,8 +148,11 @@ pub fn load_native(
             let bytes = read(artifact, &expected)?;
             let model = CatBoostRuntime::load(&bytes.into(), settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
-            let explanation = Some(model.explanation());
-            let description = Description { explanation, ..Description::native_with(TensorRule::MissingText) };
+            let explanation = model.explanation();
+            let features = explanation.feature_names.clone();
+            let explanation = Some(explanation);
+            let description =
+                Description { explanation, features, ..Description::native_with(TensorRule::MissingText) };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Onnx => load_onnx(settings, artifact, compute, Place::Server),

@@ -192,6 +192,8 @@ pub struct Description {
     pub has_remote_steps: bool,
     /// How the model explains its predictions by itself, if it does.
     pub explanation: Option<Explanation>,
+    /// The names of the features of a row, in order, if the file of a native model has them.
+    pub features: Option<Arc<[String]>>,
     /// Why requests cannot be joined along their first dimension, for the log. `None` if they can, or if that is not known.
     pub not_batched: Option<String>,
     /// HTML that shows how it is made of other models, for the page of its documentation.
@@ -219,6 +221,7 @@ impl Description {
             required_steps: Vec::new(),
             has_remote_steps: false,
             explanation: None,
+            features: None,
             not_batched: None,
             drawing: None,
         }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -111,6 +112,13 @@ impl SklearnModel {
             space: is_on.then(|| space.into()),
             feature_names: self.model.explained_names().map(<[String]>::to_vec).map(Into::into),
         })
+    }
+
+    /// Returns the names of the features, if the file has them.
+    pub(super) fn features(&self) -> Option<Arc<[String]>> {
+        let model = &self.model;
+        let names = model.feature_names().or_else(|| model.features_by_position()).or_else(|| model.explained_names());
+        names.map(<[String]>::to_vec).map(Into::into)
     }
 
     /// Returns the outputs to compute, in the requested order.

@@ -129,7 +129,7 @@ pub fn worker_threads(environment: &dyn Environment) -> Result<usize, String> {
 }
 
 /// The environment in which a process is started.
-pub trait Environment {
+pub trait Environment: Sync {
     /// Returns all variables whose name and value are UTF-8.
     fn variables(&self) -> Vec<(String, String)>;
 

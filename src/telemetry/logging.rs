@@ -96,6 +96,15 @@ pub struct LogGuard(#[expect(dead_code, reason = "kept for its destructor")] Opt
 ///
 /// A separate thread writes the lines, so that no other thread waits for a slow or stuck reader.
 pub fn start(format: LogFormat) -> LogGuard {
+    start_on(format, io::stdout())
+}
+
+/// Does the same on standard error, for a process whose parent has its own output.
+pub fn start_on_standard_error(format: LogFormat) -> LogGuard {
+    start_on(format, io::stderr())
+}
+
+fn start_on(format: LogFormat, output: impl Write + Send + 'static) -> LogGuard {
     let ours = format.level;
     // Without a level of the server's, the configuration of the worker's loggers decides.
     let of_models = if ours < LevelFilter::INFO { ours } else { LevelFilter::TRACE };
@@ -106,7 +115,7 @@ pub fn start(format: LogFormat) -> LogGuard {
         .buffered_lines_limit(MAX_WAITING_LINES)
         .lossy(true)
         .thread_name("log")
-        .finish(io::stdout());
+        .finish(output);
     let drops = writer.error_counter();
     let _ = DROPPED.set(drops.clone());
     let drops = DropReport { dropped: drops, reported: AtomicUsize::new(0), last: Mutex::new(None) };

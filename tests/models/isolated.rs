@@ -11,6 +11,9 @@ use std::{fs, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::support::frames::{
+    ANSWER, ERROR, HELLO, LOAD, LOADED, PING, PREDICT, READY, ReadFrame, STOP, frame, read_frame,
+};
 use crate::support::goldens::{golden_archives, sklearn_golden};
 use crate::support::grpc::{inference_client, raw_request};
 use crate::support::{Folder, TestServer, mlserver_command, repository_path, run_mlserver, wait_until};
@@ -222,54 +225,32 @@ fn isolated_model_that_cannot_be_loaded_says_why() {
 }
 
 /// Starts `mlserver score` with one end of a socket as its standard input.
-fn score() -> (Child, UnixStream) {
+pub(super) fn score() -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut command = mlserver_command(".", &["score"]);
     let child = command.stdin(OwnedFd::from(theirs)).stderr(Stdio::piped()).spawn().unwrap();
     (child, ours)
 }
 
-fn frame(kind: u8, id: u64, head: &str, tail: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![kind, 0, 0, 0];
-    bytes.extend(u32::try_from(head.len()).unwrap().to_le_bytes());
-    bytes.extend(id.to_le_bytes());
-    bytes.extend((tail.len() as u64).to_le_bytes());
-    bytes.extend(head.as_bytes());
-    bytes.extend(tail);
-    bytes
-}
-
-/// Reads a frame. Returns its kind, its id and its head.
-fn read_frame(socket: &mut UnixStream) -> (u8, u64, Value) {
-    let mut header = [0; 24];
-    socket.read_exact(&mut header).unwrap();
-    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
-    let mut head = vec![0; u32::from_le_bytes(header[4..8].try_into().unwrap()) as usize];
-    socket.read_exact(&mut head).unwrap();
-    let mut tail = vec![0; usize::try_from(number(&header[16..])).unwrap()];
-    socket.read_exact(&mut tail).unwrap();
-    (header[0], number(&header[8..16]), serde_json::from_slice(&head).unwrap_or(Value::Null))
-}
-
-fn hello() -> Vec<u8> {
-    frame(1, 0, &json!({"protocol": 2, "parent": std::process::id(), "threads": 1}).to_string(), b"")
+pub(super) fn hello() -> Vec<u8> {
+    frame(HELLO, 0, &json!({"protocol": 2, "parent": std::process::id(), "threads": 1}).to_string(), b"")
 }
 
 #[test]
 fn native_worker_answers_its_parent_without_a_page() {
     let (mut child, mut socket) = score();
     socket.write_all(&hello()).unwrap();
-    assert_eq!(read_frame(&mut socket).0, 64);
+    assert_eq!(read_frame(&mut socket).kind, READY);
     let settings = json!({"name": "m", "implementation": IDENTITY});
     let load = json!({"model": 1, "settings": settings, "source": null});
-    socket.write_all(&frame(2, 0x100, &load.to_string(), b"")).unwrap();
-    let (kind, id, loaded) = read_frame(&mut socket);
-    assert_eq!((kind, id, &loaded["ready"]), (65, 0x100, &json!(true)), "{loaded}");
+    socket.write_all(&frame(LOAD, 0x100, &load.to_string(), b"")).unwrap();
+    let ReadFrame { kind, id, head: loaded, .. } = read_frame(&mut socket);
+    assert_eq!((kind, id, &loaded["ready"]), (LOADED, 0x100, &json!(true)), "{loaded}");
     let input = json!({"name": "x", "datatype": "INT8", "shape": [2], "size": 2});
     let predict = |model: u64, input: &Value| json!({"model": model, "inputs": [input]}).to_string();
-    socket.write_all(&frame(4, 0x200, &predict(1, &input), b"\x01\x02")).unwrap();
-    let (kind, id, answer) = read_frame(&mut socket);
-    assert_eq!((kind, id, &answer["outputs"][0]["shape"]), (67, 0x200, &json!([2])), "{answer}");
+    socket.write_all(&frame(PREDICT, 0x200, &predict(1, &input), b"\x01\x02")).unwrap();
+    let ReadFrame { kind, id, head: answer, .. } = read_frame(&mut socket);
+    assert_eq!((kind, id, &answer["outputs"][0]["shape"]), (ANSWER, 0x200, &json!([2])), "{answer}");
     // What its parent must not send is an error of the call.
     let wrong = [
         (predict(9, &input), "the worker has no model 9"),
@@ -280,14 +261,14 @@ fn native_worker_answers_its_parent_without_a_page() {
         ("{\"model\": true}".to_owned(), "cannot read the head"),
     ];
     for (head, reason) in wrong {
-        socket.write_all(&frame(4, 0x300, &head, b"\x01\x02")).unwrap();
-        let (kind, _, error) = read_frame(&mut socket);
-        assert_eq!(kind, 69, "{head}");
+        socket.write_all(&frame(PREDICT, 0x300, &head, b"\x01\x02")).unwrap();
+        let ReadFrame { kind, head: error, .. } = read_frame(&mut socket);
+        assert_eq!(kind, ERROR, "{head}");
         assert!(error["message"].as_str().unwrap().contains(reason), "{error}");
     }
-    socket.write_all(&frame(11, 0x400, "", b"echo")).unwrap();
-    assert_eq!(read_frame(&mut socket).2, json!({"open": []}));
-    socket.write_all(&frame(12, 0, "", b"")).unwrap();
+    socket.write_all(&frame(PING, 0x400, "", b"echo")).unwrap();
+    assert_eq!(read_frame(&mut socket).head, json!({"open": []}));
+    socket.write_all(&frame(STOP, 0, "", b"")).unwrap();
     assert!(child.wait().unwrap().success());
 }
 
@@ -297,11 +278,11 @@ fn native_worker_refuses_strangers() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("standard input is not a socket"), "{error}");
-    let other = frame(1, 0, &json!({"protocol": 1, "parent": std::process::id()}).to_string(), b"");
-    let stranger = frame(1, 0, &json!({"protocol": 2, "parent": 1}).to_string(), b"");
+    let other = frame(HELLO, 0, &json!({"protocol": 1, "parent": std::process::id()}).to_string(), b"");
+    let stranger = frame(HELLO, 0, &json!({"protocol": 2, "parent": 1}).to_string(), b"");
     let cases = [
         (b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_vec(), "violated the protocol"),
-        (frame(4, 0, "{}", b""), "before it said `hello`"),
+        (frame(PREDICT, 0, "{}", b""), "before it said `hello`"),
         (other, "speaks version 1"),
         (stranger, "before it said `hello`"),
         (hello()[..10].to_vec(), "before it said `hello`"),

@@ -10,6 +10,7 @@ pub(crate) mod graphs_remote;
 mod isolated;
 mod mlflow;
 mod onnx;
+mod scoring;
 mod shapes;
 mod sklearn;
 mod sklearn_explanations;

@@ -7,6 +7,7 @@ mod embedded;
 #[path = "../../src/fixtures.rs"]
 mod fixtures;
 mod folder;
+pub(crate) mod frames;
 pub(crate) mod goldens;
 pub(crate) mod grpc;
 mod http;

@@ -1,6 +1,5 @@
 //! `mlserver infer`: runs batch inference over a file or a topic. `mlserver compare` does so on two servers, and compares the answers.
 
-mod embedded;
 mod jobs;
 mod options;
 mod report;
@@ -13,6 +12,8 @@ use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::embedded::{EmbeddedModel, EmbeddedOptions};
+use super::start::Orphans;
 use super::{CLOSED, CommandError, FAILURE, FORCED, SOME_FAILED, async_runtime, exit_code};
 use crate::cli::compare::CompareArgs;
 use crate::cli::infer::{InferArgs, SummaryFormat, Transport};
@@ -20,12 +21,12 @@ use crate::client::{
     ComparedServer, ComparedServers, InputOrigin, InputSource, OutputError, OutputState, OutputTarget, RowTarget, Run,
     RunError, RunOutcome, RunOutput, RunStats, TopicAddress, TopicOptions,
 };
+use crate::compute::ComputePool;
 use crate::remote::{FailureKind, GrpcClient, InferenceTarget, Observer, OpenAiClient, RestClient, TransportOptions};
 use crate::settings::Environment;
 use crate::shutdown::Signals;
 use crate::ui::progress::{ProgressUnit, TerminalProgress};
 use crate::ui::{Ui, standard_output};
-use embedded::EmbeddedModel;
 use jobs::{InferJob, InferPlan, JobInput, UploadTarget, plan};
 use options::{ResolvedArgs, RunTarget, resolve, resolve_comparison};
 use report::{RunObserver, RunReport};
@@ -132,8 +133,17 @@ impl InferSession<'_> {
                 self.run_to_end(RowTarget::Inference(target), observer, None, environment).await
             }
             RunTarget::Embedded { folder, model, version } => {
-                let (model, version) = (model.as_deref(), version.as_deref());
-                let embedded = EmbeddedModel::load(folder, model, version, environment, self.progress).await?;
+                let options = EmbeddedOptions {
+                    location: folder,
+                    name: model.as_deref(),
+                    version: version.as_deref(),
+                    environment,
+                    compute: ComputePool::for_this_machine(),
+                    progress: &**self.progress,
+                };
+                // What its code has left is killed at the end.
+                let _orphans = Orphans::adopt();
+                let embedded = EmbeddedModel::load(options).await?;
                 let embedded = Arc::new(embedded);
                 let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
                 let outcome = self.run_to_end(RowTarget::Inference(target), observer, None, environment).await;

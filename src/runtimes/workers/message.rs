@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
+use super::memory_file::{AnswerRegion, MemoryError, Region};
 use crate::compute::LONG_WORK;
 use crate::runtimes::Explanation;
 use crate::telemetry::exposition::Family;
@@ -59,6 +61,9 @@ pub(super) struct HelloHead<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReadyHead {
     pub(super) protocol: u32,
+    /// The version of a native worker's executable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
     /// The version of Python, if the worker has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) python: Option<String>,
@@ -86,6 +91,17 @@ pub(super) struct LoadedHead {
     /// What the model itself declares. Native models may leave that to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metadata: Option<ModelMetadata>,
+    /// The name, the version, and whether several requests may have the rows of one: of a model that the worker has found at a
+    /// location.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) batches: Option<bool>,
+    /// The names of the features of a row, if the file of such a model has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) features: Option<Arc<[String]>>,
     /// What the worker says of a model that it evaluates natively.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) native: Option<NativeHead>,
@@ -227,6 +243,8 @@ pub(super) enum MessageError {
     Datatype { name: String, datatype: String },
     #[error("output `{name}` is longer than its frame")]
     OutOfBounds { name: String },
+    #[error("cannot read input `{name}`: {source}")]
+    Memory { name: String, source: MemoryError },
     #[error("the data of output `{name}` is not JSON, nests deeper than 127 levels, or has a number beyond a double")]
     Json { name: String },
     #[error(transparent)]
@@ -248,7 +266,7 @@ impl MessageError {
             | Self::Status { .. }
             | Self::Header { .. }
             | Self::TooManyHeaders { .. } => true,
-            Self::Head { .. } | Self::Datatype { .. } | Self::OutOfBounds { .. } => false,
+            Self::Head { .. } | Self::Datatype { .. } | Self::OutOfBounds { .. } | Self::Memory { .. } => false,
         }
     }
 }
@@ -293,6 +311,9 @@ pub(super) struct TensorHead<'a> {
     #[serde(skip_serializing_if = "Parameters::is_absent")]
     parameters: &'a Parameters,
     size: usize,
+    /// Where the bytes are in the memory file, if they are not in the tail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
     /// The size of the data as JSON, which follows the elements.
     #[serde(skip_serializing_if = "Option::is_none")]
     sent: Option<usize>,
@@ -437,6 +458,7 @@ pub(super) fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> Te
         sent_shape: as_sent.and_then(|as_sent| as_sent.shape.as_deref()),
         parameters,
         size,
+        offset: None,
         sent,
         doubles: doubles.is_some() && !json,
         count,
@@ -448,6 +470,26 @@ pub(super) fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> Te
             TensorData::Fixed(_) | TensorData::Variable(_) => None,
         },
     }
+}
+
+/// Does the same, but puts the bytes of the tensor into a region of the memory file if they fit there.
+///
+/// # Errors
+///
+/// Fails if the file has become too short.
+pub(super) fn encode_tensor_into<'a>(
+    tensor: &'a Tensor,
+    region: &mut AnswerRegion<'_>,
+    tail: &mut Vec<Bytes>,
+) -> Result<TensorHead<'a>, MemoryError> {
+    let mut chunks = Vec::with_capacity(2);
+    let mut head = encode_tensor(tensor, &mut chunks);
+    // Its JSON follows the elements.
+    head.offset = if head.sent.is_none() { region.put(head.size, &chunks)? } else { None };
+    if head.offset.is_none() {
+        tail.append(&mut chunks);
+    }
+    Ok(head)
 }
 
 /// Fills up a part of a tail to the next multiple of the alignment.
@@ -616,6 +658,9 @@ pub(super) struct ReceivedTensor<'a> {
     #[serde(default)]
     parameters: Parameters,
     size: usize,
+    /// Where the bytes are in the memory file, if they are not in the tail.
+    #[serde(default)]
+    offset: Option<u64>,
     /// The size of the data as JSON, which follows the elements.
     #[serde(default)]
     sent: Option<usize>,
@@ -629,6 +674,17 @@ pub(super) struct ReceivedTensor<'a> {
     /// Why JSON data has no regular form.
     #[serde(default, borrow)]
     reason: Option<Cow<'a, str>>,
+}
+
+impl ReceivedTensor<'_> {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns where its bytes are in the memory file, if they are there.
+    pub(super) fn region(&self) -> Option<Region> {
+        Some(Region { offset: self.offset?, size: self.size as u64 })
+    }
 }
 
 /// Reads an `answer`.
@@ -729,8 +785,22 @@ pub(super) fn decode_tensor(
     sender: Sender,
     tail: &mut Bytes,
 ) -> Result<Tensor, MessageError> {
-    let ReceivedTensor { name, datatype, shape: sent_shape, parameters, size, sent, count, text, nested, json, reason } =
+    if tensor.offset.is_some() {
+        return Err(MessageError::Memory { name: tensor.name.into_owned(), source: MemoryError::NoFile });
+    }
+    decode_tensor_from(tensor, sender, None, tail)
+}
+
+/// Reads a tensor whose bytes have been read from the memory file, or are in the tail.
+pub(super) fn decode_tensor_from(
+    tensor: ReceivedTensor<'_>,
+    sender: Sender,
+    read: Option<Bytes>,
+    tail: &mut Bytes,
+) -> Result<Tensor, MessageError> {
+    let ReceivedTensor { name, datatype, shape: sent_shape, parameters, size, offset: _, sent, count, text, .. } =
         tensor;
+    let ReceivedTensor { nested, json, reason, .. } = tensor;
     let name = name.into_owned();
     let mut take = |size: usize| {
         if size > tail.len() {
@@ -740,7 +810,7 @@ pub(super) fn decode_tensor(
         tail.advance((size.next_multiple_of(ALIGNMENT) - size).min(tail.len()));
         Ok(bytes)
     };
-    let bytes = take(size)?;
+    let bytes = read.map_or_else(|| take(size), Ok)?;
     let sent = sent.map(take).transpose()?;
     let Ok(datatype) = datatype.parse::<Datatype>() else {
         return Err(MessageError::Datatype { name, datatype: datatype.into_owned() });

@@ -3,7 +3,7 @@
 //!
 //! [`Workers`] keeps a [`pool`] for each program and group, and turns a model that a pool has loaded into a runtime.
 //! Inside a pool, `dispatch` decides which worker runs which call, `process` spawns and reaps workers, `connection` moves
-//! `frame`s, and `message` encodes and decodes their content. `score` is the worker's end in Rust. `docs/worker-protocol.md`
+//! `frame`s, and `message` encodes and decodes their content, of which `memory_file` holds long tensors. `score` is the worker's end in Rust. `docs/worker-protocol.md`
 //! describes the wire format.
 
 mod answer;
@@ -14,6 +14,7 @@ mod fixtures;
 mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod memory_file;
 mod memory_group;
 mod message;
 mod model;

@@ -1,5 +1,7 @@
 //! Models that run in the command's own process.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::{IRISES, InferCommand, irises, without_inference_id};
@@ -145,4 +147,45 @@ fn infer_embedded_takes_a_model_file() {
     let embedded = ["--embedded", model.to_str().unwrap(), "-i", "in.jsonl", "-o", "out.jsonl"];
     let answers = InferCommand::new(irises(2)).flags(&embedded).run().lines(0);
     assert_eq!((answers.len(), &answers[1]["model_name"]), (2, &json!("model")));
+}
+
+/// Adds a graph of two steps.
+fn with_graph(folder: Folder, name: &str, [first, second]: [&str; 2], extra: &Value) -> Folder {
+    let steps = json!([{"name": first}, {"name": second, "inputs": [first]}]);
+    let manifest = json!({
+        "apiVersion": "mlops.seldon.io/v1alpha1",
+        "kind": "Pipeline",
+        "metadata": {"name": name},
+        "spec": {"steps": steps, "output": {"steps": [second]}},
+    });
+    let parameters = json!({"uri": "./graph.yaml", "extra": extra});
+    let settings = json!({"name": name, "implementation": "mlserver.Graph", "parameters": parameters});
+    folder
+        .file(&format!("models/{name}/graph.yaml"), manifest.to_string())
+        .file(&format!("models/{name}/model-settings.json"), settings.to_string())
+}
+
+#[test]
+fn infer_embedded_graph_loads_its_steps() {
+    let extra = json!({"steps": {"second": {"folder": "../../elsewhere"}}});
+    let broken = json!({"name": "broken", "implementation": "mlserver_xgboost.XGBoostModel"}).to_string();
+    let folder = Folder::new().with_identity("models/first").with_identity("elsewhere");
+    let first = fs::read_to_string(folder.path("models/first/model-settings.json")).unwrap();
+    let folder = folder.file("models/first/model-settings.json", first.replace("models/first", "first"));
+    let folder = with_graph(folder, "graph", ["first", "second"], &extra);
+    // Nothing asks the broken model.
+    let folder =
+        with_graph(folder, "outer", ["first", "graph"], &json!({})).file("models/broken/model-settings.json", broken);
+    let models = folder.path("models");
+    let input = json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [7]}]}).to_string() + "\n";
+    let run = |model: &str| {
+        let flags = ["--embedded", models.to_str().unwrap(), "-m", model, "-i", "in.jsonl", "-o", "out.jsonl"];
+        InferCommand::new(&input).flags(&flags).run()
+    };
+    for model in ["graph", "outer"] {
+        let lines = run(model).lines(0);
+        assert_eq!(lines[0]["outputs"][0]["data"], json!([7]), "{lines:?}");
+    }
+    let error = run("broken").stderr;
+    assert!(error.contains("cannot load model `broken` of"), "{error}");
 }

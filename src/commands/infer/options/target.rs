@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use http::header::AUTHORIZATION;
 
-use super::super::embedded::shown;
 use super::reader::{ArgumentReader, parse};
 use crate::cli::infer::{InferArgs, InferVariable, Transport, defaults};
 use crate::client::{OutputTarget, Tolerance, has_columns};
+use crate::commands::embedded::shown;
 use crate::remote::{Endpoint, TransportOptions};
 
 /// Where requests go.

@@ -1,4 +1,4 @@
-//! The models and open calls of a native worker.
+//! The models and open calls of `mlserver score`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -6,25 +6,48 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::MAX_THREADS;
-use super::messages::{self, Load, RouteCall, Unload};
+use super::located::{LocatedModel, ModelLocation, ModelOpener, PredictionFailure};
+use super::messages::{self, AnswerError, Load, Predict, RouteCall, Unload};
 use crate::compute::{COMPUTATIONS, ComputePool};
 use crate::families::NativeEvaluator;
-use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame, PAGE_BYTES};
+use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame, PAGE_BYTES, SLOTS};
+use crate::runtimes::workers::memory_file::{AnswerRegion, MemoryError, MemoryFile, Region};
 use crate::runtimes::workers::message::FailureKind;
 use crate::runtimes::{
     Implementation, LoadError, ModelMemory, Progress, Runtime, RuntimeError, Steps, load_native, load_onnx_in_worker,
 };
 use crate::settings::{ModelSettings, SettingsSources};
-use crate::types::{TokenUsage, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, TokenUsage, TraceContext};
 
 /// The frame that ends a call.
 type FinalFrame = Result<OutgoingFrame, FrameError>;
+
+/// What the calls of a worker use.
+#[derive(Debug)]
+pub(super) struct CallOptions {
+    /// Where calls that have begun are recorded, if the parent wants to know.
+    pub(super) page: Option<File>,
+    /// Where the parent puts tensors, if it shares memory.
+    pub(super) memory: Option<MemoryFile>,
+    pub(super) compute: ComputePool,
+    pub(super) opener: Arc<dyn ModelOpener>,
+}
+
+/// A loaded model.
+#[derive(Debug, Clone)]
+enum ScoredModel {
+    /// A native one, whose settings the parent has sent.
+    Native(Arc<dyn Runtime>),
+    /// Any, which was opened at its location.
+    Located(Arc<dyn LocatedModel>),
+}
 
 /// The models and open calls.
 #[derive(Debug)]
@@ -36,8 +59,10 @@ struct Shared {
     mailbox: Mutex<Option<UnboundedSender<(u64, OutgoingFrame)>>>,
     /// Where calls that have begun are recorded, if the parent wants to know.
     page: Option<Arc<File>>,
+    memory: Option<MemoryFile>,
     compute: ComputePool,
-    models: Mutex<HashMap<u64, Arc<dyn Runtime>>>,
+    opener: Arc<dyn ModelOpener>,
+    models: Mutex<HashMap<u64, ScoredModel>>,
     /// The calls whose final frames have not been sent.
     open: Mutex<BTreeMap<u64, CancellationToken>>,
     /// Ends with the last open call.
@@ -46,15 +71,14 @@ struct Shared {
 }
 
 impl Calls {
-    pub(super) fn new(
-        mailbox: UnboundedSender<(u64, OutgoingFrame)>,
-        page: Option<File>,
-        compute: ComputePool,
-    ) -> Self {
+    pub(super) fn new(mailbox: UnboundedSender<(u64, OutgoingFrame)>, options: CallOptions) -> Self {
+        let CallOptions { page, memory, compute, opener } = options;
         Self(Arc::new(Shared {
             mailbox: Mutex::new(Some(mailbox)),
             page: page.map(Arc::new),
+            memory,
             compute,
+            opener,
             models: Mutex::default(),
             open: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -67,6 +91,8 @@ impl Calls {
         self.0.stop.cancelled().await;
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        let models = std::mem::take(&mut *self.0.models.lock());
+        future::join_all(models.into_values().map(ScoredModel::close)).await;
         self.0.mailbox.lock().take();
     }
 
@@ -87,8 +113,12 @@ impl Calls {
             FrameKind::Scrape => shared.send(0, messages::exposition_frame()),
             FrameKind::Unload => {
                 let removed = frame.read_head().ok().and_then(|Unload { model }| shared.models.lock().remove(&model));
-                drop(removed);
-                shared.send(frame.id, Ok(OutgoingFrame::empty(FrameKind::Done)));
+                self.open(frame.id, async {
+                    if let Some(removed) = removed {
+                        removed.close().await;
+                    }
+                    Ok(OutgoingFrame::empty(FrameKind::Done))
+                });
             }
             FrameKind::Load => self.open(frame.id, {
                 let shared = Arc::clone(shared);
@@ -109,7 +139,14 @@ impl Calls {
     /// Runs a call, and sends its final frame once it has ended. A cancelled call has ended when its computation has.
     fn open(&self, id: u64, work: impl Future<Output = FinalFrame> + Send + 'static) {
         let (shared, cancel) = (Arc::clone(&self.0), CancellationToken::new());
-        shared.open.lock().insert(id, cancel.clone());
+        {
+            let mut open = shared.open.lock();
+            if open.len() >= SLOTS {
+                drop(open);
+                return shared.send(id, Ok(invalid(&format!("{SLOTS} calls are open already: wait for an answer"))));
+            }
+            open.insert(id, cancel.clone());
+        }
         let computations = TaskTracker::new();
         let work = COMPUTATIONS.scope(computations.token(), work);
         self.0.tasks.spawn(async move {
@@ -136,42 +173,82 @@ impl Shared {
         }
     }
 
-    fn model(&self, number: u64) -> Option<Arc<dyn Runtime>> {
-        self.models.lock().get(&number).map(Arc::clone)
+    fn model(&self, number: u64) -> Option<ScoredModel> {
+        self.models.lock().get(&number).cloned()
     }
 
     async fn load(&self, frame: &Frame) -> FinalFrame {
-        let load: Load = match frame.read_head() {
+        let mut load: Load = match frame.read_head() {
             Ok(load) => load,
             Err(error) => return Ok(invalid(&error.to_string())),
         };
-        let (number, compute) = (load.model, self.compute.clone());
-        let loaded = self.compute.run(move || read(load, &compute)).await;
-        let runtime = match loaded {
-            Ok(Ok(runtime)) => runtime,
-            Ok(Err(error)) => return Ok(error),
-            Err(error) => return Ok(messages::error_frame(FailureKind::Model, 500, &error.to_string())),
+        let number = load.model;
+        let (model, loaded) = match load.location.take() {
+            Some(location) => {
+                let location = ModelLocation { location, name: load.name, version: load.version };
+                match self.opener.open(location, self.compute.clone()).await {
+                    Ok(model) => {
+                        let loaded = messages::located_frame(model.description())?;
+                        (ScoredModel::Located(model), loaded)
+                    }
+                    Err(reason) => return Ok(messages::error_frame(FailureKind::Model, 500, &reason)),
+                }
+            }
+            None => match self.load_settings(load).await {
+                Ok(runtime) => {
+                    let loaded = messages::loaded_frame(runtime.description(), self.compute.width())?;
+                    (ScoredModel::Native(runtime), loaded)
+                }
+                Err(failure) => return Ok(failure),
+            },
         };
-        if let Err(error) = runtime.warm_up().await {
-            return Ok(messages::failure_frame(&error));
-        }
-        let loaded = messages::loaded_frame(runtime.description(), self.compute.width())?;
-        self.models.lock().insert(number, runtime);
+        self.models.lock().insert(number, model);
         Ok(loaded)
     }
 
+    /// Loads a native model. Fails with the frame that answers `load`.
+    async fn load_settings(&self, load: Load) -> Result<Arc<dyn Runtime>, OutgoingFrame> {
+        let compute = self.compute.clone();
+        let loaded = self.compute.run(move || read(load, &compute)).await;
+        let runtime = loaded.map_err(|error| messages::error_frame(FailureKind::Model, 500, &error.to_string()))??;
+        runtime.warm_up().await.map_err(|error| messages::failure_frame(&error))?;
+        Ok(runtime)
+    }
+
     async fn predict(&self, frame: &Frame) -> FinalFrame {
-        let (number, request) = match messages::read_request(frame) {
+        let Predict { model: number, request, answer } = match messages::read_request(frame, self.memory.as_ref()) {
             Ok(read) => read,
             Err(error) => return Ok(invalid(&error.to_string())),
         };
-        let Some(runtime) = self.model(number) else { return Ok(no_model(number)) };
-        // The parent has checked them, too, but this process does not depend on it.
-        if let Err(error) = runtime.description().tensor_rule.check(&request.inputs) {
-            return Ok(messages::failure_frame(&RuntimeError::invalid_request(error)));
+        let Some(model) = self.model(number) else { return Ok(no_model(number)) };
+        if let Err(error) = self.answer_region(answer) {
+            return Ok(error);
         }
-        let outcome = runtime.predict(request, self.progress(frame.id)).await;
-        outcome.map_or_else(|error| Ok(messages::failure_frame(&error)), |response| messages::answer_frame(&response))
+        match model.predict(request, self.progress(frame.id)).await {
+            Ok(response) => self.answer(&response, answer),
+            Err(failure) => Ok(failure),
+        }
+    }
+
+    /// Creates the frame of a response, of which outputs are written to a region that is checked again.
+    fn answer(&self, response: &InferenceResponse, region: Option<Region>) -> FinalFrame {
+        let region = match self.answer_region(region) {
+            Ok(region) => region,
+            Err(error) => return Ok(error),
+        };
+        match messages::answer_frame(response, region) {
+            Err(AnswerError::Memory(error)) => Ok(invalid(&error.to_string())),
+            Err(AnswerError::Frame(error)) => Err(error),
+            Ok(frame) => Ok(frame),
+        }
+    }
+
+    /// Returns where an answer may be written. Fails with the frame that answers the call.
+    fn answer_region(&self, region: Option<Region>) -> Result<Option<AnswerRegion<'_>>, OutgoingFrame> {
+        let Some(region) = region else { return Ok(None) };
+        let found = self.memory.as_ref().ok_or(MemoryError::NoFile);
+        let found = found.and_then(|memory| AnswerRegion::new(memory, region));
+        found.map(Some).map_err(|error| invalid(&format!("cannot write the answer: {error}")))
     }
 
     async fn call(&self, frame: &Frame) -> FinalFrame {
@@ -180,7 +257,9 @@ impl Shared {
             Ok(None) => return Ok(invalid("the call names no route")),
             Err(error) => return Ok(invalid(&error.to_string())),
         };
-        let Some(runtime) = self.model(number) else { return Ok(no_model(number)) };
+        let Some(model) = self.model(number) else { return Ok(no_model(number)) };
+        // A model at a location has no routes in its `loaded` frame.
+        let ScoredModel::Native(runtime) = model else { return Ok(invalid("the model has no routes")) };
         let outcome = match runtime.call(route, call, self.progress(frame.id)).await {
             Ok(reply) => reply.whole(|_| Ok(())).await,
             Err(error) => Err(error),
@@ -190,6 +269,42 @@ impl Shared {
 
     fn progress(&self, id: u64) -> Arc<dyn Progress> {
         Arc::new(CallProgress { page: self.page.as_ref().map(Arc::clone), id })
+    }
+}
+
+impl ScoredModel {
+    /// Answers a request. Fails with the frame that answers the call.
+    async fn predict(
+        &self,
+        request: InferenceRequest,
+        progress: Arc<dyn Progress>,
+    ) -> Result<InferenceResponse, OutgoingFrame> {
+        let rule = match self {
+            Self::Native(runtime) => runtime.description().tensor_rule,
+            Self::Located(model) => model.description().tensor_rule,
+        };
+        // The parent may have checked them, too, but this process does not depend on it.
+        let checked = rule.check(&request.inputs).map_err(RuntimeError::invalid_request);
+        checked.map_err(|error| messages::failure_frame(&error))?;
+        match self {
+            Self::Native(runtime) => {
+                let outcome = runtime.predict(request, progress).await;
+                outcome.map_err(|error| messages::failure_frame(&error))
+            }
+            Self::Located(model) => {
+                progress.begin();
+                let outcome = model.predict(request).await;
+                outcome
+                    .map_err(|PredictionFailure { kind, message }| messages::prediction_failure_frame(kind, &message))
+            }
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Self::Native(_) => {}
+            Self::Located(model) => model.close().await,
+        }
     }
 }
 

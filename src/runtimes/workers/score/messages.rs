@@ -7,8 +7,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tracing::level_filters::LevelFilter;
 
+use super::located::LocatedDescription;
 use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
+use crate::runtimes::workers::memory_file::{AnswerRegion, MAX_INPUT_BYTES, MemoryError, MemoryFile, Region};
 use crate::runtimes::workers::message::{
     self, ErrorHead, FailureKind, MessageError, ReceivedTensor, Sender, TensorHead, encode_head,
 };
@@ -26,13 +29,48 @@ pub(super) struct Hello {
     pub(super) threads: Option<usize>,
     #[serde(default)]
     pub(super) memory_limit: Option<u64>,
+    /// Whether the last descriptor that comes with it is the memory file.
+    #[serde(default)]
+    pub(super) memory_file: bool,
+    #[serde(default)]
+    pub(super) log_level: Option<LogLevel>,
 }
 
-/// The head of `load`.
+/// The least severe lines of the log.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LogLevel {
+    Debug,
+    Info,
+    Warning,
+    Error,
+}
+
+impl LogLevel {
+    pub(super) const fn filter(self) -> LevelFilter {
+        match self {
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Info => LevelFilter::INFO,
+            Self::Warning => LevelFilter::WARN,
+            Self::Error => LevelFilter::ERROR,
+        }
+    }
+}
+
+/// The head of `load`, which has either a location or settings.
 #[derive(Debug, Deserialize)]
 pub(super) struct Load {
     pub(super) model: u64,
+    #[serde(default)]
+    pub(super) location: Option<String>,
+    /// Of the model at the location.
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) version: Option<String>,
+    #[serde(default)]
     pub(super) settings: Map<String, Value>,
+    #[serde(default)]
     pub(super) source: Option<String>,
     #[serde(default)]
     pub(super) artifact: Option<String>,
@@ -59,6 +97,9 @@ struct PredictHead<'a> {
     outputs: Option<Vec<OutputHead>>,
     #[serde(default)]
     grpc: bool,
+    /// Where the outputs may be written.
+    #[serde(default)]
+    answer: Option<Region>,
 }
 
 #[derive(Deserialize)]
@@ -68,18 +109,30 @@ struct OutputHead {
     parameters: Parameters,
 }
 
-/// Reads a `predict`. Returns the number of its model, too.
+/// A request of the parent.
+#[derive(Debug)]
+pub(super) struct Predict {
+    pub(super) model: u64,
+    pub(super) request: InferenceRequest,
+    /// Where its outputs may be written.
+    pub(super) answer: Option<Region>,
+}
+
+/// Reads a `predict`, and the tensors that are in the memory file.
 ///
 /// # Errors
 ///
-/// Fails if the head does not describe the tail.
-pub(super) fn read_request(frame: &Frame) -> Result<(u64, InferenceRequest), MessageError> {
-    let PredictHead { model, id, parameters, headers, inputs, outputs, grpc } = frame.read_head()?;
+/// Fails if the head does not describe the tail or the memory file.
+pub(super) fn read_request(frame: &Frame, memory: Option<&MemoryFile>) -> Result<Predict, MessageError> {
+    let PredictHead { model, id, parameters, headers, inputs, outputs, grpc, answer } = frame.read_head()?;
     let mut tail = frame.tail.clone();
-    let inputs = inputs
-        .into_iter()
-        .map(|input| message::decode_tensor(input, Sender::Server, &mut tail))
-        .collect::<Result<_, _>>()?;
+    check_regions(&inputs, answer)?;
+    let inputs = inputs.into_iter().map(|input| {
+        let read = |region| memory.ok_or(MemoryError::NoFile)?.read(region);
+        let read = input.region().map(read).transpose().map_err(|source| in_memory(&input, source))?;
+        message::decode_tensor_from(input, Sender::Server, read, &mut tail)
+    });
+    let inputs = inputs.collect::<Result<_, _>>()?;
     let has_outputs = outputs.is_some();
     let outputs = outputs.unwrap_or_default().into_iter();
     let headers = headers.iter().filter_map(|(name, value)| {
@@ -95,7 +148,27 @@ pub(super) fn read_request(frame: &Frame) -> Result<(u64, InferenceRequest), Mes
         from_grpc: grpc,
         ..InferenceRequest::default()
     };
-    Ok((model, request))
+    Ok(Predict { model, request, answer })
+}
+
+/// Checks what inputs take of the memory file, and that the answer does not overwrite them.
+fn check_regions(inputs: &[ReceivedTensor<'_>], answer: Option<Region>) -> Result<(), MessageError> {
+    let mut total = 0_u64;
+    for input in inputs {
+        let Some(region) = input.region() else { continue };
+        total = total.saturating_add(region.size);
+        if total > MAX_INPUT_BYTES {
+            return Err(in_memory(input, MemoryError::TooLong));
+        }
+        if answer.is_some_and(|answer| answer.overlaps(region)) {
+            return Err(in_memory(input, MemoryError::Overlap { offset: region.offset }));
+        }
+    }
+    Ok(())
+}
+
+fn in_memory(input: &ReceivedTensor<'_>, source: MemoryError) -> MessageError {
+    MessageError::Memory { name: input.name().to_owned(), source }
 }
 
 #[derive(Deserialize)]
@@ -153,16 +226,33 @@ struct AnswerHead<'a> {
     outputs: Vec<TensorHead<'a>>,
 }
 
-/// Creates the frame of a response.
+/// Why an answer cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AnswerError {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error("cannot write the answer: {0}")]
+    Memory(#[from] MemoryError),
+}
+
+/// Creates the frame of a response. Outputs that fit into `region` are written there.
 ///
 /// # Errors
 ///
-/// Fails if the response is too long for a frame.
-pub(super) fn answer_frame(response: &InferenceResponse) -> Result<OutgoingFrame, FrameError> {
+/// Fails if the response is too long for a frame, or the memory file has become too short.
+pub(super) fn answer_frame(
+    response: &InferenceResponse,
+    mut region: Option<AnswerRegion<'_>>,
+) -> Result<OutgoingFrame, AnswerError> {
     let mut tail = Vec::with_capacity(response.outputs.len());
-    let outputs = response.outputs.iter().map(|output| message::encode_tensor(output, &mut tail)).collect();
+    let outputs = response.outputs.iter().map(|output| match &mut region {
+        Some(region) => message::encode_tensor_into(output, region, &mut tail),
+        None => Ok(message::encode_tensor(output, &mut tail)),
+    });
+    let outputs = outputs.collect::<Result<_, _>>()?;
     let InferenceResponse { parameters, headers, .. } = response;
-    OutgoingFrame::with_tail(FrameKind::Answer, encode_head(&AnswerHead { parameters, headers, outputs }), tail)
+    let head = encode_head(&AnswerHead { parameters, headers, outputs });
+    Ok(OutgoingFrame::with_tail(FrameKind::Answer, head, tail)?)
 }
 
 /// Creates the frame of the reply of a route.
@@ -193,13 +283,18 @@ pub(super) fn error_frame(kind: FailureKind, status: u16, message: &str) -> Outg
 
 /// Creates the frame of a failed call.
 pub(super) fn failure_frame(error: &RuntimeError) -> OutgoingFrame {
-    let status = error.kind().http_status().as_u16();
-    let kind = match error.kind() {
+    prediction_failure_frame(error.kind(), &error.to_string())
+}
+
+/// Creates the frame of a prediction that failed.
+pub(super) fn prediction_failure_frame(kind: RequestErrorKind, message: &str) -> OutgoingFrame {
+    let status = kind.http_status().as_u16();
+    let kind = match kind {
         RequestErrorKind::BadRequest => FailureKind::BadRequest,
         RequestErrorKind::ModelFailed | RequestErrorKind::Internal => FailureKind::Model,
         _ => FailureKind::Mlserver,
     };
-    error_frame(kind, status, &error.to_string())
+    error_frame(kind, status, message)
 }
 
 /// Creates the frame of a failed load.
@@ -240,12 +335,41 @@ pub(super) fn loaded_frame(description: &Description, threads: usize) -> Result<
         handlers,
         steps: Vec::new(),
         metadata: metadata.clone(),
+        name: None,
+        version: None,
+        batches: None,
+        features: None,
         native: Some(message::NativeHead {
             tensor_rule: *tensor_rule,
             reads_headers: *reads_headers,
             explanation: explanation.clone(),
             not_batched: not_batched.clone(),
         }),
+    };
+    OutgoingFrame::new(FrameKind::Loaded, encode_head(&head))
+}
+
+/// Creates the frame of a model that was opened at a location.
+///
+/// # Errors
+///
+/// Fails if the description is too long for a frame.
+pub(super) fn located_frame(description: &LocatedDescription) -> Result<OutgoingFrame, FrameError> {
+    let LocatedDescription { metadata, version, splits_rows, threads, features, .. } = description;
+    let head = message::LoadedHead {
+        ready: true,
+        streams: false,
+        plain: true,
+        threads: *threads,
+        own_loop: false,
+        handlers: Vec::new(),
+        steps: Vec::new(),
+        metadata: Some(metadata.clone()),
+        name: Some(metadata.name.clone()),
+        version: version.clone(),
+        batches: Some(*splits_rows),
+        features: features.clone(),
+        native: None,
     };
     OutgoingFrame::new(FrameKind::Loaded, encode_head(&head))
 }
@@ -280,7 +404,8 @@ mod tests {
         assert_eq!((hello.protocol, hello.parent, hello.threads, hello.memory_limit), (2, 4711, None, None));
         let load: Load = fixtures::read("load").read_head().unwrap();
         assert_eq!((load.model, load.source, load.artifact, &load.settings["name"]), (7, None, None, &json!("echo")));
-        let (model, request) = read_request(&fixtures::read("predict")).unwrap();
+        let Predict { model, request, answer } = read_request(&fixtures::read("predict"), None).unwrap();
+        assert_eq!(answer, None);
         let sent = fixtures::request();
         assert_eq!((model, &request.id, &request.parameters), (7, &sent.id, &sent.parameters));
         assert_eq!(*request.headers, *sent.headers);
@@ -308,7 +433,7 @@ mod tests {
         assert_eq!((loaded.threads, loaded.plain, loaded.streams, loaded.metadata), (3, true, false, None));
         assert_eq!(loaded.native.unwrap().not_batched, description.not_batched);
         let sent = InferenceResponse { outputs: fixtures::request().inputs, ..InferenceResponse::default() };
-        let answer = message::read_response(&received(answer_frame(&sent).unwrap())).unwrap();
+        let answer = message::read_response(&received(answer_frame(&sent, None).unwrap())).unwrap();
         assert_eq!(answer.outputs.len(), 4);
         for (read, sent) in answer.outputs.iter().zip(&sent.outputs) {
             assert_eq!((&read.name, &read.shape, &read.data), (&sent.name, &sent.shape, &sent.data));

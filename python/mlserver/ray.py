@@ -1,0 +1,158 @@
+"""Models in Ray Data: `score` adds predictions to a dataset, and `Scorer` is its class for `map_batches`.
+
+    scored = mlserver.ray.score(ray.data.read_parquet("s3://lake/events"), "s3://models/churn", concurrency=(1, 8))
+
+Each actor starts one child process, which evaluates the model; see `mlserver.scoring`. Nodes need the wheel `mlserver` and
+pyarrow. Works with Ray 2.9 and later.
+"""
+
+import os
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import scoring
+from ._scoring import shipping
+from ._scoring.arrow_job import ERROR_COLUMN, ArrowJob
+from ._scoring.batches import BATCH_BYTES
+from .errors import InferenceError
+
+__all__ = ["Scorer", "score"]
+
+
+class Scorer:
+    """A model for `Dataset.map_batches` with batches of pyarrow: a call returns the batch with the predictions."""
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        shipped: Optional[shipping.ShippedModel] = None,
+        columns: Optional[Sequence[str]] = None,
+        outputs: Optional[Sequence[str]] = None,
+        keep: Union[str, Sequence[str]] = "*",
+        errors: str = "raise",
+        **arguments: Any,
+    ) -> None:
+        """Takes the arguments of `score`. The model is loaded when the actor starts, so that errors are those of its start.
+
+        Raises `ScoringError` if the model cannot be loaded.
+        """
+        if shipped is not None and shipped.archive is not None:
+            location = shipping.unpack(shipped, shipped.archive, _session_folder())
+        self._scorer = scoring.Scorer(location, outputs=outputs, **arguments)
+        self._columns, self._keep, self._errors = columns, keep, errors
+        self._schema: Optional[List[scoring.OutputSchema]] = None
+        self._scorer.features()
+
+    def __call__(self, batch: Any) -> Any:
+        """Returns a table of pyarrow with the kept columns and the predictions.
+
+        Raises `InferenceError` if a column is missing or has a type that models do not take, and, unless failures are kept in a
+        column, if the model rejects a row.
+        """
+        names = list(batch.column_names)
+        used = self._scorer.chosen_columns(names, self._columns)
+        if self._schema is None:
+            self._schema = self._scorer.schema(
+                {name: _datatype(name, batch.schema.field(name).type) for name in used}, used
+            )
+        kept = names if self._keep == "*" else [self._keep] if isinstance(self._keep, str) else list(self._keep)
+        keeps_failures = self._errors == "column"
+        added = [output.name for output in self._schema] + ([ERROR_COLUMN] if keeps_failures else [])
+        taken = [name for name in added if name in kept]
+        if taken:
+            raise InferenceError(
+                f"the output `{taken[0]}` of the model has the name of a column: leave it out with `keep`"
+            )
+        import pyarrow as pa
+
+        job = ArrowJob(
+            columns=used,
+            names=used,
+            keep=[names.index(name) for name in kept],
+            outputs=self._schema,
+            result_names=[*kept, *added],
+            keeps_failures=keeps_failures,
+            batch_bytes=BATCH_BYTES,
+        )
+        parts = list(job.run(self._scorer, batch.to_batches()))
+        if parts:
+            return pa.Table.from_batches(parts)
+        from ._scoring.arrow_job import engine_type
+
+        empty = [batch.column(name).slice(0, 0) for name in kept]
+        empty += [pa.nulls(0, engine_type(output)) for output in self._schema]
+        empty += [pa.nulls(0, pa.string())] if keeps_failures else []
+        return pa.Table.from_arrays(empty, names=[*kept, *added])
+
+
+def score(
+    dataset: Any,
+    location: "str | os.PathLike[str]",
+    *,
+    columns: Optional[Sequence[str]] = None,
+    outputs: Optional[Sequence[str]] = None,
+    keep: Union[str, Sequence[str]] = "*",
+    errors: str = "raise",
+    model_name: Optional[str] = None,
+    version: Optional[str] = None,
+    threads: int = 1,
+    missing: str = "nan",
+    executable: Optional[str] = None,
+    concurrency: Union[int, Tuple[int, int]] = (1, 2),
+    batch_size: Union[int, str, None] = 65_536,
+    num_cpus: float = 1,
+    **options: Any,
+) -> Any:
+    """Returns a dataset with the columns that are kept, and one for each output of a model.
+
+    The arguments up to `executable` are those of `mlserver.spark.score`. Files of the driver travel to the nodes if they have
+    at most 64 MiB. The others are those of `Dataset.map_batches`: `concurrency` is how many actors there are, or the least and
+    the most.
+
+    Raises `ScoringError` if a local model is too large to travel or does not exist. The model and the columns are checked where
+    the actors run.
+    """
+    if errors not in ("raise", "column"):
+        raise ValueError(f"errors is `{errors}`: pass `raise` or `column`")
+    scorer = scoring.Scorer(location, threads=threads, missing=missing)
+    arguments: Dict[str, Any] = {
+        "shipped": shipping.ship_in_closure(scorer.location),
+        "columns": columns,
+        "outputs": outputs,
+        "keep": keep,
+        "errors": errors,
+        "model_name": model_name,
+        "version": version,
+        "threads": threads,
+        "missing": missing,
+        "executable": executable,
+    }
+    return dataset.map_batches(
+        Scorer,
+        fn_constructor_args=[scorer.location],
+        fn_constructor_kwargs=arguments,
+        batch_format="pyarrow",
+        batch_size=batch_size,
+        concurrency=concurrency,
+        num_cpus=num_cpus,
+        **options,
+    )
+
+
+def _session_folder() -> str:
+    """Returns the folder of Ray's session on this node, or a temporary one outside of Ray."""
+    try:
+        import ray
+
+        return str(ray._private.worker._global_node.get_session_dir_path())
+    except (ImportError, AttributeError):
+        return shipping.temporary_folder()
+
+
+def _datatype(name: str, kind: Any) -> str:
+    """Returns the datatype of a column, from an empty one."""
+    import pyarrow as pa
+
+    from ._scoring.columns import ArrowColumn
+
+    return ArrowColumn(name, pa.chunked_array([], kind), "nan").datatype

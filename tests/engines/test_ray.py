@@ -1,0 +1,85 @@
+"""`mlserver.ray` on two nodes of one machine."""
+
+import os
+import signal
+
+import mlserver.ray
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray
+from conftest import FEATURES, ROWS, same_bits, scoring_children, wait_for_end_of_children, wait_until
+from ray.cluster_utils import Cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with a CPU each."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20})
+    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+    ray.init(address=cluster.address, logging_level="error")
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+    wait_for_end_of_children()
+
+
+def plain(table):
+    """Returns the rows with plain texts in place of dictionaries."""
+    place = table.schema.get_field_index("city")
+    return table.set_column(place, "city", table["city"].cast(pa.string()))
+
+
+def sorted_table(dataset):
+    return pa.concat_tables(ray.get(dataset.to_arrow_refs())).sort_by("id")
+
+
+def test_score_equals_infer(cluster, models, table, embedded):
+    dataset = ray.data.from_arrow([plain(table).slice(start, 5_000) for start in range(0, ROWS, 5_000)])
+    outputs = ["predict", "predict_proba"]
+    scored = mlserver.ray.score(dataset, models / "xgboost", outputs=outputs, keep=["id"], concurrency=2)
+    found = sorted_table(scored)
+    wanted = embedded(models / "xgboost", table, FEATURES, outputs)
+    assert found.column_names == ["id", *outputs]
+    assert found["id"].to_pylist() == list(range(ROWS))
+    assert same_bits(found["predict"].to_numpy(), wanted["predict"])
+    assert same_bits(np.float32(found["predict_proba"].to_pylist()), wanted["predict_proba"])
+
+
+def test_failed_rows_are_null_with_their_reason(cluster, models):
+    large = (1 << 53) + 1
+    rows = pa.table(
+        {
+            "id": range(6),
+            "age": [1.0] * 6,
+            "income": [2.0] * 6,
+            "visits": pa.array([1, None, large, 4, 5, 6], pa.int64()),
+        }
+    )
+    found = sorted_table(
+        mlserver.ray.score(ray.data.from_arrow(rows), models / "lightgbm", errors="column", concurrency=1)
+    )
+    assert [row for row, reason in enumerate(found["mlserver_error"].to_pylist()) if reason] == [2]
+    assert [row for row, value in enumerate(found["predict"].to_pylist()) if value is None] == [2]
+    with pytest.raises(Exception, match="would lose digits as FP64"):
+        mlserver.ray.score(ray.data.from_arrow(rows), models / "lightgbm", concurrency=1).materialize()
+
+
+def test_child_that_is_killed_is_replaced(models, table):
+    before = set(scoring_children())
+    scorer = mlserver.ray.Scorer(str(models / "lightgbm"), keep=["id"])
+    wanted = scorer(table)
+    (child,) = set(scoring_children()) - before
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: child not in scoring_children(), "the end of the child")
+    assert scorer(table).equals(wanted)
+    assert scorer(table.slice(0, 0)).schema == wanted.schema
+
+
+def test_models_that_cannot_travel_are_named(models, monkeypatch):
+    with pytest.raises(mlserver.errors.ScoringError, match="cannot read the model"):
+        mlserver.ray.score(None, models / "nothing")
+    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 10)
+    with pytest.raises(mlserver.errors.ScoringError, match="put it into an object store"):
+        mlserver.ray.score(None, models / "xgboost")

@@ -1,0 +1,173 @@
+"""`mlserver.spark` on executors in processes of their own."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import mlserver.spark
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import FEATURES, ROWS, processes, same_bits, scoring_children, sorted_rows
+from mlserver.errors import InferenceError, ScoringError
+from pyspark.sql import functions
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), [("xgboost", FEATURES), ("lightgbm", FEATURES), ("pipeline", ["city", *FEATURES])]
+)
+def test_score_equals_infer(frame, models, table, embedded, name, columns):
+    wanted = embedded(models / name, table, columns)["predict"]
+    scored = mlserver.spark.score(frame, models / name)
+    assert scored.columns == [*frame.columns, "predict"]
+    found = sorted_rows(scored)
+    assert found["id"].tolist() == list(range(ROWS))
+    assert found["note.of"].tolist() == table["note.of"].to_pylist()
+    if name == "pipeline":
+        assert set(wanted) == {"high", "low"}
+        assert found["predict"].tolist() == wanted.tolist()
+    else:
+        assert same_bits(found["predict"], wanted)
+    assert mlserver.spark.metrics(scored)[:2] == (ROWS, 0)
+    assert mlserver.spark.metrics(scored).seconds > 0
+
+
+def test_outputs_of_several_elements_are_arrays(frame, models, table, embedded):
+    wanted = embedded(models / "xgboost", table, FEATURES, ["predict", "predict_proba"])
+    scored = mlserver.spark.score(frame, models / "xgboost", outputs=["predict", "predict_proba"], keep=["id"])
+    assert [kind for _, kind in scored.dtypes] == ["bigint", "bigint", "array<float>"]
+    found = sorted_rows(scored)
+    assert same_bits(found["predict"], wanted["predict"])
+    for place in range(2):
+        assert same_bits(np.float32([row[place] for row in found["predict_proba"]]), wanted["predict_proba"][:, place])
+
+
+def test_columns_are_chosen_kept_and_named(frame, models, table, embedded):
+    wanted = embedded(models / "xgboost", table, FEATURES)["predict"]
+    renamed = frame.withColumnsRenamed({"age": "person.age", "income": "a b", "visits": "v`c"})
+    columns = ["person.age", "a b", "v`c"]
+    scored = mlserver.spark.score(renamed, models / "xgboost", columns=columns, keep=["note.of", "person.age", "id"])
+    assert scored.columns == ["note.of", "person.age", "id", "predict"]
+    assert same_bits(sorted_rows(scored)["predict"], wanted)
+
+
+def test_columns_that_do_not_fit_are_rejected_on_the_driver(frame, models):
+    def message(frame, **arguments):
+        with pytest.raises(InferenceError) as raised:
+            mlserver.spark.score(frame, models / "xgboost", **arguments)
+        return str(raised.value)
+
+    assert message(frame.drop("age")).startswith("the data lacks the column `age` that the model expects; it has `id`")
+    decimals = frame.withColumn("age", functions.col("age").cast("decimal(9,2)"))
+    assert message(decimals).startswith("column `age` is decimal(9,2), which models do not take: cast it")
+    taken = frame.withColumnRenamed("city", "predict")
+    assert message(taken).startswith("the output `predict` of the model has the name of a column")
+    assert "predict" in mlserver.spark.score(taken, models / "xgboost", keep=["id"]).columns
+    twice = frame.select("*", functions.col("age"))
+    assert message(twice).startswith("there are two columns `age`")
+    assert message(frame, keep=["nothing"]).startswith("there is no column `nothing`")
+    with pytest.raises(ValueError, match="errors is `drop`"):
+        mlserver.spark.score(frame, models / "xgboost", errors="drop")
+    with pytest.raises(ScoringError, match=r"/nothing"):
+        mlserver.spark.score(frame, models / "nothing")
+
+
+def test_failed_rows_are_null_with_their_reason(spark, models):
+    large = (1 << 53) + 1
+    rows = [(row, float(row), 1.0, None if row == 5 else large if row in (3, 700) else row) for row in range(1000)]
+    frame = spark.createDataFrame(rows, "id long, age double, income double, visits long").coalesce(1)
+    scored = mlserver.spark.score(frame, models / "xgboost", errors="column")
+    assert scored.columns[-2:] == ["predict", "mlserver_error"]
+    found = sorted_rows(scored)
+    failed = found[found["mlserver_error"].notna()]
+    assert failed["id"].tolist() == [3, 700]
+    assert failed["predict"].isna().all()
+    assert failed["mlserver_error"].iloc[0].startswith(f"column `visits`: `{large}` would lose digits as FP64")
+    assert found["predict"].notna().sum() == 998
+    assert mlserver.spark.metrics(scored)[:2] == (1000, 2)
+    with pytest.raises(Exception, match="would lose digits as FP64"):
+        mlserver.spark.score(frame, models / "xgboost").collect()
+
+
+def test_empty_and_small_partitions(spark, frame, models):
+    scored = mlserver.spark.score(frame.where("id < 3").repartition(8), models / "xgboost")
+    assert sorted(row["id"] for row in scored.collect()) == [0, 1, 2]
+    assert mlserver.spark.score(frame.where("id < 0"), models / "xgboost").count() == 0
+
+
+def test_large_models_travel_as_files(frame, models, table, embedded, monkeypatch):
+    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 0)
+    scored = mlserver.spark.score(frame, models / "lightgbm", keep="id")
+    assert same_bits(sorted_rows(scored)["predict"], embedded(models / "lightgbm", table, FEATURES)["predict"])
+
+
+def test_udf_equals_infer(spark, frame, models, table, embedded):
+    wanted = embedded(models / "xgboost", table, FEATURES, ["predict", "predict_proba"])
+    function = mlserver.spark.udf(models / "xgboost", output="predict_proba")
+    columns = [functions.col(name) for name in FEATURES]
+    found = sorted_rows(
+        frame.select(
+            "id", function(*columns).alias("p"), function(functions.struct("visits", "age", "income")).alias("s")
+        )
+    )
+    for name in ("p", "s"):
+        assert same_bits(np.float32([row[1] for row in found[name]]), wanted["predict_proba"][:, 1])
+    spark.udf.register("churn", mlserver.spark.udf(models / "xgboost"))
+    frame.createOrReplaceTempView("people")
+    found = sorted_rows(spark.sql("SELECT id, churn(age, income, visits) AS predict FROM people"))
+    assert same_bits(found["predict"], wanted["predict"])
+
+
+@pytest.mark.parametrize("closure_bytes", [64 << 20, 0])
+def test_spark_connect_equals_infer(models, table, embedded, tmp_path, closure_bytes):
+    pq.write_table(table, tmp_path / "rows.parquet")
+    code = f"""
+import sys, connect_session, mlserver._scoring.shipping
+mlserver._scoring.shipping.CLOSURE_BYTES = {closure_bytes}
+connect_session.main(*sys.argv[1:])
+"""
+    command = [sys.executable, "-c", code, tmp_path / "rows.parquet", models / "lightgbm", tmp_path / "scores"]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_SUBMIT"))}
+    variables["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+    run = subprocess.run([str(part) for part in command], env=variables, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "without Spark Connect" in run.stdout
+    found = pq.read_table(tmp_path / "scores").sort_by("id")
+    assert found.column_names == ["id", "note.of", "predict", "mlserver_error"]
+    assert found["note.of"].to_pylist() == table["note.of"].to_pylist()
+    assert same_bits(found["predict"].to_numpy(), embedded(models / "lightgbm", table, FEATURES)["predict"])
+
+
+def test_killed_processes_do_not_change_the_output(spark, frame, models):
+    wide = frame.crossJoin(spark.range(20).withColumnRenamed("id", "copy")).repartition(24)
+    scored = mlserver.spark.score(wide, models / "xgboost", outputs=["predict_proba"], keep=["id", "copy"])
+    checksum = functions.sum(functions.hash("id", "copy", "predict_proba").cast("long"))
+    wanted = scored.agg(functions.count("*"), checksum).collect()
+    done, killed = threading.Event(), []
+
+    def kill():
+        kinds = [
+            scoring_children,
+            lambda: processes("pyspark.daemon"),
+            lambda: processes("CoarseGrainedExecutorBackend"),
+        ]
+        for number in range(6):
+            if done.wait(0.7):
+                return
+            found = kinds[number % 3]()
+            if found:
+                os.kill(random.choice(found), signal.SIGKILL)
+                killed.append(number % 3)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        assert scored.agg(functions.count("*"), checksum).collect() == wanted
+    finally:
+        done.set()
+        thread.join()
+    assert {0, 1} <= set(killed), "the job was too short"
