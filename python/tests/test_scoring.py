@@ -296,7 +296,7 @@ def test_forked_process_has_a_child_of_its_own(scorer: Scorer) -> None:
 
 
 def test_threads_share_one_child(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Small batches in shared memory, so that threads compete for its halves.
+    # Small batches in shared memory, so that threads compete for its regions.
     monkeypatch.setattr(batches, "_SMALL_BYTES", 0)
     monkeypatch.setattr(batches.score, "__defaults__", (800, False))
     failures: List[Any] = []
@@ -361,7 +361,7 @@ def test_memory_file_grows_to_its_limit() -> None:
     file = memory.MemoryFile(4096 * 2, 4096 * 8)
     first = file.take(4096)
     assert first is not None
-    assert file.take(8192) is None, "a half is in use"
+    assert file.take(8192) is None, "a region is in use"
     second = file.take(10)
     assert second is not None
     assert file.take(1) is None
