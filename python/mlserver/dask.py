@@ -73,11 +73,11 @@ def _score_partition(
     """Scores a partition on a worker."""
     import pandas
 
-    if shipped is not None and shipped.archive is not None:
+    if shipped is not None:
         # A copy: in one process, several threads have the scorer.
         state: Dict[str, Any] = scorer.__getstate__()
         scorer = Scorer.__new__(Scorer)
-        scorer.__setstate__({**state, "location": shipping.unpack(shipped, shipped.archive, _worker_folder())})
+        scorer.__setstate__({**state, "location": shipping.unpack(shipped, _worker_folder())})
     found = scorer.predict(frame[used], used)
     return pandas.concat([frame[kept], found], axis=1)[names]
 

@@ -36,8 +36,8 @@ class Scorer:
 
         Raises `ScoringError` if the model cannot be loaded.
         """
-        if shipped is not None and shipped.archive is not None:
-            location = shipping.unpack(shipped, shipped.archive, _session_folder())
+        if shipped is not None:
+            location = shipping.unpack(shipped, _session_folder())
         self._scorer = scoring.Scorer(location, outputs=outputs, **arguments)
         self._columns, self._keep, self._errors = columns, keep, errors
         self._schema: Optional[List[scoring.OutputSchema]] = None

@@ -135,22 +135,29 @@ class Scorer:
         """Returns the names, datatypes and shapes of the outputs that predictions have.
 
         `columns` has the names and datatypes of the table that will be predicted; without it, the model must declare its
-        inputs. `order` is what `columns` of `predict` will be. A native model is asked with a table without rows. If a model in
-        Python does not declare its outputs, it is asked with one row of zeros and empty text.
+        inputs. `order` is what `columns` of `predict` will be. A native model is asked with a table without rows, or with one
+        row of zeros and empty text if it rejects that. A model in Python that does not declare its outputs is asked with such a
+        row.
 
         Raises `InferenceError` if the model does not take such columns.
         """
         with self._child() as child:
             model = _known(child)
-            names = self.outputs
-            declared = _declared(model, names)
+            declared = _declared(model, self.outputs)
             if declared is not None and not model.is_native:
                 return declared
             table = DictTable(_sample(model, columns, rows=1), self.missing)
             request = plan(model, table, order)
-            if model.is_native:
-                request = request._replace(rows=0)
-            found = score(child, model, request, names)
+            try:
+                found = score(child, model, request._replace(rows=0 if model.is_native else 1), self.outputs)
+            except InferenceError:
+                # Some estimators take no table without rows.
+                try:
+                    found = score(child, model, request, self.outputs)
+                except InferenceError:
+                    if declared is None:
+                        raise
+                    return declared
         return [OutputSchema(each.name, each.datatype, (-1, *each.row_shape)) for each in found.outputs]
 
     def chosen_columns(self, names: Sequence[str], columns: Optional[Sequence[str]] = None) -> List[str]:
@@ -258,7 +265,9 @@ def _known(child: Child, needs_names: bool = True) -> LoadedModel:
 def _inspected(arguments: ChildArguments) -> List[str]:
     """Returns the names of the features in the file of a native model, an empty list if there are none."""
     command = [arguments.executable, "inspect", arguments.location, "--format", "json"]
-    run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    run = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    )
     try:
         return list(json.loads(run.stdout)["columns"])
     except (ValueError, KeyError, TypeError):

@@ -300,16 +300,12 @@ def _ship(session: Any, location: str) -> Optional[shipping.ShippedModel]:
     """Brings a model of the driver's disk to the executors. Returns `None` for URIs, which they read themselves."""
     if not os.path.isabs(location):
         return None
-    archive = shipping.pack(location)
-    if len(archive) <= shipping.CLOSURE_BYTES:
-        return shipping.shipped(location, archive, in_closure=True)
-    model = shipping.shipped(location, archive, in_closure=False)
+    if shipping.model_bytes(location) <= shipping.CLOSURE_BYTES:
+        return shipping.as_value(location)
     # Spark serves the file from where it is, as long as the session lasts.
     folder = tempfile.mkdtemp(prefix="mlserver-")
     atexit.register(shutil.rmtree, folder, True)
-    path = os.path.join(folder, model.file_name)
-    with open(path, "wb") as file:
-        file.write(archive)
+    model, path = shipping.as_file(location, folder)
     if _is_remote(session):
         session.addArtifacts(path, file=True)
     else:
@@ -321,8 +317,5 @@ def _unpacked(model: shipping.ShippedModel) -> str:
     """Returns the path of a model on this node. It is in the folder of the session's files, which Spark removes."""
     from pyspark import SparkFiles
 
-    archive = model.archive
-    if archive is None:
-        with open(SparkFiles.get(model.file_name), "rb") as file:
-            archive = file.read()
-    return shipping.unpack(model, archive, SparkFiles.getRootDirectory())
+    file = SparkFiles.get(model.file_name) if model.archive is None else None
+    return shipping.unpack(model, SparkFiles.getRootDirectory(), file)

@@ -296,7 +296,7 @@ def test_forked_process_has_a_child_of_its_own(scorer: Scorer) -> None:
 
 
 def test_threads_share_one_child(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Small batches in shared memory, so that threads compete for its halves.
+    # Small batches in shared memory, so that threads compete for its regions.
     monkeypatch.setattr(batches, "_SMALL_BYTES", 0)
     monkeypatch.setattr(batches.score, "__defaults__", (800, False))
     failures: List[Any] = []
@@ -361,7 +361,7 @@ def test_memory_file_grows_to_its_limit() -> None:
     file = memory.MemoryFile(4096 * 2, 4096 * 8)
     first = file.take(4096)
     assert first is not None
-    assert file.take(8192) is None, "a half is in use"
+    assert file.take(8192) is None, "a region is in use"
     second = file.take(10)
     assert second is not None
     assert file.take(1) is None
@@ -486,6 +486,7 @@ def test_arrow_tables_become_tables(scorer: Scorer) -> None:
             "h": pa.array([1, 2, 3], pa.int8()),
             "t": pa.array(["x", None, "äöü"]),
             "l": pa.array(["x", "y", "z"], pa.large_string()),
+            "w": pa.array([b"x", None, b"\x00"], pa.large_binary()),
             "d": pa.array(["u", "v", None]).dictionary_encode(),
             "b": pa.array([True, False, True]),
             "e": pa.nulls(3),
@@ -495,6 +496,7 @@ def test_arrow_tables_become_tables(scorer: Scorer) -> None:
     assert isinstance(found, pa.Table)
     rows = found.to_pydict()
     assert rows["t"] == ["x", "", "äöü"]
+    assert rows["w"] == ["x", "", "\x00"]
     assert (rows["l"], rows["d"], rows["b"]) == (["x", "y", "z"], ["u", "v", ""], [True, False, True])
     assert (found.schema.field("h").type, rows["h"]) == (pa.int32(), [1, 2, 3])
     assert (rows["f"][0], rows["i"][1:], rows["f"][2]) == (3.0, [2.0, 4.0], 5.0)

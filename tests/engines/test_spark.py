@@ -133,6 +133,7 @@ connect_session.main(*sys.argv[1:])
     command = [sys.executable, "-c", code, tmp_path / "rows.parquet", models / "lightgbm", tmp_path / "scores"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_SUBMIT"))}
     variables["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+    variables["PYSPARK_PYTHON"] = sys.executable
     run = subprocess.run([str(part) for part in command], env=variables, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
     assert "without Spark Connect" in run.stdout

@@ -1,4 +1,4 @@
-"""The rows of a call as requests: batches, two of which are in flight. One is copied while the other is evaluated."""
+"""The rows of a call as requests: batches, of which one is copied while others are evaluated."""
 
 import collections
 from typing import Any, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -19,8 +19,6 @@ BATCH_BYTES = 8 << 20
 _SMALL_BYTES = 32 << 10
 #: Bytes of an answer for each row, for which there is room in the memory file. Longer answers come over the socket.
 _ANSWER_ROW_BYTES = 64
-#: How many batches of a call are in flight: one for each half of the memory file.
-_IN_FLIGHT = 2
 
 
 class _Range(NamedTuple):
@@ -74,7 +72,7 @@ def score(
             if batch is None:
                 rows = waiting.popleft() if waiting else next(ranges, None)
                 batch = _encode(plan, rows, outputs) if rows is not None else None
-            if batch is not None and len(sent) < _IN_FLIGHT:
+            if batch is not None and len(sent) < child.in_flight:
                 # Waits for memory only without having some: threads would wait for each other.
                 started = _send(child, batch, wait=not sent)
                 if started is not None:
@@ -134,27 +132,27 @@ def _encode(plan: RequestPlan, rows: _Range, outputs: Optional[Sequence[str]]) -
 def _send(child: Child, batch: _EncodedBatch, wait: bool) -> Optional[_SentBatch]:
     """Sends a batch, or returns `None` if it has to wait for memory and may not."""
     total = sum(map(aligned, batch.sizes))
-    half = None
+    region = None
     if total > _SMALL_BYTES:
         room = _ANSWER_ROW_BYTES * (batch.rows.stop - batch.rows.start)
-        half = child.take_half(total + room, wait)
-        if half is None and not wait and child.can_hold(total + room):
+        region = child.take_region(total + room, wait)
+        if region is None and not wait and child.can_hold(total + room):
             return None
-    if half is None:
+    if region is None:
         return _SentBatch(batch.rows, child.start(batch.head, _tail(batch), None))
     try:
         at = 0
         for tensor, buffers, size in zip(batch.head["inputs"], batch.tensors, batch.sizes):
-            tensor["offset"], place = half.offset + at, at
+            tensor["offset"], place = region.offset + at, at
             for buffer in buffers:
-                half.view[place : place + len(buffer)] = buffer
+                region.view[place : place + len(buffer)] = buffer
                 place += len(buffer)
             at += aligned(size)
-        batch.head["answer"] = {"offset": half.offset + at, "size": half.size - at}
+        batch.head["answer"] = {"offset": region.offset + at, "size": region.size - at}
     except BaseException:
-        child.give_back(half)
+        child.give_back(region)
         raise
-    return _SentBatch(batch.rows, child.start(batch.head, (), half))
+    return _SentBatch(batch.rows, child.start(batch.head, (), region))
 
 
 def _tail(batch: _EncodedBatch) -> List[Buffer]:
@@ -172,7 +170,7 @@ def _receive(child: Child, sent: _SentBatch, found: Predictions, keeps_failures:
     try:
         head, tail = child.finish(sent.call)
         try:
-            found.add(read_outputs(head, tail, sent.call.half), start, stop)
+            found.add(read_outputs(head, tail, sent.call.region), start, stop)
         finally:
             child.release(sent.call)
     except InferenceError as error:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Seque
 from .._worker.frames import PROTOCOL, Buffer, FrameError, FrameKind, FrameReader, write_frame
 from ..errors import InferenceError, ScoringError
 from ..version import __version__
-from .memory import MemoryFile, MemoryHalf
+from .memory import MemoryFile, MemoryRegion
 
 __all__ = ["Call", "Child", "ChildArguments"]
 
@@ -38,6 +38,9 @@ _LOG_SECONDS = 1.0
 _JOINED_BYTES = 64 << 10
 #: How long to wait for room in the socket before looking whether another thread receives, in milliseconds.
 _POLL_MILLISECONDS = 50
+
+#: The most batches of a call in flight. More regions of the memory file would be too small for a batch.
+_MOST_IN_FLIGHT = 16
 
 #: The number of the only model of a child.
 _MODEL = 0
@@ -60,12 +63,12 @@ class ChildArguments(NamedTuple):
 class Call:
     """A call whose final frame may not have arrived."""
 
-    __slots__ = ("half", "head", "id", "is_abandoned", "kind", "tail")
+    __slots__ = ("head", "id", "is_abandoned", "kind", "region", "tail")
 
-    def __init__(self, id: int, half: Optional[MemoryHalf]) -> None:
+    def __init__(self, id: int, region: Optional[MemoryRegion]) -> None:
         self.id = id
         #: Its part of the memory file, which is given back after the final frame at the earliest.
-        self.half = half
+        self.region = region
         #: Whether nobody waits for it.
         self.is_abandoned = False
         #: Kind, head and tail of the final frame; the kind is 0 until it has arrived.
@@ -94,7 +97,9 @@ class Child:
         self._failure: Optional[str] = None
         self._reader = FrameReader()
         self._log: Deque[str] = collections.deque(maxlen=_LOG_LINES)
-        self._memory = _memory_file()
+        #: How many batches of one call are sent before its first answer is read.
+        self.in_flight = min(arguments.threads + 1, _MOST_IN_FLIGHT)
+        self._memory = _memory_file(self.in_flight)
         #: Set when the process has ended and `_failure` says how.
         self._is_gone = threading.Event()
         self._socket, theirs = socket.socketpair()
@@ -129,12 +134,12 @@ class Child:
         """The id of the process."""
         return self._process.pid
 
-    def start(self, head: Dict[str, Any], tail: Sequence[Buffer], half: Optional[MemoryHalf]) -> Call:
-        """Sends a prediction, whose answer `finish` returns. Its half is given back with `release`.
+    def start(self, head: Dict[str, Any], tail: Sequence[Buffer], region: Optional[MemoryRegion]) -> Call:
+        """Sends a prediction, whose answer `finish` returns. Its region is given back with `release`.
 
         Raises `ScoringError` if the child has ended.
         """
-        return self._send_call(FrameKind.PREDICT, {"model": _MODEL, **head}, tail, half)
+        return self._send_call(FrameKind.PREDICT, {"model": _MODEL, **head}, tail, region)
 
     def finish(self, call: Call) -> Tuple[Dict[str, Any], Buffer]:
         """Waits for a call, and returns head and tail of its answer. `release` it afterwards.
@@ -154,12 +159,12 @@ class Child:
         return call.head, call.tail
 
     def release(self, call: Call) -> None:
-        """Gives back the half of a call, whose answer has been copied."""
+        """Gives back the region of a call, whose answer has been copied."""
         with self._changed:
             self._give_back(call)
 
     def abandon(self, call: Call) -> None:
-        """Cancels a call that nobody waits for. The final frame gives back its half."""
+        """Cancels a call that nobody waits for. The final frame gives back its region."""
         with self._changed:
             if self._failure is not None or call.kind != 0:
                 self._give_back(call)
@@ -169,30 +174,30 @@ class Child:
             self._send(write_frame(FrameKind.CANCEL, call.id)[0])
 
     def can_hold(self, needed: int) -> bool:
-        """Reports whether a half of the memory file can have so many bytes."""
+        """Reports whether a region of the memory file can have so many bytes."""
         return self._memory is not None and needed <= self._memory.largest
 
-    def give_back(self, half: MemoryHalf) -> None:
-        """Gives back a half that no call has."""
+    def give_back(self, region: MemoryRegion) -> None:
+        """Gives back a region that no call has."""
         with self._changed:
             if self._memory is not None:
-                self._memory.give_back(half)
+                self._memory.give_back(region)
                 self._changed.notify_all()
 
-    def take_half(self, needed: int, wait: bool) -> Optional[MemoryHalf]:
-        """Returns a half of the memory file with at least `needed` bytes.
+    def take_region(self, needed: int, wait: bool) -> Optional[MemoryRegion]:
+        """Returns a region of the memory file with at least `needed` bytes.
 
         Returns `None` if there is no such file, if `needed` exceeds its limit, and, unless `wait` is true, if other calls have
-        the halves. Callers that wait must not have one, since threads would wait for each other.
+        the regions. Callers that wait must not have one, since threads would wait for each other.
         """
         memory = self._memory
         if memory is None or needed > memory.largest:
             return None
         with self._changed:
-            half = memory.take(needed)
-        if half is not None or not wait:
-            return half
-        found: List[MemoryHalf] = []
+            region = memory.take(needed)
+        if region is not None or not wait:
+            return region
+        found: List[MemoryRegion] = []
 
         def take() -> bool:
             assert memory is not None
@@ -247,12 +252,14 @@ class Child:
             raise ScoringError(str(loading.head.get("message", "the model cannot be loaded")))
         self.model = loading.head
 
-    def _send_call(self, kind: int, head: Dict[str, Any], tail: Sequence[Buffer], half: Optional[MemoryHalf]) -> Call:
+    def _send_call(
+        self, kind: int, head: Dict[str, Any], tail: Sequence[Buffer], region: Optional[MemoryRegion]
+    ) -> Call:
         with self._changed:
             has_failed = self._failure is not None
             if not has_failed:
                 self._last_id += 1
-                call = self._calls[self._last_id] = Call(self._last_id, half)
+                call = self._calls[self._last_id] = Call(self._last_id, region)
         if has_failed:
             raise self._ended()
         try:
@@ -358,9 +365,9 @@ class Child:
             self._give_back(call)
 
     def _give_back(self, call: Call) -> None:
-        half, call.half = call.half, None
-        if half is not None and self._memory is not None:
-            self._memory.give_back(half)
+        region, call.region = call.region, None
+        if region is not None and self._memory is not None:
+            self._memory.give_back(region)
             self._changed.notify_all()
 
     def _fail(self, reason: str) -> None:
@@ -443,8 +450,8 @@ _FINAL = frozenset(
 )
 
 
-def _memory_file() -> Optional[MemoryFile]:
+def _memory_file(regions: int) -> Optional[MemoryFile]:
     try:
-        return MemoryFile()
+        return MemoryFile(regions=regions)
     except (AttributeError, OSError):
         return None  # tensors are sent over the socket

@@ -67,6 +67,8 @@ class ArrowColumn(Source):
             raise missing_values(name, column.null_count)
         self._column, self.invalid = column, {}
         self.datatype, self._type = self._target(name, column)
+        if "view" in str(column.type):
+            self._column = column.cast(self._type)  # pyarrow does not know the lengths of views
         if self.row_shape == (1,):
             self._find_invalid(name)
 

@@ -1,10 +1,10 @@
-"""The memory file of a child: its two halves hold the tensors of two calls at a time."""
+"""The memory file of a child. It has a region for each prediction that runs, and one for the next: two by default."""
 
 import mmap
 import os
 from typing import List, Optional
 
-__all__ = ["INITIAL_BYTES", "MAX_BYTES", "MemoryFile", "MemoryHalf", "aligned"]
+__all__ = ["INITIAL_BYTES", "MAX_BYTES", "MemoryFile", "MemoryRegion", "aligned"]
 
 #: The size of the file at first, in bytes. Pages that are never written take no memory.
 INITIAL_BYTES = 64 << 20
@@ -15,14 +15,14 @@ MAX_BYTES = 1 << 30
 _ALIGNMENT = 8
 
 
-class MemoryHalf:
-    """One half of the file, while a call has it."""
+class MemoryRegion:
+    """One region of the file, while a call has it."""
 
     __slots__ = ("index", "offset", "size", "view")
 
     def __init__(self, index: int, offset: int, view: memoryview) -> None:
         self.index = index
-        #: Where the half starts in the file, in bytes.
+        #: Where the region starts in the file, in bytes.
         self.offset = offset
         self.view = view
         self.size = len(view)
@@ -34,43 +34,44 @@ class MemoryFile:
     It has no lock of its own: the child's lock protects it.
     """
 
-    def __init__(self, size: int = INITIAL_BYTES, limit: int = MAX_BYTES) -> None:
+    def __init__(self, size: int = INITIAL_BYTES, limit: int = MAX_BYTES, regions: int = 2) -> None:
         """Raises `OSError` or `AttributeError` if the system has no such files."""
         self.descriptor = os.memfd_create("mlserver-scoring", os.MFD_CLOEXEC)
         self._limit = limit
-        self._half = 0
+        self._size = 0
         self._map: Optional[mmap.mmap] = None
-        self._free: List[int] = [0, 1]
+        self._regions = regions
+        self._free: List[int] = list(range(regions))
         try:
-            self._resize(size // 2)
+            self._resize(size // regions)
         except BaseException:
             self.close()
             raise
 
     @property
     def largest(self) -> int:
-        """The most bytes that a half can have."""
-        return self._limit // 2
+        """The most bytes that a region can have."""
+        return self._limit // self._regions
 
-    def take(self, needed: int) -> Optional[MemoryHalf]:
-        """Returns a half with at least `needed` bytes, or `None` if one has to be given back first.
+    def take(self, needed: int) -> Optional[MemoryRegion]:
+        """Returns a region with at least `needed` bytes, or `None` if one has to be given back first.
 
-        The file only grows while no call has a half of it.
+        The file only grows while no call has a region of it.
         """
-        if needed > self._half:
-            if len(self._free) < 2:
+        if needed > self._size:
+            if len(self._free) < self._regions:
                 return None
-            self._resize(min(max(needed, 2 * self._half), self.largest))
+            self._resize(min(max(needed, 2 * self._size), self.largest))
         if not self._free:
             return None
         index = self._free.pop()
-        start = index * self._half
+        start = index * self._size
         assert self._map is not None
-        return MemoryHalf(index, start, memoryview(self._map)[start : start + self._half])
+        return MemoryRegion(index, start, memoryview(self._map)[start : start + self._size])
 
-    def give_back(self, half: MemoryHalf) -> None:
-        """Makes a half available to the next call. The child must not use it any more."""
-        self._free.append(half.index)
+    def give_back(self, region: MemoryRegion) -> None:
+        """Makes a region available to the next call. The child must not use it any more."""
+        self._free.append(region.index)
 
     def close(self) -> None:
         """Closes the descriptor. The memory is freed when no view of it is left."""
@@ -79,11 +80,11 @@ class MemoryFile:
             os.close(self.descriptor)
             self.descriptor = -1
 
-    def _resize(self, half: int) -> None:
-        half = -(-half // mmap.PAGESIZE) * mmap.PAGESIZE
-        os.ftruncate(self.descriptor, 2 * half)
-        self._map = mmap.mmap(self.descriptor, 2 * half)
-        self._half = half
+    def _resize(self, size: int) -> None:
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        os.ftruncate(self.descriptor, self._regions * size)
+        self._map = mmap.mmap(self.descriptor, self._regions * size)
+        self._size = size
 
 
 def aligned(size: int) -> int:

@@ -15,7 +15,7 @@ _MAX_COLUMNS = 10_000
 
 
 class OutputPart(NamedTuple):
-    """An output of one answer. Its buffer is only valid until the half of the call is given back."""
+    """An output of one answer. Its buffer is only valid until the region of the call is given back."""
 
     name: str
     datatype: str
@@ -26,10 +26,10 @@ class OutputPart(NamedTuple):
     offsets: memoryview
 
 
-def read_outputs(head: Dict[str, Any], tail: Buffer, half: Any) -> List[OutputPart]:
-    """Returns the outputs of an answer. `half` is that of the call, or `None`.
+def read_outputs(head: Dict[str, Any], tail: Buffer, region: Any) -> List[OutputPart]:
+    """Returns the outputs of an answer. `region` is that of the call, or `None`.
 
-    Raises `InferenceError` for data without a regular form, and for bytes outside of the half and the tail.
+    Raises `InferenceError` for data without a regular form, and for bytes outside of the region and the tail.
     """
     parts = []
     at, tail_view = 0, memoryview(tail)
@@ -44,10 +44,10 @@ def read_outputs(head: Dict[str, Any], tail: Buffer, half: Any) -> List[OutputPa
             at += -(-size // 8) * 8
             at += -(-output.get("sent", 0) // 8) * 8
         else:
-            start = offset - half.offset if half is not None else -1
-            if start < 0 or start + size > half.size:
+            start = offset - region.offset if region is not None else -1
+            if start < 0 or start + size > region.size:
                 raise InferenceError(f"output `{name}` is outside of the memory of its call")
-            data = half.view[start : start + size]
+            data = region.view[start : start + size]
         if len(data) != size:
             raise InferenceError(f"output `{name}` exceeds its frame by {size - len(data)} bytes")
         split = 4 * (output["count"] + 1) if output["datatype"] == "BYTES" else 0

@@ -5,6 +5,7 @@ import contextlib
 import os
 import queue
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -52,7 +53,7 @@ class _ProcessState:
 
         def start() -> None:
             try:
-                result["process"] = subprocess.Popen(command, **options)
+                result["process"] = subprocess.Popen(command, env=_environment(), **options)
             except BaseException as error:
                 result["error"] = error
             done.set()
@@ -144,6 +145,13 @@ def _end(shared: _SharedChild) -> None:
     child, shared.child = shared.child, None
     if child is not None:
         child.end()
+
+
+def _environment() -> Dict[str, str]:
+    """Returns the environment of children, in which models without an environment of their own run in this Python."""
+    environment = dict(os.environ)
+    environment.setdefault("MLSERVER_PYTHON_EXECUTABLE", sys.executable)
+    return environment
 
 
 def _nothing() -> None:

@@ -9,17 +9,17 @@ import shutil
 import tarfile
 import tempfile
 from functools import lru_cache
-from typing import NamedTuple, Optional
+from typing import BinaryIO, NamedTuple, Optional, Tuple
 
 from ..errors import ScoringError
 
 __all__ = [
     "CLOSURE_BYTES",
     "ShippedModel",
-    "folder_bytes",
-    "pack",
+    "as_file",
+    "as_value",
+    "model_bytes",
     "ship_in_closure",
-    "shipped",
     "temporary_folder",
     "unpack",
 ]
@@ -33,7 +33,7 @@ class ShippedModel(NamedTuple):
 
     #: A hash of the archive, which names its folder on a node.
     digest: str
-    #: The name of the model's file or folder.
+    #: The path of the model's file or folder in the archive.
     name: str
     #: The archive, `None` if it is a file of the engine.
     archive: Optional[bytes]
@@ -41,32 +41,70 @@ class ShippedModel(NamedTuple):
     file_name: str
 
 
-def folder_bytes(path: str) -> int:
-    """Returns the size of a file, or of all files of a folder. Raises `OSError` if it does not exist."""
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    folders = os.walk(path)
-    return sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in folders for name in names)
+def model_bytes(location: str) -> int:
+    """Returns the size of the files of a model. Raises `OSError` if it does not exist."""
+    root = _root(location)
+    if not os.path.isdir(root):
+        return os.path.getsize(root)
+    return sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(root) for name in names)
 
 
-def pack(path: str) -> bytes:
-    """Returns an archive of a model's file or folder. The same files make the same archive."""
+def write_archive(location: str, file: BinaryIO) -> str:
+    """Writes all that belongs to a model, and returns a hash of its files. The same files have the same hash."""
 
     def anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-        info.uid = info.gid = info.mtime = 0
+        info.uid = info.gid = 0
         info.uname = info.gname = ""
+        info.mtime = 0
         return info
 
+    root = _root(location)
+    hashed = _HashedFile(file)
+    with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.PAX_FORMAT, dereference=True) as archive:  # type: ignore[call-overload]
+        archive.add(root, os.path.basename(root), filter=anonymous)
+    return hashed.digest.hexdigest()[:32]
+
+
+class _HashedFile:
+    """A file that is only written to."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+
+def _root(location: str) -> str:
+    """Returns the file or folder that a model consists of: MLflow's file names others in its folder."""
+    return os.path.dirname(location) if os.path.basename(location) == "MLmodel" else location
+
+
+def _name(location: str) -> str:
+    """Returns the place of a model below the folder that its archive is unpacked to."""
+    root = _root(location)
+    base = os.path.basename(root)
+    return base if root == location else os.path.join(base, os.path.basename(location))
+
+
+def as_value(location: str) -> ShippedModel:
+    """Returns a model as a value that travels with tasks. Raises `OSError` if it does not exist."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, dereference=True) as archive:
-        archive.add(path, os.path.basename(path), filter=anonymous)
-    return buffer.getvalue()
+    digest = write_archive(location, buffer)
+    return ShippedModel(digest, _name(location), buffer.getvalue(), "")
 
 
-def shipped(path: str, archive: bytes, in_closure: bool) -> ShippedModel:
-    """Describes an archive of a model."""
-    digest = hashlib.sha256(archive).hexdigest()[:32]
-    return ShippedModel(digest, os.path.basename(path), archive if in_closure else None, f"mlserver-{digest}.tar")
+def as_file(location: str, folder: str) -> Tuple[ShippedModel, str]:
+    """Writes a model to a file of a folder. Returns what travels with tasks, and the path of the file."""
+    partial = os.path.join(folder, "partial.tar")
+    with open(partial, "wb") as file:
+        digest = write_archive(location, file)
+    model = ShippedModel(digest, _name(location), None, f"mlserver-{digest}.tar")
+    path = os.path.join(folder, model.file_name)
+    os.rename(partial, path)
+    return model, path
 
 
 def ship_in_closure(location: str) -> Optional[ShippedModel]:
@@ -74,7 +112,7 @@ def ship_in_closure(location: str) -> Optional[ShippedModel]:
     if not os.path.isabs(location):
         return None
     try:
-        size = folder_bytes(location)
+        size = model_bytes(location)
     except OSError as error:
         raise ScoringError(f"cannot read the model `{location}`: {error}") from None
     if size > CLOSURE_BYTES:
@@ -82,13 +120,14 @@ def ship_in_closure(location: str) -> Optional[ShippedModel]:
             f"the model `{location}` has {size >> 20} MiB, but {CLOSURE_BYTES >> 20} MiB travel at most: put it into an"
             " object store, or on a disk that all nodes share and name it as `file:///...`"
         )
-    return shipped(location, pack(location), in_closure=True)
+    return as_value(location)
 
 
-def unpack(model: ShippedModel, archive: bytes, root: str) -> str:
+def unpack(model: ShippedModel, root: str, file: Optional[str] = None) -> str:
     """Returns the path of a model below a folder of this node, where its archive is unpacked once.
 
-    Processes that unpack it at the same time do not disturb each other.
+    `file` is the path of the archive if it is not part of the value. Processes that unpack it at the same time do not disturb
+    each other.
     """
     folder = os.path.join(root, f"mlserver-{model.digest}")
     path = os.path.join(folder, model.name)
@@ -96,11 +135,11 @@ def unpack(model: ShippedModel, archive: bytes, root: str) -> str:
         return path
     partial = tempfile.mkdtemp(prefix=".mlserver-", dir=root)
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        with tarfile.open(file, fileobj=None if model.archive is None else io.BytesIO(model.archive)) as archive:
             if hasattr(tarfile, "data_filter"):
-                opened.extractall(partial, filter="data")
+                archive.extractall(partial, filter="data")
             else:
-                opened.extractall(partial)
+                archive.extractall(partial)
         with contextlib.suppress(OSError):  # another process was faster
             os.rename(partial, folder)
     finally:
