@@ -113,7 +113,7 @@ fn run_onnx(folder: &Path, case: &Case, bytes: &[u8]) -> Result<()> {
         bail!("expected a matrix of single precision")
     };
     let never = AtomicBool::new(false);
-    let all: Vec<usize> = (0..model.outputs().len()).collect();
+    let all: Vec<usize> = (0..model.interface().outputs.len()).collect();
     let call = |rows: usize| -> Result<(Duration, Vec<Tensor<'_>>)> {
         let values = values.get(..rows * case.cols).context("the matrix file is too short")?;
         let shape = Shape::of_matrix(rows, case.cols).context("the matrix is too large")?;

@@ -36,9 +36,9 @@ fn input(declared: &ValueInfo) -> Option<Tensor<'static>> {
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(model) = OnnxModel::load(bytes, &|_| Err("there is no file".to_owned())) else { return };
-    let Some(inputs) = model.inputs().iter().map(input).collect::<Option<Vec<_>>>() else { return };
+    let Some(inputs) = model.interface().inputs.iter().map(input).collect::<Option<Vec<_>>>() else { return };
     let shapes: Vec<_> = inputs.iter().map(|input| (input.element_type(), *input.shape())).collect();
-    let outputs: Vec<usize> = (0..model.outputs().len()).collect();
+    let outputs: Vec<usize> = (0..model.interface().outputs.len()).collect();
     let Ok(plan) = model.plan(&shapes, &outputs) else { return };
     if plan.bytes > BYTES {
         return;

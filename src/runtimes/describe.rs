@@ -130,7 +130,7 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         Err(error) if error.is_refusal() => {
             let network = implementation::or_network(NativeEvaluator::Onnx, path, failed_as_refusal(path, error));
             let description = match network {
-                Ok(network) => onnx_graph(format!("{title} network, which a process of its own evaluates,"), &network),
+                Ok(network) => onnx_graph(&format!("{title} network, which a process of its own evaluates,"), &network),
                 Err(error) => {
                     let reason =
                         std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
@@ -141,11 +141,11 @@ fn onnx(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    Ok(FileDescription { version, ..onnx_graph(format!("{title} graph"), model.interface()) })
+    Ok(FileDescription { version, ..onnx_graph(&format!("{title} graph"), model.interface()) })
 }
 
 /// Describes a graph that is evaluated natively.
-fn onnx_graph(title: String, graph: &GraphInterface) -> FileDescription {
+fn onnx_graph(title: &str, graph: &GraphInterface) -> FileDescription {
     let GraphInterface { inputs, outputs, operators } = graph;
     let batches =
         not_batched(inputs, outputs).map_or_else(String::new, |reason| format!("\nrequests are not batched: {reason}"));

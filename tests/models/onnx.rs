@@ -99,7 +99,7 @@ fn compare(found: &Tensor<'_>, wanted: &Tensor<'_>, tolerance: f64) -> Result<()
 fn check(file: &[u8], case: &Case) -> Result<(), String> {
     let model = OnnxModel::load(file, &|_| Err("there are no other files".to_owned()));
     let model = model.map_err(|error| error.to_string())?;
-    let all: Vec<usize> = (0..model.outputs().len()).collect();
+    let all: Vec<usize> = (0..model.interface().outputs.len()).collect();
     for call in &case.calls {
         let inputs: Vec<Tensor<'_>> = call.inputs.iter().map(GoldenTensor::tensor).collect();
         let shapes: Vec<(ElementType, Shape)> =

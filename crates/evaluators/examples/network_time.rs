@@ -43,8 +43,8 @@ fn main() {
     let began = Instant::now();
     let network = Network::load(&file, &|_| Err("there is none".to_owned()), 1).unwrap();
     let loaded = began.elapsed();
-    let inputs: Vec<Tensor<'_>> = network.inputs().iter().map(|value| input(value, &sizes)).collect();
-    let all: Vec<usize> = (0..network.outputs().len()).collect();
+    let inputs: Vec<Tensor<'_>> = network.interface().inputs.iter().map(|value| input(value, &sizes)).collect();
+    let all: Vec<usize> = (0..network.interface().outputs.len()).collect();
     let stop = AtomicBool::new(false);
     let (mut times, until) = (Vec::new(), Instant::now() + Duration::from_secs(SECONDS));
     while Instant::now() < until {

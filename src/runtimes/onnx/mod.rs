@@ -119,8 +119,8 @@ impl OnnxRuntime {
         }
         ModelMetadata {
             platform: if declared.platform.is_empty() { PLATFORM.to_owned() } else { declared.platform },
-            inputs: own(declared.inputs, self.model.interface().inputs),
-            outputs: own(declared.outputs, self.model.interface().outputs),
+            inputs: own(declared.inputs, &self.model.interface().inputs),
+            outputs: own(declared.outputs, &self.model.interface().outputs),
             parameters,
             ..declared
         }
@@ -128,12 +128,12 @@ impl OnnxRuntime {
 
     /// Returns why requests cannot be joined along their first dimension, `None` if they can.
     pub(super) fn not_batched(&self) -> Option<String> {
-        not_batched(self.model.interface().inputs, self.model.interface().outputs)
+        not_batched(&self.model.interface().inputs, &self.model.interface().outputs)
     }
 
     /// Returns the positions of outputs to compute, and their names in the response.
     fn outputs(&self, request: &InferenceRequest) -> Result<Vec<(usize, String)>, RuntimeError> {
-        let outputs = self.model.interface().outputs;
+        let outputs = &self.model.interface().outputs;
         if request.outputs.is_empty() {
             return Ok(vec![(0, PREDICT.to_owned())]);
         }
@@ -165,7 +165,7 @@ impl OnnxRuntime {
         };
         let find = |name: &str| request.inputs.iter().find(|tensor| tensor.name == name);
         let mut inputs = Vec::with_capacity(self.model.interface().inputs.len());
-        for declared in self.model.interface().inputs {
+        for declared in &self.model.interface().inputs {
             let Some(tensor) = find(&declared.name) else {
                 let found = request.inputs.iter().map(|input| short(&input.name).to_owned()).collect();
                 let missing = names(&|input| find(&input.name).is_none());
@@ -248,7 +248,7 @@ impl NativeModel for OnnxRuntime {
         let inputs = self.inputs(request)?;
         let mut given = Vec::with_capacity(inputs.len());
         let (mut bytes, mut cost) = (0_usize, Duration::ZERO);
-        for ((tensor, shape), declared) in inputs.iter().zip(self.model.interface().inputs) {
+        for ((tensor, shape), declared) in inputs.iter().zip(&self.model.interface().inputs) {
             check_datatype(tensor, declared.element)?;
             given.push((declared.element, *shape));
             if tensor.datatype != datatype(declared.element) || declared.element == ElementType::Text {
@@ -269,7 +269,7 @@ impl NativeModel for OnnxRuntime {
         stop: &AtomicBool,
     ) -> Result<InferenceResponse, RuntimeError> {
         let mut values = Vec::with_capacity(inputs.len());
-        for ((tensor, shape), declared) in inputs.into_iter().zip(self.model.interface().inputs) {
+        for ((tensor, shape), declared) in inputs.into_iter().zip(&self.model.interface().inputs) {
             let elements = elements(tensor, declared.element)?;
             let value = onnx::Tensor::new(shape, elements);
             values.push(value.ok_or_else(|| RuntimeError::inconsistent("a tensor has another number of elements"))?);
