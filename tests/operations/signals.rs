@@ -166,8 +166,8 @@ fn server_on_a_terminal_ends_its_start_with_the_way_from_there() {
     let (documentation, command) = pages.split_once("  Example: ").unwrap();
     let address = crate::support::announced_address(&log, "HTTP").unwrap();
     assert_eq!(documentation, format!("http://{address}/v2/docs"));
-    let path = format!("{}:{}", folder_of_executable(), std::env::var("PATH").unwrap());
-    let ran = Command::new("sh").args(["-c", command]).env("PATH", path).output().unwrap();
+    let script = format!("PATH='{}':$PATH; {command}", folder_of_executable());
+    let ran = Command::new("sh").args(["-c", &script]).output().unwrap();
     let answer = String::from_utf8(ran.stdout).unwrap();
     assert!(answer.contains("\"model_name\":\"iris-xgboost\""), "{command}: {answer}{:?}", ran.stderr);
     assert!(command.contains(folder.root().to_str().unwrap()), "{command}");
