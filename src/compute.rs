@@ -1,5 +1,6 @@
 //! The pool for long computations, so that the threads that serve connections stay free.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -18,9 +19,30 @@ pub const MAX_WAITING: usize = 8192;
 /// From how many bytes on work is long: about a tenth of a millisecond. Shorter work takes less time than waking a thread.
 pub const LONG_WORK: usize = 64 * 1024;
 
+thread_local! {
+    /// Whether this thread runs a computation.
+    static IS_COMPUTING: Cell<bool> = const { Cell::new(false) };
+}
+
 tokio::task_local! {
     /// Counts the computations of a task, which run to their end even if the task has ended before them.
     pub static COMPUTATIONS: TaskTrackerToken;
+}
+
+/// Marks this thread as one that runs a computation, until it is dropped.
+struct Computing;
+
+impl Computing {
+    fn begin() -> Self {
+        IS_COMPUTING.set(true);
+        Self
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        IS_COMPUTING.set(false);
+    }
 }
 
 /// Why a computation has no result.
@@ -139,7 +161,8 @@ impl ComputePool {
         self.run_after(priority, || {}, work).await
     }
 
-    /// Does the same, and calls `begin` once there is a thread for it.
+    /// Does the same, and calls `begin` once there is a thread for it. A computation that waits for another one by blocking runs that one
+    /// itself, on the thread that it has.
     ///
     /// # Errors
     ///
@@ -150,12 +173,16 @@ impl ComputePool {
         begin: impl FnOnce(),
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ComputeError> {
+        if IS_COMPUTING.get() {
+            begin();
+            return Ok(work());
+        }
         let permit = self.permit(priority).await?;
         begin();
         let counted = COMPUTATIONS.try_with(Clone::clone).ok();
         let work = tokio::task::spawn_blocking(move || {
             // Dropped if `work` panics, too.
-            let (_permit, _counted) = (permit, counted);
+            let (_permit, _counted, _computing) = (permit, counted, Computing::begin());
             work()
         });
         work.await.map_err(ComputeError::Panicked)
@@ -212,6 +239,22 @@ impl Drop for WaitingJob {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn computation_runs_those_that_it_waits_for() {
+        let pool = ComputePool::new(NonZeroUsize::MIN);
+        let (inner, handle) = (pool.clone(), tokio::runtime::Handle::current());
+        let nested = move || {
+            let outer = std::thread::current().id();
+            let within = inner.run(move || std::thread::current().id() == outer);
+            handle.block_on(within).unwrap()
+        };
+        assert!(pool.run(nested).await.unwrap());
+        let other = pool.run(|| IS_COMPUTING.get()).await.unwrap();
+        assert!(other && !IS_COMPUTING.get());
+        pool.run(|| panic!("expected by the test")).await.map(|()| true).unwrap_err();
+        assert!(pool.run(|| true).await.unwrap());
+    }
 
     #[tokio::test]
     async fn compute_pool_limits_concurrency_to_width() {

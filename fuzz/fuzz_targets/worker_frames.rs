@@ -1,5 +1,5 @@
-//! Bytes that a worker sends: any bytes become messages or errors. Lengths are made to fit first, so that most inputs get past the
-//! header.
+//! Bytes that a worker sends, or the parent of a native worker, whose tensors may be in a memory file of 64 KiB: any bytes become messages
+//! or errors. Lengths are made to fit first, so that most inputs get past the header.
 //!
 //! `cargo +nightly fuzz run worker_frames -- -rss_limit_mb=512 -malloc_limit_mb=256`
 #![no_main]

@@ -124,9 +124,11 @@ impl EmbeddedModel {
         let (models, others) = choose_versions(models, &shown, name, version)?;
         let model = models[0].name.clone();
         let registry = registry(&python, &repository, &fetcher, &mut metrics);
-        load_with_steps(&registry, models, others, &fetcher, progress)
-            .await
-            .map_err(|(failed, error)| anyhow!("cannot load model `{failed}` of `{shown}`: {}", chain(&error)))?;
+        if let Err((failed, error)) = load_with_steps(&registry, models, others, &fetcher, progress).await {
+            // There may be workers of other models.
+            python.workers().stop().await;
+            return Err(anyhow!("cannot load model `{failed}` of `{shown}`: {}", chain(&error)).into());
+        }
         let inference = Inference::new(registry, NonZeroUsize::MAX);
         Ok(Self { inference, model, version: version.map(str::to_owned), python })
     }

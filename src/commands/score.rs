@@ -84,6 +84,7 @@ fn describe(model: &EmbeddedModel, threads: usize) -> Result<LocatedDescription,
         version: registered.version.clone(),
         tensor_rule: model.tensor_rule(&registered),
         splits_rows,
+        is_native: runtime.is_some_and(|runtime| runtime.backend == "native"),
         threads,
         features: runtime.and_then(|runtime| runtime.features.clone()),
     })

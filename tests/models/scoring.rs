@@ -12,11 +12,13 @@ use serde_json::{Value, json};
 
 use super::isolated::{hello, score};
 use crate::support::frames::{
-    ANSWER, CANCEL, DONE, ERROR, HELLO, LOAD, PING, PREDICT, READY, ReadFrame, Scorer, UNLOAD, frame, read_frame,
+    ANSWER, CANCEL, DONE, ERROR, HELLO, LOAD, LOADED, PING, PREDICT, READY, ReadFrame, Scorer, UNLOAD, frame,
+    read_frame,
 };
+use crate::support::goldens::sklearn_golden;
 use crate::support::process_models::process_models;
 use crate::support::python::python;
-use crate::support::{Folder, IRIS, mlserver_command, repository_path, wait_until};
+use crate::support::{BREAST_CANCER, Folder, IRIS, mlserver_command, repository_path, wait_until};
 
 /// Irises, and the class that the model predicts for each.
 const IRISES: [([f32; 4], i64); 3] = [([5.1, 3.5, 1.4, 0.2], 0), ([6.7, 3.0, 5.2, 2.3], 2), ([5.9, 3.0, 4.2, 1.5], 1)];
@@ -72,6 +74,55 @@ fn scoring_native_model_reads_and_writes_memory() {
     assert_eq!((answer.kind, &answer.head["outputs"][0]["offset"]), (ANSWER, &Value::Null), "{answer:?}");
     assert_eq!(integers(&answer.tail), classes);
     scorer.stop();
+}
+
+/// Rows of values from -2 to 10, which are the same in every run.
+fn random_rows(count: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let values = (0..count).map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        f32::from(u16::try_from(state >> 48).unwrap()) / 5461.0 - 2.0
+    });
+    values.flat_map(f32::to_le_bytes).collect()
+}
+
+#[test]
+fn scoring_long_requests_answer_as_short_ones() {
+    let folder = Folder::quickstart().file("labels.joblib", sklearn_golden("1.5.2/linear/labels_text.joblib"));
+    // These are evaluated in two pieces if they are in memory: the first has 160 KiB.
+    for (model, rows, columns, outputs) in [
+        (IRIS, 10_301, 4, &["predict", "predict_proba", "contributions", "margin", "leaf"][..]),
+        (BREAST_CANCER, 1_401, 30, &["predict", "contributions"]),
+        ("labels.joblib", 10_301, 4, &["predict", "predict_proba", "decision_function"]),
+    ] {
+        let mut scorer = Scorer::start(64 << 20);
+        let loaded = scorer.load(folder.path(model).to_str().unwrap(), None);
+        assert_eq!((&loaded["batches"], loaded["features"].is_array()), (&json!(true), model == BREAST_CANCER));
+        let data = random_rows(rows * columns);
+        let mut input = json!({"name": "x", "datatype": "FP32", "shape": [rows, columns], "size": data.len()});
+        let outputs: Vec<_> = outputs.iter().map(|name| json!({"name": name})).collect();
+        let head = |input: &Value| json!({"model": 1, "inputs": [input], "outputs": outputs});
+        let short = scorer.call(PREDICT, &head(&input), &data);
+        assert_eq!(
+            (short.kind, short.head["outputs"].as_array().unwrap().len()),
+            (ANSWER, outputs.len()),
+            "{}",
+            short.head
+        );
+        scorer.write(8, &data);
+        input["offset"] = json!(8);
+        let long = scorer.call(PREDICT, &head(&input), b"");
+        assert_eq!((&long.head, long.tail == short.tail), (&short.head, true), "{model}");
+        // An error is that of the whole request.
+        input["shape"] = json!([rows * columns, 1]);
+        let error = scorer.error(PREDICT, &head(&input));
+        input["offset"].take();
+        let whole = scorer.call(PREDICT, &head(&input), &data).head;
+        assert_eq!(error, format!("bad_request: {}", whole["message"].as_str().unwrap()));
+        scorer.stop();
+    }
 }
 
 #[test]
@@ -139,6 +190,10 @@ fn scoring_without_memory_rejects_offsets() {
     let (mut child, mut socket) = score();
     socket.write_all(&hello()).unwrap();
     assert_eq!(read_frame(&mut socket).kind, READY);
+    let settings = json!({"name": "m", "implementation": "mlserver_identity.IdentityModel"});
+    let load = json!({"model": 1, "settings": settings}).to_string();
+    socket.write_all(&frame(LOAD, 1, &load, b"")).unwrap();
+    assert_eq!(read_frame(&mut socket).kind, LOADED);
     socket.write_all(&frame(PREDICT, 1, &at(0, &Value::Null).to_string(), b"")).unwrap();
     let error = read_frame(&mut socket).head["message"].as_str().unwrap().to_owned();
     assert_eq!(error, "cannot read input `x`: the parent has sent no memory file with `hello`");

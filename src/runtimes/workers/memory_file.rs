@@ -60,6 +60,18 @@ impl MemoryFile {
         Self(file)
     }
 
+    /// Returns a file of 64 KiB, which is the same for every input.
+    #[cfg(fuzzing)]
+    pub(super) fn for_fuzzing() -> &'static Self {
+        static FILE: std::sync::LazyLock<MemoryFile> = std::sync::LazyLock::new(|| {
+            let file = rustix::fs::memfd_create("fuzzing", rustix::fs::MemfdFlags::CLOEXEC);
+            let file = File::from(file.expect("the system has memory files"));
+            file.set_len(64 << 10).expect("a new file can be extended");
+            MemoryFile::new(file)
+        });
+        &FILE
+    }
+
     /// Checks that a region is aligned, and in the file as long as it is now.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -647,7 +648,7 @@ struct ResponseHead<'a> {
     outputs: Vec<ReceivedTensor<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(super) struct ReceivedTensor<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
@@ -684,6 +685,32 @@ impl ReceivedTensor<'_> {
     /// Returns where its bytes are in the memory file, if they are there.
     pub(super) fn region(&self) -> Option<Region> {
         Some(Region { offset: self.offset?, size: self.size as u64 })
+    }
+
+    /// Returns how many rows it has, and the bytes of each, if it is a regular tensor of numbers in the memory file, whose parameters
+    /// hold for all of its rows.
+    pub(super) fn numeric_rows(&self) -> Option<(usize, usize)> {
+        self.offset?;
+        if self.json || self.sent.is_some() || !self.parameters.others.is_empty() {
+            return None;
+        }
+        let width = self.datatype.parse::<Datatype>().ok()?.width()?;
+        let (&rows, trailing) = self.shape.split_first()?;
+        let rows = usize::try_from(rows).ok()?;
+        let bytes = trailing.iter().try_fold(width, |bytes, &count| bytes.checked_mul(usize::try_from(count).ok()?))?;
+        (bytes > 0 && rows.checked_mul(bytes)? == self.size).then_some((rows, bytes))
+    }
+
+    /// Returns some of the rows of such a tensor, each of which has so many bytes.
+    pub(super) fn slice(&self, rows: &Range<usize>, row_bytes: usize) -> Self {
+        let mut part = self.clone();
+        if let Some(count) = part.shape.first_mut() {
+            *count = rows.len() as i128;
+        }
+        part.size = rows.len().saturating_mul(row_bytes);
+        let skipped = rows.start.saturating_mul(row_bytes) as u64;
+        part.offset = self.offset.map(|offset| offset.saturating_add(skipped));
+        part
     }
 }
 

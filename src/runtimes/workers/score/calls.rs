@@ -8,15 +8,19 @@ use std::sync::Arc;
 
 use futures_util::future;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::MAX_THREADS;
 use super::located::{LocatedModel, ModelLocation, ModelOpener, PredictionFailure};
-use super::messages::{self, AnswerError, Load, Predict, RouteCall, Unload};
+use super::messages::{self, AnswerError, Load, RouteCall, Unload};
+use super::pieces;
+use super::request::ReceivedRequest;
 use crate::compute::{COMPUTATIONS, ComputePool};
 use crate::families::NativeEvaluator;
+use crate::runtimes::native::CancelOnDrop;
 use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame, PAGE_BYTES, SLOTS};
 use crate::runtimes::workers::memory_file::{AnswerRegion, MemoryError, MemoryFile, Region};
 use crate::runtimes::workers::message::FailureKind;
@@ -24,7 +28,7 @@ use crate::runtimes::{
     Implementation, LoadError, ModelMemory, Progress, Runtime, RuntimeError, Steps, load_native, load_onnx_in_worker,
 };
 use crate::settings::{ModelSettings, SettingsSources};
-use crate::types::{InferenceRequest, InferenceResponse, TokenUsage, TraceContext};
+use crate::types::{InferenceRequest, InferenceResponse, Priority, TokenUsage, TraceContext};
 
 /// The frame that ends a call.
 type FinalFrame = Result<OutgoingFrame, FrameError>;
@@ -59,7 +63,7 @@ struct Shared {
     mailbox: Mutex<Option<UnboundedSender<(u64, OutgoingFrame)>>>,
     /// Where calls that have begun are recorded, if the parent wants to know.
     page: Option<Arc<File>>,
-    memory: Option<MemoryFile>,
+    memory: Option<Arc<MemoryFile>>,
     compute: ComputePool,
     opener: Arc<dyn ModelOpener>,
     models: Mutex<HashMap<u64, ScoredModel>>,
@@ -76,7 +80,7 @@ impl Calls {
         Self(Arc::new(Shared {
             mailbox: Mutex::new(Some(mailbox)),
             page: page.map(Arc::new),
-            memory,
+            memory: memory.map(Arc::new),
             compute,
             opener,
             models: Mutex::default(),
@@ -202,7 +206,10 @@ impl Shared {
                 Err(failure) => return Ok(failure),
             },
         };
-        self.models.lock().insert(number, model);
+        let replaced = self.models.lock().insert(number, model);
+        if let Some(replaced) = replaced {
+            replaced.close().await;
+        }
         Ok(loaded)
     }
 
@@ -216,17 +223,62 @@ impl Shared {
     }
 
     async fn predict(&self, frame: &Frame) -> FinalFrame {
-        let Predict { model: number, request, answer } = match messages::read_request(frame, self.memory.as_ref()) {
-            Ok(read) => read,
+        let request = match ReceivedRequest::read(frame) {
+            Ok(request) => request,
             Err(error) => return Ok(invalid(&error.to_string())),
         };
+        let (number, region) = (request.model(), request.answer());
         let Some(model) = self.model(number) else { return Ok(no_model(number)) };
-        if let Err(error) = self.answer_region(answer) {
+        if let Err(error) = self.answer_region(region) {
             return Ok(error);
         }
-        match model.predict(request, self.progress(frame.id)).await {
-            Ok(response) => self.answer(&response, answer),
+        let progress = self.progress(frame.id);
+        if let (ScoredModel::Located(located), Some(memory)) = (&model, &self.memory)
+            && located.description().is_native
+            && located.description().splits_rows
+            && request.pieces().is_some()
+        {
+            progress.begin();
+            if let Some(response) = self.predict_in_pieces(frame, memory, located).await {
+                return self.answer(&response, region);
+            }
+        }
+        let request = match self.read_whole(frame, &request).await {
+            Ok(request) => request,
+            Err(failure) => return Ok(failure),
+        };
+        match model.predict(request, progress).await {
+            Ok(response) => self.answer(&response, region),
             Err(failure) => Ok(failure),
+        }
+    }
+
+    /// Answers a long request on a thread that computes. Returns `None` if it must be answered as one.
+    async fn predict_in_pieces(
+        &self,
+        frame: &Frame,
+        memory: &Arc<MemoryFile>,
+        model: &Arc<dyn LocatedModel>,
+    ) -> Option<InferenceResponse> {
+        let cancel = CancelOnDrop::default();
+        let (stop, handle) = (Arc::clone(&cancel.0), Handle::current());
+        let (frame, memory, model) = (frame.clone(), Arc::clone(memory), Arc::clone(model));
+        let answer = move || pieces::answer(&frame, &memory, model.as_ref(), &handle, &stop);
+        // If it cannot be computed now, the request says why when it is answered as one.
+        self.compute.run(answer).await.ok().flatten()
+    }
+
+    /// Reads all tensors of a request. Fails with the frame that answers the call.
+    async fn read_whole(
+        &self,
+        frame: &Frame,
+        request: &ReceivedRequest<'_>,
+    ) -> Result<InferenceRequest, OutgoingFrame> {
+        let (frame, memory, copied) = (frame.clone(), self.memory.clone(), request.copied_bytes());
+        let read = move || ReceivedRequest::read(&frame).and_then(|request| request.whole(memory.as_deref()));
+        match self.compute.run_sized(copied, Priority::default(), read).await {
+            Ok(read) => read.map_err(|error| invalid(&error.to_string())),
+            Err(error) => Err(messages::error_frame(FailureKind::Model, 500, &error.to_string())),
         }
     }
 

@@ -53,6 +53,8 @@ pub struct LocatedDescription {
     pub tensor_rule: TensorRule,
     /// Whether several requests may have the rows of one.
     pub splits_rows: bool,
+    /// Whether this process evaluates it, so that rows which are evaluated together do not depend on each other.
+    pub is_native: bool,
     /// How many predictions run at the same time.
     pub threads: usize,
     /// The names of the features of a row, in order, if its file has them.

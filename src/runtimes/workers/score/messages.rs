@@ -4,21 +4,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
 use super::located::LocatedDescription;
 use crate::runtimes::workers::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
-use crate::runtimes::workers::memory_file::{AnswerRegion, MAX_INPUT_BYTES, MemoryError, MemoryFile, Region};
-use crate::runtimes::workers::message::{
-    self, ErrorHead, FailureKind, MessageError, ReceivedTensor, Sender, TensorHead, encode_head,
-};
+use crate::runtimes::workers::memory_file::{AnswerRegion, MemoryError};
+use crate::runtimes::workers::message::{self, ErrorHead, FailureKind, MessageError, TensorHead, encode_head};
 use crate::runtimes::{Description, LoadError, RuntimeError};
-use crate::types::{
-    CustomCall, CustomReply, InferenceRequest, InferenceResponse, Parameters, RequestErrorKind, RequestedOutput, chain,
-};
+use crate::types::{CustomCall, CustomReply, InferenceResponse, Parameters, RequestErrorKind, chain};
 
 /// The head of `hello`. Fields that are meant for workers of Python are ignored.
 #[derive(Debug, Deserialize)]
@@ -80,95 +76,6 @@ pub(super) struct Load {
 #[derive(Debug, Deserialize)]
 pub(super) struct Unload {
     pub(super) model: u64,
-}
-
-#[derive(Deserialize)]
-struct PredictHead<'a> {
-    model: u64,
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    parameters: Parameters,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(borrow, default)]
-    inputs: Vec<ReceivedTensor<'a>>,
-    #[serde(default)]
-    outputs: Option<Vec<OutputHead>>,
-    #[serde(default)]
-    grpc: bool,
-    /// Where the outputs may be written.
-    #[serde(default)]
-    answer: Option<Region>,
-}
-
-#[derive(Deserialize)]
-struct OutputHead {
-    name: String,
-    #[serde(default)]
-    parameters: Parameters,
-}
-
-/// A request of the parent.
-#[derive(Debug)]
-pub(super) struct Predict {
-    pub(super) model: u64,
-    pub(super) request: InferenceRequest,
-    /// Where its outputs may be written.
-    pub(super) answer: Option<Region>,
-}
-
-/// Reads a `predict`, and the tensors that are in the memory file.
-///
-/// # Errors
-///
-/// Fails if the head does not describe the tail or the memory file.
-pub(super) fn read_request(frame: &Frame, memory: Option<&MemoryFile>) -> Result<Predict, MessageError> {
-    let PredictHead { model, id, parameters, headers, inputs, outputs, grpc, answer } = frame.read_head()?;
-    let mut tail = frame.tail.clone();
-    check_regions(&inputs, answer)?;
-    let inputs = inputs.into_iter().map(|input| {
-        let read = |region| memory.ok_or(MemoryError::NoFile)?.read(region);
-        let read = input.region().map(read).transpose().map_err(|source| in_memory(&input, source))?;
-        message::decode_tensor_from(input, Sender::Server, read, &mut tail)
-    });
-    let inputs = inputs.collect::<Result<_, _>>()?;
-    let has_outputs = outputs.is_some();
-    let outputs = outputs.unwrap_or_default().into_iter();
-    let headers = headers.iter().filter_map(|(name, value)| {
-        Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value.as_bytes()).ok()?))
-    });
-    let request = InferenceRequest {
-        id,
-        parameters,
-        headers: headers.collect::<HeaderMap>().into(),
-        inputs,
-        outputs: outputs.map(|OutputHead { name, parameters }| RequestedOutput { name, parameters }).collect(),
-        has_outputs,
-        from_grpc: grpc,
-        ..InferenceRequest::default()
-    };
-    Ok(Predict { model, request, answer })
-}
-
-/// Checks what inputs take of the memory file, and that the answer does not overwrite them.
-fn check_regions(inputs: &[ReceivedTensor<'_>], answer: Option<Region>) -> Result<(), MessageError> {
-    let mut total = 0_u64;
-    for input in inputs {
-        let Some(region) = input.region() else { continue };
-        total = total.saturating_add(region.size);
-        if total > MAX_INPUT_BYTES {
-            return Err(in_memory(input, MemoryError::TooLong));
-        }
-        if answer.is_some_and(|answer| answer.overlaps(region)) {
-            return Err(in_memory(input, MemoryError::Overlap { offset: region.offset }));
-        }
-    }
-    Ok(())
-}
-
-fn in_memory(input: &ReceivedTensor<'_>, source: MemoryError) -> MessageError {
-    MessageError::Memory { name: input.name().to_owned(), source }
 }
 
 #[derive(Deserialize)]
@@ -332,13 +239,13 @@ pub(super) fn loaded_frame(description: &Description, threads: usize) -> Result<
         plain: true,
         threads,
         own_loop: false,
+        features: None,
         handlers,
         steps: Vec::new(),
         metadata: metadata.clone(),
         name: None,
         version: None,
         batches: None,
-        features: None,
         native: Some(message::NativeHead {
             tensor_rule: *tensor_rule,
             reads_headers: *reads_headers,
@@ -362,13 +269,13 @@ pub(super) fn located_frame(description: &LocatedDescription) -> Result<Outgoing
         plain: true,
         threads: *threads,
         own_loop: false,
+        features: features.clone(),
         handlers: Vec::new(),
         steps: Vec::new(),
         metadata: Some(metadata.clone()),
         name: Some(metadata.name.clone()),
         version: version.clone(),
         batches: Some(*splits_rows),
-        features: features.clone(),
         native: None,
     };
     OutgoingFrame::new(FrameKind::Loaded, encode_head(&head))
@@ -396,6 +303,7 @@ mod tests {
 
     use super::*;
     use crate::runtimes::workers::fixtures;
+    use crate::runtimes::workers::score::request::ReceivedRequest;
     use crate::types::{CustomRoute, PathTemplate, V1Handlers, V1Verb};
 
     #[test]
@@ -404,8 +312,11 @@ mod tests {
         assert_eq!((hello.protocol, hello.parent, hello.threads, hello.memory_limit), (2, 4711, None, None));
         let load: Load = fixtures::read("load").read_head().unwrap();
         assert_eq!((load.model, load.source, load.artifact, &load.settings["name"]), (7, None, None, &json!("echo")));
-        let Predict { model, request, answer } = read_request(&fixtures::read("predict"), None).unwrap();
-        assert_eq!(answer, None);
+        let frame = fixtures::read("predict");
+        let request = ReceivedRequest::read(&frame).unwrap();
+        let (model, answer) = (request.model(), request.answer());
+        assert_eq!((answer, request.pieces(), request.copied_bytes()), (None, None, 0));
+        let request = request.whole(None).unwrap();
         let sent = fixtures::request();
         assert_eq!((model, &request.id, &request.parameters), (7, &sent.id, &sent.parameters));
         assert_eq!(*request.headers, *sent.headers);

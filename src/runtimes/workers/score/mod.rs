@@ -7,6 +7,8 @@
 mod calls;
 mod located;
 mod messages;
+mod pieces;
+mod request;
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -212,6 +214,6 @@ pub(super) fn read_for_fuzzing(frame: &Frame) {
     drop(frame.read_head::<Hello>());
     drop(frame.read_head::<messages::Load>());
     drop(frame.read_head::<messages::Unload>());
-    drop(messages::read_request(frame, None));
+    request::read_for_fuzzing(frame);
     drop(messages::read_call(frame));
 }
