@@ -19,6 +19,7 @@ __all__ = ["MLModel", "MLServer", "ModelSettings", "Settings", "__version__", "c
 _SUBMODULES = frozenset(
     (
         "batching",
+        "beam",
         "cli",
         "codecs",
         "context",

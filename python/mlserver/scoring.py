@@ -11,7 +11,7 @@ import json
 import os
 import re
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._executable import find_executable
 from ._scoring import processes
@@ -124,9 +124,12 @@ class Scorer:
         Raises `InferenceError` if the data does not fit the model, and `ScoringError` if the child cannot start or has died.
         """
         table = read_input(data, self.missing)
-        with self._child() as child:
+
+        def predict(child: Child) -> Predictions:
             model = _known(child, needs_names=isinstance(table, Table))
-            found = score(child, model, plan(model, table, columns), self.outputs)
+            return score(child, model, plan(model, table, columns), self.outputs)
+
+        found = self._call(predict)
         return _like(data, table, found)
 
     def schema(
@@ -174,24 +177,41 @@ class Scorer:
             processes.close(self._arguments, self)
 
     def score_arrow(
-        self, data: Any, columns: Optional[Sequence[str]] = None, batch_bytes: int = BATCH_BYTES
+        self,
+        data: Any,
+        columns: Optional[Sequence[str]] = None,
+        batch_bytes: int = BATCH_BYTES,
+        keeps_failures: bool = True,
     ) -> Tuple[Dict[str, Any], Dict[int, str]]:
         """Returns a pyarrow array for each output, with nulls for failed rows, and the reason for each failed row.
 
-        For engines: rows that the model rejects do not raise. Each of them costs some calls, because batches are halved until
-        it is alone. If all rows failed, there are no outputs. Raises `ScoringError` like `predict`.
+        For engines: with `keeps_failures`, rows that the model rejects do not raise. Each of them costs some calls, because
+        batches are halved until it is alone. If all rows failed, there are no outputs. Raises `ScoringError` like `predict`.
         """
         table = ArrowTable(data, self.missing)
-        with self._child() as child:
+
+        def predict(child: Child) -> Predictions:
             model = _known(child)
-            request = plan(model, table, columns)
-            found = score(child, model, request, self.outputs, batch_bytes, keeps_failures=True)
+            return score(child, model, plan(model, table, columns), self.outputs, batch_bytes, keeps_failures)
+
+        found = self._call(predict)
         return found.as_arrow(), found.failed
 
     def features(self) -> Optional[List[str]]:
         """Returns the names of the columns that the model takes, `None` if it declares none."""
         with self._child() as child:
             return _known(child).column_names
+
+    def _call(self, predict: Callable[[Child], Predictions]) -> Predictions:
+        """Calls a function with the child, or with another one if the child has ended unnoticed since the last call."""
+        with self._child() as child:
+            try:
+                return predict(child)
+            except ScoringError:
+                if not child.ended_before_call:
+                    raise
+        with self._child() as child:
+            return predict(child)
 
     def _child(self) -> Any:
         if self._arguments is None:

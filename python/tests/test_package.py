@@ -51,6 +51,9 @@ MODULES = [
     "mlserver.batching.hooks",
     "mlserver.rest.responses",
     "mlserver.scoring",
+    "mlserver.spark",
+    "mlserver.ray",
+    "mlserver.dask",
     "mlserver.testing",
 ]
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import pickle
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -222,6 +223,14 @@ def test_child_that_is_killed_between_calls_is_replaced(scorer: Scorer) -> None:
     wait_until(lambda: not is_running(pid))
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
     assert pids() != [pid]
+
+
+def test_child_that_has_closed_its_socket_is_replaced(scorer: Scorer) -> None:
+    scorer.predict({"a": [1.0]})
+    (child,) = (shared.child for shared in processes._state.shared.values() if shared.child is not None)
+    # As between the end of its files and its exit.
+    child._socket.shutdown(socket.SHUT_WR)
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
 
 
 def test_log_of_child_is_passed_on(scorer: Scorer, capfd: pytest.CaptureFixture[str]) -> None:

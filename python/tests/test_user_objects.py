@@ -71,6 +71,8 @@ def _files() -> List[pathlib.Path]:
     # What these call `cls`, `model` or `instance` is a type or an object of the SDK.
     others = {"_dump", "_frameworks", "_model", "_payload", "_pydantic", "_tensor", "_validate", "codecs", "dataplane", "grpc"}
     others |= {"_pydantic1", "model_repository", "repository", "settings"}
+    # A model of a scorer is in another process.
+    others |= {"_scoring", "beam", "dask", "ray", "scoring", "spark"}
     return [file for file in files if not others & {file.stem, *file.relative_to(folder).parts}]
 
 

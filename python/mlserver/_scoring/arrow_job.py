@@ -63,12 +63,7 @@ class ArrowJob(NamedTuple):
         begin = time.perf_counter()
         inputs = pa.Table.from_batches(batches).select(list(self.columns)).rename_columns(list(self.names))
         order = list(self.names)
-        failed: Dict[int, str] = {}
-        if self.keeps_failures:
-            arrays, failed = scorer.score_arrow(inputs, order, self.batch_bytes)
-        else:
-            table = scorer.predict(inputs, order)
-            arrays = {name: _one_array(table.column(name)) for name in table.column_names}
+        arrays, failed = scorer.score_arrow(inputs, order, self.batch_bytes, self.keeps_failures)
         predicted = [self._output(arrays, output, inputs.num_rows) for output in self.outputs]
         if self.keeps_failures:
             predicted.append(pa.array([failed.get(row) for row in range(inputs.num_rows)], pa.string()))
@@ -110,9 +105,3 @@ def engine_type(output: OutputSchema) -> Any:
     }
     inner = wider.get(inner, inner)
     return pa.list_(inner) if pa.types.is_list(kind) else inner
-
-
-def _one_array(column: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

@@ -87,6 +87,8 @@ class Child:
         kills the child when the thread that has started it ends. Raises `ScoringError`.
         """
         self.arguments = arguments
+        #: Whether the child ended before it received the only open call, so that another child can answer it.
+        self.ended_before_call = False
         #: What `loaded` says about the model.
         self.model: Dict[str, Any] = {}
         self._changed = threading.Condition()
@@ -272,6 +274,7 @@ class Child:
         try:
             self._send(buffers)
         except (OSError, FrameError) as error:
+            self.ended_before_call = self._calls.keys() == {call.id}
             self._fail(str(error))
             raise self._ended() from None
         except BaseException:
