@@ -10,6 +10,7 @@ pub mod client;
 pub mod codecs;
 pub mod commands;
 pub mod compute;
+pub mod console;
 pub mod families;
 #[cfg(test)]
 mod fixtures;

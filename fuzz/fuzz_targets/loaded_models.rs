@@ -157,6 +157,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
         events: CloudEventVariables::default(),
         access: None,
         forward_headers: ForwardedHeaders::default(),
+        console: None,
     };
     let rest = rest::RestService::new(inference, admin, compute.clone(), None, options);
     (door(rest), door(grpc))

@@ -42,6 +42,11 @@ impl Principal {
         &self.name
     }
 
+    /// Reports whether it may use a model.
+    pub fn allows(&self, model: &str) -> bool {
+        self.models.matches(model)
+    }
+
     /// Reports whether another principal has the same name and rights.
     pub(super) fn has_rights_of(&self, other: &Self) -> bool {
         let rights = |principal: &Self| (principal.scopes, principal.expires);
@@ -84,7 +89,7 @@ impl Grant {
 
     /// Reports whether the principal may use a model.
     pub fn allows(&self, model: &str) -> bool {
-        self.principal.models.matches(model)
+        self.principal.allows(model)
     }
 
     /// Reports whether the principal may use all models.

@@ -363,6 +363,16 @@ impl Registry {
         names.into_iter().flat_map(|(_, versions)| versions.all.values().cloned()).collect()
     }
 
+    /// Returns the number of versions of all models.
+    pub fn len(&self) -> usize {
+        self.shared.snapshot.load().all().map(|versions| versions.all.len()).sum()
+    }
+
+    /// Reports whether there are no models.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the name of the inference graph, if the server has exactly one.
     pub fn only_graph(&self) -> Option<String> {
         let snapshot = self.shared.snapshot.load();
@@ -375,6 +385,11 @@ impl Registry {
     /// Finds the model with a route of its own for a path, which must be decoded.
     pub fn custom_route(&self, method: &Method, path: &str) -> CustomMatch {
         self.shared.snapshot.load().routes.find(method, path)
+    }
+
+    /// Returns how many requests of a model were predicted together on average. `None` if it does not batch, or has not yet.
+    pub fn mean_batch(&self, model: &RegisteredModel) -> Option<f64> {
+        self.shared.metrics.mean_batch(&model.name, model.version.as_deref())
     }
 
     /// Counts a request for a model that does not exist.

@@ -69,6 +69,8 @@ settings! {
         repository_poll_interval: Option<Duration> = [SECONDS, Float(0.0), new_here],
         /// Separate port for the model repository API; null serves it on the REST and gRPC ports
         admin_port: Option<u16> = [PORT, Null, new_here, of_operator],
+        /// Serve the web console, at `/v2/console` and for browsers at `/`
+        console: bool = [Bool, Bool(true), new_here],
         /// Add a Server-Timing header with queue and prediction times to responses
         server_timing: bool = [Bool, Bool(false), new_here],
         /// Reject data that does not match its datatype and shape for models in Python, too

@@ -10,6 +10,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::history::ModelTotals;
+use super::latency::{LatencyHistogram, SizeHistogram};
 use super::metrics::{FINE_BUCKETS, REQUEST_BUCKETS, Registry, SIZE_BUCKETS, Summary};
 use crate::types::TokenUsage;
 
@@ -65,7 +67,7 @@ pub struct InferenceMetrics {
     success: Family<ModelLabels, Counter>,
     failure: Family<ModelLabels, Counter>,
     duration: Family<ModelLabels, Summary>,
-    latency: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    latency: Family<ModelLabels, LatencyHistogram>,
     cache_hits: Family<ModelLabels, Counter>,
     cache_misses: Family<ModelLabels, Counter>,
     queue_time: Family<ModelLabels, Histogram, fn() -> Histogram>,
@@ -76,7 +78,7 @@ pub struct InferenceMetrics {
     first_chunk: Family<ModelLabels, Histogram, fn() -> Histogram>,
     tokens: Family<TokenLabels, Counter>,
     batch_queue: Family<BatchLabels, Histogram, fn() -> Histogram>,
-    batch_size: Family<BatchLabels, Histogram, fn() -> Histogram>,
+    batch_size: Family<BatchLabels, SizeHistogram>,
     batch_rows: Family<BatchLabels, Histogram, fn() -> Histogram>,
     batch_failures: Family<BatchLabels, Counter>,
 }
@@ -108,7 +110,7 @@ impl BatchLabels {
 #[derive(Debug, Clone)]
 pub struct BatchMetrics {
     queue: Histogram,
-    size: Histogram,
+    size: SizeHistogram,
     rows: Histogram,
     failures: Counter,
 }
@@ -119,7 +121,7 @@ pub struct ModelMetrics {
     success: Counter,
     failure: Counter,
     duration: Summary,
-    latency: Histogram,
+    latency: LatencyHistogram,
     queue_time: Histogram,
     predict_time: Histogram,
     waiting: Gauge,
@@ -141,7 +143,7 @@ impl InferenceMetrics {
             success: Family::default(),
             failure: Family::default(),
             duration: Family::default(),
-            latency: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
+            latency: Family::default(),
             cache_hits: Family::default(),
             cache_misses: Family::default(),
             queue_time: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
@@ -152,7 +154,7 @@ impl InferenceMetrics {
             first_chunk: Family::new_with_constructor(|| Histogram::new(FINE_BUCKETS)),
             tokens: Family::default(),
             batch_queue: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
-            batch_size: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
+            batch_size: Family::default(),
             batch_rows: Family::new_with_constructor(|| Histogram::new(SIZE_BUCKETS)),
             batch_failures: Family::default(),
         };
@@ -218,6 +220,11 @@ impl InferenceMetrics {
             "Batches that failed and were retried in parts",
             self.batch_failures.clone(),
         );
+    }
+
+    /// Returns how many requests were predicted together on average. `None` if the model does not batch, or has not yet.
+    pub fn mean_batch(&self, model: &str, version: Option<&str>) -> Option<f64> {
+        self.batch_size.get(&BatchLabels::new(model, version))?.mean()
     }
 
     /// Returns the metrics of a model's batches.
@@ -296,7 +303,7 @@ impl BatchMetrics {
 
     /// Records a batch that is sent to the model.
     pub fn observe_batch(&self, requests: usize, rows: usize) {
-        self.size.observe(count(requests));
+        self.size.observe(requests);
         self.rows.observe(count(rows));
     }
 
@@ -316,7 +323,28 @@ impl ModelMetrics {
     pub fn record(&self, duration: Duration, success: bool) {
         if success { &self.success } else { &self.failure }.inc();
         self.duration.observe(duration);
-        self.latency.observe(duration.as_secs_f64());
+        self.latency.observe(duration);
+    }
+
+    /// Returns what the console samples.
+    pub fn totals(&self) -> ModelTotals {
+        let (failures, waiting) = (self.failure.get(), self.waiting.get());
+        ModelTotals {
+            requests: self.success.get() + failures,
+            failures,
+            waiting: u64::try_from(waiting).unwrap_or_default(),
+            latency: self.latency.counts(),
+        }
+    }
+
+    /// Returns the number of requests in flight.
+    pub fn in_flight(&self) -> u64 {
+        u64::try_from(self.in_flight.get()).unwrap_or_default()
+    }
+
+    /// Returns the cache hits and misses. `None` if the responses of the model are not cached.
+    pub fn cache_counts(&self) -> Option<(u64, u64)> {
+        self.cache.as_ref().map(|(hits, misses)| (hits.get(), misses.get()))
     }
 
     /// Counts a request as in flight, until [`ModelMetrics::end`].

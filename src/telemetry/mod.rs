@@ -4,7 +4,9 @@
 pub mod downloads;
 pub mod exposition;
 pub mod graphs;
+pub mod history;
 pub mod inference;
+pub mod latency;
 pub mod limit;
 pub mod logging;
 pub mod memory;

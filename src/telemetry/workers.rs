@@ -21,6 +21,36 @@ use super::metrics::REQUEST_BUCKETS;
 pub(super) const MAX_METRICS: usize = 1000;
 pub(super) const MAX_SERIES: usize = 10_000;
 
+/// A process that runs models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerReport {
+    pub name: String,
+    /// `starting`, `running`, `draining`, or `stopped` until it is started again.
+    pub state: &'static str,
+    pub pid: Option<u32>,
+    /// The names of the models that it has loaded.
+    pub models: Vec<String>,
+    /// As of the last measurement, which is at most some seconds ago.
+    pub resident_bytes: Option<u64>,
+    /// How many processes of this worker have ended since its pool was started.
+    pub ended: u64,
+    pub last_end: Option<WorkerEndReport>,
+}
+
+/// The last end of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerEndReport {
+    /// In seconds since 1970.
+    pub at: u64,
+    /// The reason, with the last line that the process wrote, which may contain secrets.
+    pub reason: String,
+}
+
+/// Lists the processes that run models.
+pub trait WorkerSource: fmt::Debug + Send + Sync {
+    fn reports(&self) -> Vec<WorkerReport>;
+}
+
 /// The metrics of workers. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerMetrics {
@@ -75,6 +105,12 @@ impl WorkerMetrics {
     pub fn set_resident(&self, worker: &str, bytes: u64) {
         let labels = WorkerLabels { worker: worker.to_owned() };
         self.resident.get_or_create(&labels).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Returns a worker's resident memory, if it has been measured.
+    pub fn resident(&self, worker: &str) -> Option<u64> {
+        let resident = self.resident.get(&WorkerLabels { worker: worker.to_owned() })?;
+        u64::try_from(resident.get()).ok()
     }
 
     /// Removes the metrics of a worker that has ended.

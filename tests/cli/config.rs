@@ -194,6 +194,7 @@ fn config_show_prints_every_value_and_its_source() {
       repository_api = true (default)
       repository_poll_interval = 0.0 (default)
       admin_port = null (default)
+      console = true (default)
       server_timing = false (default)
       strict_tensors = false (default)
       shutdown_delay = 0.0 (default)

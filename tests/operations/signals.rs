@@ -122,13 +122,29 @@ os.close(terminal)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 ";
 
-/// Starts a server on a terminal, behind a line of shell script.
-fn on_a_terminal(script: &str) -> Option<(Child, BufReader<std::process::ChildStdout>, Folder)> {
+/// Runs a command on a terminal of its own, and copies what it shows there. Prints the id of the process, and exits with its status.
+const SHOWN_ON_A_TERMINAL: &str = "
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.close(3)
+    os.execv(sys.argv[1], sys.argv[1:])
+os.write(1, b'process %d\\n' % pid)
+try:
+    while shown := os.read(terminal, 65536):
+        os.write(1, shown)
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+";
+
+/// Starts a server on a terminal, by a program in Python and a line of shell script.
+fn on_a_terminal(program: &str, script: &str) -> Option<(Child, BufReader<std::process::ChildStdout>, Folder)> {
     let python = python()?;
     let folder = Folder::iris();
     let shell = format!("exec \"$0\" -c \"$1\" /bin/sh -c '{script}' sh \"$2\" start \"$3\" 3>&1");
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", &shell]).arg(python).args([ON_A_TERMINAL, env!("CARGO_BIN_EXE_mlserver")]).arg(folder.root());
+    command.args(["-c", &shell]).arg(python).args([program, env!("CARGO_BIN_EXE_mlserver")]).arg(folder.root());
     for name in ["MLSERVER_HTTP_PORT", "MLSERVER_GRPC_PORT", "MLSERVER_METRICS_PORT"] {
         command.env(name, "0");
     }
@@ -149,7 +165,7 @@ fn read_until(out: &mut impl BufRead, text: &str) -> String {
 
 #[test]
 fn server_whose_terminal_is_gone_drains_and_ends() {
-    let Some((mut child, mut out, _folder)) = on_a_terminal("exec \"$@\"") else { return };
+    let Some((mut child, mut out, _folder)) = on_a_terminal(ON_A_TERMINAL, "exec \"$@\"") else { return };
     read_until(&mut out, "Loaded model");
     drop(child.stdin.take());
     read_until(&mut out, "Received SIGHUP, and the terminal is gone: answering the requests in flight");
@@ -159,19 +175,21 @@ fn server_whose_terminal_is_gone_drains_and_ends() {
 
 #[test]
 fn server_on_a_terminal_ends_its_start_with_the_way_from_there() {
-    let Some((mut child, mut out, folder)) = on_a_terminal("exec \"$@\"") else { return };
+    let Some((mut child, mut out, folder)) = on_a_terminal(SHOWN_ON_A_TERMINAL, "exec \"$@\"") else { return };
+    let process = read_until(&mut out, "\n");
+    let process = process.strip_prefix("process ").unwrap().trim().parse().unwrap();
     let log = read_until(&mut out, "Documentation: ");
     let line = log.lines().last().unwrap().trim_end();
-    let (_, pages) = line.split_once("Documentation: ").unwrap();
-    let (documentation, command) = pages.split_once("  Example: ").unwrap();
+    let (pages, command) = line.split_once("  Example: ").unwrap();
     let address = crate::support::announced_address(&log, "HTTP").unwrap();
-    assert_eq!(documentation, format!("http://{address}/v2/docs"));
+    let wanted = format!("Console: http://{address}/v2/console  Documentation: http://{address}/v2/docs");
+    assert!(pages.ends_with(&wanted), "{line}");
     let script = format!("PATH='{}':$PATH; {command}", folder_of_executable());
     let ran = Command::new("sh").args(["-c", &script]).output().unwrap();
     let answer = String::from_utf8(ran.stdout).unwrap();
     assert!(answer.contains("\"model_name\":\"iris-xgboost\""), "{command}: {answer}{:?}", ran.stderr);
     assert!(command.contains(folder.root().to_str().unwrap()), "{command}");
-    drop(child.stdin.take());
+    kill_process(Pid::from_raw(process).unwrap(), Signal::TERM).unwrap();
     read_until(&mut out, "Stopped.");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -184,7 +202,7 @@ fn folder_of_executable() -> String {
 
 #[test]
 fn server_under_nohup_outlives_its_terminal() {
-    let Some((mut child, mut out, _folder)) = on_a_terminal("exec nohup \"$@\"") else { return };
+    let Some((mut child, mut out, _folder)) = on_a_terminal(ON_A_TERMINAL, "exec nohup \"$@\"") else { return };
     let process = read_until(&mut out, "\n");
     let process = process.strip_prefix("process ").unwrap().trim().parse().unwrap();
     let log = read_until(&mut out, "Loaded model");

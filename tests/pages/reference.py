@@ -180,6 +180,8 @@ def metrics_of_source():
             kind = VALUES.get(field) or fields[field]
             family = re.match(r"Family<(\w+), (\w+)", kind)
             kind, label = (family[2], labels[family[1]]) if family else (re.match(r"\w+", kind)[0], [])
+            # Histograms of our own.
+            kind = re.sub(r"^\w+Histogram$", "Histogram", kind)
             name += "_total" if kind == "Counter" else ""
             label = ", ".join(f"`{one}`" for one in label)
             found[name] = Metric(name, kind.lower(), label, help_text.strip('"'))

@@ -4,6 +4,7 @@ mod bad_input;
 mod bad_wire;
 mod binary;
 mod cloud_events;
+mod console;
 mod datatypes;
 mod handlers;
 mod headers;

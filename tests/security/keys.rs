@@ -74,6 +74,8 @@ fn every_rest_route_needs_exactly_its_scope() {
         "/v2/models/{model_name}/versions/{model_version}/ready",
         "/",
         "/v1/models/{model_name}",
+        "/v2/console",
+        "/v2/console/assets/{file}",
     ];
     assert_eq!(open, expected);
     for (method, template, needed) in rest::routes() {

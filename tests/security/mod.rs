@@ -2,6 +2,7 @@
 
 mod authority;
 mod clients;
+mod console;
 mod diagnostics;
 mod doctor;
 mod keys;

@@ -80,6 +80,7 @@ impl EmbeddedServer {
             events: mlserver::settings::CloudEventVariables::default(),
             access: None,
             forward_headers: ForwardedHeaders::default(),
+            console: None,
         };
         let app = rest::RestService::new(inference.clone(), admin, compute, None, options);
         let listener = Port::bind("HTTP", "127.0.0.1", 0, None).await.unwrap();

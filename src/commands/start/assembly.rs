@@ -18,6 +18,7 @@ use crate::access::{Access, AccessFiles, AccessMetrics};
 use crate::admin::Admin;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
+use crate::console::Console;
 use crate::inference::{BatchingLoader, CacheOptions, Inference, ResponseCache, StreamLimits};
 use crate::registry::{BudgetLoader, FetchingLoader, ModelFetcher, Registry, RegistryDirectory, RuntimeLoader};
 use crate::repository::Repository;
@@ -74,6 +75,8 @@ pub(super) async fn start(
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
     let registry = registry(settings, &repository, &python, fetcher.clone(), &traces, &mut metrics);
+    let workers = Arc::new(python.workers().clone());
+    let console = settings.console.then(|| Console::start(registry.clone(), workers, compute.clone()));
     for model in models {
         registry.announce(model);
     }
@@ -100,8 +103,16 @@ pub(super) async fn start(
         inference = inference.with_cache(ResponseCache::new(options, compute.clone(), &mut metrics));
     }
     let connections = connection_tables(settings, &mut metrics);
-    let parts =
-        ServerParts { inference: inference.clone(), admin: admin.clone(), compute, connections, events, tls, access };
+    let parts = ServerParts {
+        inference: inference.clone(),
+        admin: admin.clone(),
+        compute,
+        connections,
+        events,
+        tls,
+        access,
+        console,
+    };
     let access_of_metrics = parts.access.clone();
     let tls_of_metrics = parts.tls.clone().filter(|_| settings.tls.metrics);
     let reserved = parts.connections.reserved.clone();
@@ -256,7 +267,7 @@ async fn rest_listener(
     parts: ServerParts,
     metrics: Option<RestMetrics>,
 ) -> Result<BoundListener, CommandError> {
-    let options = rest_options(settings, repository_access(settings), parts.events, parts.access)?;
+    let options = rest_options(settings, repository_access(settings), parts.events, parts.access, parts.console)?;
     let app = RestService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let port = HttpPort {
         name: "http",
@@ -277,7 +288,7 @@ async fn admin_listener(
     metrics: Option<RestMetrics>,
 ) -> Result<Option<BoundListener>, CommandError> {
     let Some(port) = settings.admin_port.filter(|_| settings.repository_api) else { return Ok(None) };
-    let options = rest_options(settings, RepositoryAccess::Only, parts.events, parts.access)?;
+    let options = rest_options(settings, RepositoryAccess::Only, parts.events, parts.access, parts.console)?;
     let app = RestService::new(parts.inference, parts.admin, parts.compute, metrics, options);
     let port = HttpPort {
         name: "admin",
@@ -305,6 +316,7 @@ fn rest_options(
     repository: RepositoryAccess,
     events: CloudEventVariables,
     access: Option<Access>,
+    console: Option<Console>,
 ) -> Result<rest::RestOptions, CommandError> {
     Ok(rest::RestOptions {
         metadata: metadata(settings),
@@ -320,6 +332,7 @@ fn rest_options(
         events,
         access,
         forward_headers: ForwardedHeaders::of(&settings.access, &settings.tls)?,
+        console,
     })
 }
 

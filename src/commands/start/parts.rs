@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::admin::Admin;
 use crate::compute::ComputePool;
+use crate::console::Console;
 use crate::inference::Inference;
 use crate::server::ConnectionTable;
 use crate::settings::CloudEventVariables;
@@ -18,6 +19,7 @@ pub(super) struct ServerParts {
     pub(super) events: CloudEventVariables,
     pub(super) tls: Option<ServerTls>,
     pub(super) access: Option<Access>,
+    pub(super) console: Option<Console>,
 }
 
 /// The connections of listeners, by the limit that they share.

@@ -39,7 +39,8 @@ pub(super) fn welcome(
     let address = addresses.reachable("http")?;
     let scheme = if settings.tls.certificate.is_some() { "https" } else { "http" };
     let base = format!("{scheme}://{address}{}", settings.root_path.trim_end_matches('/'));
-    let mut line = format!("Documentation: {base}/v2/docs");
+    let console = if settings.console { format!("Console: {base}/v2/console  ") } else { String::new() };
+    let mut line = format!("{console}Documentation: {base}/v2/docs");
     if let Some(ExampleModel { name, folder }) = example {
         let folder = shell_quoted(&folder.display().to_string());
         let url = shell_quoted(&format!("{base}/v2/models/{name}/infer"));

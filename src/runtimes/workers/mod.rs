@@ -44,7 +44,7 @@ use super::Runtime;
 use crate::compute::ComputePool;
 use crate::settings::WorkerSettings;
 use crate::telemetry::exposition::{Expositions, MetricsSource};
-use crate::telemetry::workers::WorkerMetrics;
+use crate::telemetry::workers::{WorkerMetrics, WorkerReport, WorkerSource};
 use frame::FrameError;
 use message::MessageError;
 pub(super) use model::{ModelToLoad, pool_group};
@@ -251,5 +251,14 @@ impl MetricsSource for Workers {
             let pools: Vec<_> = self.0.pools.lock().values().map(Arc::clone).collect();
             futures_util::future::join_all(pools.iter().map(|pool| pool.scrape(SCRAPE_TIMEOUT))).await;
         })
+    }
+}
+
+impl WorkerSource for Workers {
+    fn reports(&self) -> Vec<WorkerReport> {
+        let pools: Vec<_> = self.0.pools.lock().values().map(Arc::clone).collect();
+        let mut reports: Vec<_> = pools.iter().flat_map(|pool| pool.reports()).collect();
+        reports.sort_by(|one, other| one.name.cmp(&other.name));
+        reports
     }
 }

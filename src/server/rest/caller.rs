@@ -131,6 +131,14 @@ impl CallerCheck {
     }
 }
 
+/// Reports whether a request asks for a loopback address by its number or as `localhost`, and no proxy has passed it on.
+pub(super) fn is_local(parts: &Parts) -> bool {
+    const PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host"];
+    let name = host(parts).and_then(|host| host.parse::<Authority>().ok());
+    name.is_some_and(|authority| is_loopback(authority.host()))
+        && !PROXIES.iter().any(|header| parts.headers.contains_key(*header))
+}
+
 /// Returns the host and port that a request asks for.
 fn host(parts: &Parts) -> Option<&str> {
     let header = || parts.headers.get(HOST).and_then(|host| host.to_str().ok());

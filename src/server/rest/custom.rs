@@ -35,7 +35,7 @@ pub(super) async fn answer(
         CustomMatch::Found(target) => {
             let template = target.template().to_owned();
             let observation = Observation::of_custom(app, template.clone(), parts, grant);
-            let call = Call { app, name: "", version: None, parts, grant, body, trace: None, admission };
+            let call = Call { app, name: "", version: None, parts, grant, peer: None, body, trace: None, admission };
             let response = panic_boundary::contain(&template, pass_on(call, &decoded, target)).await;
             (response.map_err(RequestError::from).flatten(), Some(observation))
         }

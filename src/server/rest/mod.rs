@@ -8,6 +8,7 @@
 mod body;
 mod caller;
 mod compress;
+mod console;
 mod cors;
 mod custom;
 mod errors;
@@ -28,6 +29,7 @@ mod streamed;
 mod v1;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +59,7 @@ use super::{
 use crate::access::{Access, Grant, Refusal, Scope, StreamRight};
 use crate::admin::Admin;
 use crate::compute::ComputePool;
+use crate::console::Console;
 use crate::inference::{Admission, Inference, InferenceError};
 use crate::registry::{CustomMatch, RegisteredModel};
 use crate::settings::CloudEventVariables;
@@ -100,6 +103,8 @@ pub struct RestOptions {
     /// `None` if everybody may do everything.
     pub access: Option<Access>,
     pub forward_headers: ForwardedHeaders,
+    /// `None` if the console is off.
+    pub console: Option<Console>,
 }
 
 /// The state that handlers share.
@@ -122,6 +127,7 @@ struct App {
     callers: CallerCheck,
     access: Option<Access>,
     forwarded: ForwardedHeaders,
+    console: Option<Console>,
 }
 
 /// Returns the method, the path and the scope of every route.
@@ -166,6 +172,8 @@ struct Call<'a> {
     parts: &'a Parts,
     /// The right of the caller, if there is access control.
     grant: Option<&'a Grant>,
+    /// The address that the connection comes from, if it is known.
+    peer: Option<SocketAddr>,
     body: DynBody<'a>,
     /// The span of the request, if it is traced.
     trace: Option<TraceContext>,
@@ -187,6 +195,18 @@ impl<'a> Call<'a> {
     /// Reports whether the caller may see why a model has failed. The reason may be an exception of its `load`, with secrets.
     fn sees_reasons(&self) -> bool {
         self.may(Scope::Admin)
+    }
+
+    /// Reports whether the console shows the caller reasons of failures and the workers: with access control, those with the scope `admin`,
+    /// and without it, browsers and other clients on this machine.
+    fn sees_details(&self) -> bool {
+        if self.app.access.is_some() {
+            return self.may(Scope::Admin);
+        }
+        // A page of another site that has pointed its own name at this machine is not local, nor is what a proxy passes on.
+        self.peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
+            && caller::is_local(self.parts)
+            && self.app.callers.check_page(self.parts).is_ok()
     }
 
     /// Reports whether the caller has a scope, also on a route that needs none.
@@ -261,6 +281,7 @@ impl RestService {
             callers: CallerCheck::new(&options.host, origins),
             access: options.access,
             forwarded: options.forward_headers,
+            console: options.console,
         });
         Self { app, cors }
     }
@@ -304,7 +325,8 @@ impl App {
         let path = without_prefix(parts.uri.path(), &self.root_path);
         let canonical = openai::canonical(&self.openai_prefix, path);
         let route = canonical.as_deref().and_then(|path| Route::find(&parts.method, path, &parts.uri));
-        let route = route.filter(|route| !self.is_shadowed(route, &parts, path));
+        let is_on = |route: &Route<'_>| self.console.is_some() || !console::is_console(route.spec.template);
+        let route = route.filter(|route| is_on(route) && !self.is_shadowed(route, &parts, path));
         let route = route.map(|route| self.with_graph(route));
         let errors = route.as_ref().map(|route| route.spec.errors).unwrap_or_default();
         let id = (errors == ErrorFormat::OpenAi).then(|| openai::identify(&mut parts.headers));
@@ -325,7 +347,10 @@ impl App {
                     Box::new(AdminCall::begin(action, model, principal, body.peer()))
                 });
                 let mut response = match checked {
-                    Ok(()) => self.respond(&parts, path, route, grant.as_ref(), &mut body).await,
+                    Ok(()) => {
+                        let peer = body.peer();
+                        self.respond(&parts, path, route, grant.as_ref(), peer, &mut body).await
+                    }
                     Err(error) => errors.error(error.status(), &error.to_string()).map(ResponseBody::from),
                 };
                 if let Some(change) = change {
@@ -356,6 +381,7 @@ impl App {
         path: &str,
         found: Option<Route<'_>>,
         grant: Option<&Grant>,
+        peer: Option<SocketAddr>,
         body: DynBody<'_>,
     ) -> http::Response<ResponseBody> {
         let mut admission = self.inference.admission();
@@ -383,7 +409,7 @@ impl App {
         let observation = Observation::start(&self, &route, parts, grant);
         let trace = observation.as_ref().and_then(Observation::trace);
         let (name, version) = (&*route.name, route.version.as_deref());
-        let call = Call { app: &self, name, version, parts, grant, body, trace, admission: &mut admission };
+        let call = Call { app: &self, name, version, parts, grant, peer, body, trace, admission: &mut admission };
         let answered = panic_boundary::contain(route.spec.template, (route.spec.handler)(call)).await;
         self.end(answered.map_err(RequestError::from).flatten(), errors, parts, observation, admission).await
     }

@@ -70,6 +70,11 @@ impl RouteSpec {
         Self { observed: false, ..Self::get(template, Scope::Open, handler) }
     }
 
+    /// Leaves the route out of metrics and the access log.
+    pub(super) const fn unobserved(self) -> Self {
+        Self { observed: false, ..self }
+    }
+
     pub(super) const fn about(self, subject: RouteSubject) -> Self {
         Self { subject, ..self }
     }

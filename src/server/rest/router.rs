@@ -8,11 +8,11 @@ use percent_encoding::percent_decode_str;
 
 use super::errors::ErrorFormat;
 use super::route::{RouteMethods, RouteSpec};
-use super::{health, infer, metadata, openai, openapi, repository, stream, v1};
+use super::{console, health, infer, metadata, openai, openapi, repository, stream, v1};
 use crate::types::PathTemplate;
 
 /// The rows of each protocol. The first row that matches a path is used.
-const TABLES: [&[RouteSpec]; 8] = [
+const TABLES: [&[RouteSpec]; 9] = [
     health::ROUTES,
     infer::ROUTES,
     stream::ROUTES,
@@ -20,6 +20,7 @@ const TABLES: [&[RouteSpec]; 8] = [
     openai::ROUTES,
     metadata::ROUTES,
     openapi::ROUTES,
+    console::ROUTES,
     repository::ROUTES,
 ];
 
@@ -58,7 +59,8 @@ static COMPILED: LazyLock<[Vec<CompiledRoute>; MAX_SEGMENTS + 1]> = LazyLock::ne
     let mut by_length = [const { Vec::new() }; MAX_SEGMENTS + 1];
     for (index, spec) in table().enumerate() {
         let segments: Vec<_> = spec.template.split('/').skip(1).map(TemplateSegment::of).collect();
-        let version_in_query = (spec.template.starts_with("/v2/models/") || spec.template.starts_with("/v1/models/"))
+        let has_versions = ["/v2/models/", "/v1/models/", "/v2/console/models/"];
+        let version_in_query = has_versions.iter().any(|start| spec.template.starts_with(start))
             && !segments.iter().any(|s| matches!(s, TemplateSegment::Version));
         by_length[segments.len()].push(CompiledRoute { index, spec, segments, version_in_query });
     }

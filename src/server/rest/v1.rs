@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::header::{CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
 
 use super::errors::RequestError;
 use super::events::{self, Event};
 use super::respond::{self, Response};
 use super::route::RouteSpec;
-use super::{Answer, Call, Handled, body, forward, openai};
+use super::{Answer, Call, Handled, body, console, forward, openai};
 use crate::access::Scope::{Infer, Open, Read};
 use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
@@ -46,8 +46,18 @@ const OWN_EXPLANATION: [&str; 2] = ["contributions", "margin"];
 const EXPLANATION: &str = "explanation";
 
 /// Reports the server as alive, as KServe's clients ask.
-fn alive(_: Call<'_>) -> Handled<'_> {
-    Box::pin(async { Ok(Answer::json(&json!({ "status": "alive" }))) })
+/// Answers browsers with the console, if it is on, and other clients as KServe does.
+fn alive(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        if let Some(page) = console::page_for_root(&call) {
+            return Ok(page.into());
+        }
+        let mut alive = respond::json(StatusCode::OK, &json!({ "status": "alive" }));
+        if call.app.console.is_some() {
+            alive.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+        }
+        Ok(alive.into())
+    })
 }
 
 /// Lists the names of the models that are ready.

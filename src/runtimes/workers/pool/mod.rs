@@ -7,6 +7,7 @@
 //! same queue as calls.
 
 mod calls;
+mod report;
 mod scrape;
 mod steps;
 mod supervisor;
@@ -36,6 +37,7 @@ use crate::shutdown::supervised;
 use crate::telemetry::workers::WorkerMetrics;
 use crate::types::InferenceRequest;
 use calls::PoolCall;
+use report::WorkerEnds;
 
 /// How much longer than `parallel_workers_timeout` the memory of a removed model counts, if its worker does not unload it.
 const UNLOAD_MARGIN: Duration = Duration::from_secs(2);
@@ -84,6 +86,8 @@ struct PoolState {
     dispatch: Dispatch<PoolCall>,
     supervision: Supervision<LoadedHead, WorkerLoadError>,
     links: Vec<WorkerLink>,
+    /// The ends of workers that are not to be replaced by others, by index.
+    ends: BTreeMap<usize, WorkerEnds>,
     models: BTreeMap<ModelNumber, PoolModel>,
     next_model: ModelNumber,
     closed: bool,
@@ -157,6 +161,7 @@ impl Pool {
                 dispatch: Dispatch::new(size),
                 supervision,
                 links: Vec::new(),
+                ends: BTreeMap::new(),
                 models: BTreeMap::new(),
                 next_model: 0,
                 closed: false,

@@ -566,6 +566,7 @@ impl Pool {
             Ok(exit) => WorkerLoadError::WorkerExited { exit: format!("{exit:#}") },
             Err(error) => error.clone(),
         };
+        state.ends.entry(worker).or_default().add(exit.as_ref());
         let reason = exit.as_ref().map_or_else(ToString::to_string, ToString::to_string);
         let end = WorkerEnd { suspects, uptime, error, reason };
         let backoff = state.supervision.worker_ended(worker, end, Instant::now());

@@ -45,7 +45,7 @@ impl Document {
     pub(super) fn data_plane() -> Self {
         let mut document = Self::everything();
         document.name("Data Plane", "REST protocol to interact with inference servers.");
-        document.retain(|_, tag| tag != "documentation" && tag != "repository");
+        document.retain(|_, tag| !["console", "documentation", "repository"].contains(&tag));
         document
     }
 

@@ -15,6 +15,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
+use serde_json::Value;
 
 use super::compress::accepts_gzip;
 use super::errors::RequestError;
@@ -23,6 +24,7 @@ use super::route::RouteSpec;
 use super::{Answer, Call, Handled};
 use crate::access::Scope::Read;
 use crate::registry::RegisteredModel;
+use crate::types::ModelMetadata;
 use crate::types::html::escape;
 use assets::AssetContent;
 use document::Document;
@@ -37,7 +39,7 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// For content that never changes under its name.
-const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+pub(super) const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
 pub(super) const ROUTES: &[RouteSpec] = &[
     RouteSpec::get("/v2/docs", Read, server_page),
@@ -77,6 +79,11 @@ fn model_document(call: Call<'_>) -> Handled<'_> {
     })
 }
 
+/// Creates a request that a model can answer. `None` if it declares no inputs, or if the request would be too long.
+pub(super) fn example(model: &ModelMetadata) -> Option<Value> {
+    if model.inputs.is_empty() { None } else { tensors::example(&model.inputs) }
+}
+
 fn title(model: &RegisteredModel, version: Option<&str>) -> String {
     let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
     format!("MLServer API Docs - {}{version}", model.name)
@@ -104,7 +111,7 @@ fn page(path: &str, title: &str, drawing: Option<&str>) -> Response {
 }
 
 /// Creates a response with a text, and its checksum as the entity tag.
-fn generated(text: String, content_type: HeaderValue) -> Response {
+pub(super) fn generated(text: String, content_type: HeaderValue) -> Response {
     // Weak, because compression may follow.
     let tag = format!("W/\"{:08x}\"", checksum(text.as_bytes()));
     let mut response = Response::new(text.into());
@@ -119,7 +126,7 @@ fn generated(text: String, content_type: HeaderValue) -> Response {
 }
 
 /// Replaces the response with 304 if the client already has this version (RFC 9110, section 13.1.2).
-fn revalidate(mut response: Response, request: &Parts) -> Response {
+pub(super) fn revalidate(mut response: Response, request: &Parts) -> Response {
     let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let Some(tag) = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(weak) else { return response };
     let known = request.headers.get_all(IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
@@ -157,7 +164,7 @@ fn asset(call: Call<'_>) -> Handled<'_> {
     })
 }
 
-fn checksum(bytes: &[u8]) -> u32 {
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
     let mut checksum = Crc::new();
     checksum.update(bytes);
     checksum.sum()

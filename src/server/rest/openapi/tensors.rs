@@ -116,7 +116,7 @@ fn sizes(tensor: &TensorMetadata) -> Vec<usize> {
 }
 
 /// Creates a request that the model can answer. `None` if it would be too long.
-fn example(inputs: &[TensorMetadata]) -> Option<Value> {
+pub(super) fn example(inputs: &[TensorMetadata]) -> Option<Value> {
     let mut remaining = MAX_EXAMPLE;
     let inputs = inputs
         .iter()
