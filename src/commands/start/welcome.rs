@@ -46,7 +46,10 @@ pub(super) fn welcome(
         let url = shell_quoted(&format!("{base}/v2/models/{name}/infer"));
         let key = if settings.access.api_keys_file.is_some() { " --header \"authorization: Bearer $KEY\"" } else { "" };
         // Writing to a `String` never fails.
-        let _ = write!(line, "  Example: mlserver inspect {folder} --example | curl{key} --data @- {url}");
+        let _ = write!(
+            line,
+            "  Example: mlserver inspect {folder} --example | curl --silent{key} --header content-type:application/json --data @- {url}"
+        );
     }
     Some(line)
 }
