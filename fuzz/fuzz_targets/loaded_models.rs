@@ -147,6 +147,7 @@ async fn doors(folder: &Arc<tempfile::TempDir>, compute: &ComputePool, names: &[
     let options = rest::RestOptions {
         metadata,
         root_path: String::new(),
+        openai_prefix: String::new(),
         max_body_bytes: 1 << 20,
         gzip: true,
         cors: None,

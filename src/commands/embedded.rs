@@ -15,6 +15,7 @@ use tokio::time::{Instant, interval};
 use super::CommandError;
 use super::start::{ServeTarget, python_options};
 use crate::compute::ComputePool;
+use crate::families::{ModelFamily, NativeEvaluator};
 use crate::inference::{Admission, Inference, InferenceError};
 use crate::registry::{
     FetchingLoader, LoadError, ModelFetcher, RegisteredModel, Registry, RegistryDirectory, RuntimeLoader, chain,
@@ -80,6 +81,8 @@ pub(super) struct EmbeddedModel {
     inference: Inference,
     model: String,
     version: Option<String>,
+    /// The family of its implementation, if it is not a class of the user.
+    family: Option<&'static ModelFamily>,
     python: Python,
 }
 
@@ -123,6 +126,7 @@ impl EmbeddedModel {
         }
         let (models, others) = choose_versions(models, &shown, name, version)?;
         let model = models[0].name.clone();
+        let family = ModelFamily::of(&models[0].implementation);
         let registry = registry(&python, &repository, &fetcher, &mut metrics);
         if let Err((failed, error)) = load_with_steps(&registry, models, others, &fetcher, progress).await {
             // There may be workers of other models.
@@ -130,7 +134,7 @@ impl EmbeddedModel {
             return Err(anyhow!("cannot load model `{failed}` of `{shown}`: {}", chain(&error)).into());
         }
         let inference = Inference::new(registry, NonZeroUsize::MAX);
-        Ok(Self { inference, model, version: version.map(str::to_owned), python })
+        Ok(Self { inference, model, version: version.map(str::to_owned), family, python })
     }
 
     /// Returns the model as it is registered.
@@ -140,6 +144,11 @@ impl EmbeddedModel {
     /// Fails after [`EmbeddedModel::stop`].
     pub(super) fn registered(&self) -> Result<Arc<RegisteredModel>, InferenceError> {
         Ok(self.inference.target(&self.model, self.version.as_deref())?.model)
+    }
+
+    /// Reports whether the model is a graph of ONNX.
+    pub(super) fn is_onnx(&self) -> bool {
+        self.family.is_some_and(|family| family.native == Some(NativeEvaluator::Onnx))
     }
 
     /// Returns which tensors the model takes.

@@ -78,13 +78,14 @@ fn describe(model: &EmbeddedModel, threads: usize) -> Result<LocatedDescription,
         ModelState::Ready(runtime) => Some(runtime.description()),
         ModelState::Loading | ModelState::Failed { .. } => None,
     };
+    let is_native = runtime.is_some_and(|runtime| runtime.backend == "native");
     let splits_rows = !registered.is_graph && runtime.is_some_and(|runtime| runtime.not_batched.is_none());
     Ok(LocatedDescription {
         metadata: registered.metadata.clone(),
         version: registered.version.clone(),
         tensor_rule: model.tensor_rule(&registered),
         splits_rows,
-        is_native: runtime.is_some_and(|runtime| runtime.backend == "native"),
+        has_independent_rows: is_native && !model.is_onnx(),
         threads,
         features: runtime.and_then(|runtime| runtime.features.clone()),
     })

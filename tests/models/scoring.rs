@@ -125,6 +125,24 @@ fn scoring_long_requests_answer_as_short_ones() {
     }
 }
 
+/// A graph of ONNX: `y` has the sums of each column of `x` `[n, 3]` up to each row.
+const SUMS_OVER_ROWS: &[u8] = b"\x08\x08\x12\x01t:L\n\x11\n\x01x\n\x01a\x12\x01y\"\x06CumSum\x12\x01g*\x08\x10\x07:\x01\x00B\x01aZ\x14\n\x01x\
+\x12\x0f\n\r\x08\x01\x12\t\n\x03\x12\x01n\n\x02\x08\x03b\x14\n\x01y\x12\x0f\n\r\x08\x01\x12\t\n\x03\x12\x01n\n\x02\x08\x03B\x04\n\x00\x10\x11";
+
+#[test]
+fn scoring_evaluates_rows_that_depend_on_each_other_as_one() {
+    let folder = Folder::new().file("sums.onnx", SUMS_OVER_ROWS);
+    let mut scorer = Scorer::start(64 << 20);
+    scorer.load(folder.path("sums.onnx").to_str().unwrap(), None);
+    let (rows, last) = (30_000, 30_000_f32);
+    scorer.write(0, &1_f32.to_le_bytes().repeat(rows * 3));
+    let input = json!({"name": "x", "datatype": "FP32", "shape": [rows, 3], "size": rows * 12, "offset": 0});
+    let answer = scorer.call(PREDICT, &json!({"model": 1, "inputs": [input]}), b"");
+    assert_eq!(answer.kind, ANSWER, "{}", answer.head);
+    assert_eq!(answer.tail[rows * 12 - 4..rows * 12], last.to_le_bytes(), "{}", answer.head);
+    scorer.stop();
+}
+
 #[test]
 fn scoring_takes_bytes_from_memory() {
     let folder = Folder::new().with_identity("m");

@@ -234,7 +234,7 @@ impl Shared {
         }
         let progress = self.progress(frame.id);
         if let (ScoredModel::Located(located), Some(memory)) = (&model, &self.memory)
-            && located.description().is_native
+            && located.description().has_independent_rows
             && located.description().splits_rows
             && request.pieces().is_some()
         {

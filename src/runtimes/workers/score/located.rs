@@ -53,8 +53,9 @@ pub struct LocatedDescription {
     pub tensor_rule: TensorRule,
     /// Whether several requests may have the rows of one.
     pub splits_rows: bool,
-    /// Whether this process evaluates it, so that rows which are evaluated together do not depend on each other.
-    pub is_native: bool,
+    /// Whether it is known that rows which are evaluated together do not depend on each other. A graph of ONNX may compute over all of
+    /// them, and so may code in Python.
+    pub has_independent_rows: bool,
     /// How many predictions run at the same time.
     pub threads: usize,
     /// The names of the features of a row, in order, if its file has them.
