@@ -11,7 +11,7 @@ use crate::commands::CommandError;
 use crate::compute::ComputePool;
 use crate::families::ModelFamily;
 use crate::registry::chain;
-use crate::runtimes::{self, Runtime};
+use crate::runtimes::{self, LoadError, Runtime};
 use crate::settings::ModelSettings;
 use crate::types::json::{WriteOptions, read_request, write_response};
 use crate::types::{Parameters, TensorMetadata};
@@ -43,14 +43,17 @@ pub(in crate::commands) fn answer(
     let Some(evaluator) = family.native else { return Ok(None) };
     let compute = ComputePool::for_this_machine();
     let settings = ModelSettings::new("model", family.implementations[0]);
-    let load = || {
-        let loaded = runtimes::load_native(evaluator, &settings, artifact, &compute);
-        loaded.map_err(|error| anyhow!("{}", chain(&error)))
+    let load = || runtimes::load_native(evaluator, &settings, artifact, &compute);
+    let failed = |error: LoadError| anyhow!("{}", chain(&error));
+    let model = match load() {
+        Ok(model) => model,
+        // A network of ONNX, which takes unbounded memory and time in this process.
+        Err(error) if error.is_unsupported() => return Ok(None),
+        Err(error) => return Err(failed(error).into()),
     };
-    let model = load()?;
     // The first load also brings in what all models share.
     let before = resident_bytes();
-    let second = load()?;
+    let second = load().map_err(failed)?;
     let memory = resident_bytes().saturating_sub(before);
     drop(second);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;

@@ -162,7 +162,7 @@ async fn serve(
         let poller = Poller::new(server.admin.clone(), settings.load_models_at_startup).await;
         spawn_supervised("polls of the repository", poller.run(every));
     }
-    let example = ExampleModel::first(&models);
+    let examples: Vec<_> = models.iter().filter_map(ExampleModel::of).collect();
     let loading = server.admin.load_at_start(models);
     let reason = tokio::select! {
         failed = loading => {
@@ -186,7 +186,8 @@ async fn serve(
                 return Err(failure);
             }
             if io::stdout().is_terminal()
-                && let Some(line) = welcome(&server.addresses, &settings, example.as_ref())
+                && let example = examples.iter().find(|model| model.is_native(&server.inference))
+                && let Some(line) = welcome(&server.addresses, &settings, example)
             {
                 info!("{line}");
             }

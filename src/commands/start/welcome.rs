@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use super::port_file::ListenerAddresses;
 use crate::commands::shell_quoted;
 use crate::families::{ModelFamily, NativeEvaluator};
+use crate::inference::Inference;
+use crate::registry::ModelState;
 use crate::settings::{MODEL_SETTINGS_FILE, ModelSettings, Settings};
 
-/// A model of which `mlserver inspect` prints an example request.
+/// A model of which `mlserver inspect` may print an example request.
 #[derive(Debug)]
 pub(super) struct ExampleModel {
     name: String,
@@ -16,17 +18,25 @@ pub(super) struct ExampleModel {
 }
 
 impl ExampleModel {
-    /// Returns the first such model.
-    pub(super) fn first(models: &[ModelSettings]) -> Option<Self> {
-        models.iter().find_map(|model| {
-            let evaluator = ModelFamily::of(&model.implementation)?.native?;
-            let source = model.source.as_ref().filter(|source| source.ends_with(MODEL_SETTINGS_FILE))?;
-            let has_example =
-                !matches!(evaluator, NativeEvaluator::Identity | NativeEvaluator::Graph | NativeEvaluator::Step);
-            // Other names would have to be encoded in a URL.
-            let is_plain = model.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-            (has_example && is_plain).then_some(Self { name: model.name.clone(), folder: source.parent()?.to_owned() })
-        })
+    /// Returns the model of some settings, if its runtime evaluates files of which there are examples.
+    pub(super) fn of(model: &ModelSettings) -> Option<Self> {
+        let evaluator = ModelFamily::of(&model.implementation)?.native?;
+        let source = model.source.as_ref().filter(|source| source.ends_with(MODEL_SETTINGS_FILE))?;
+        // There are none of networks, which are files of ONNX, too.
+        let has_example = !matches!(
+            evaluator,
+            NativeEvaluator::Identity | NativeEvaluator::Graph | NativeEvaluator::Step | NativeEvaluator::Onnx
+        );
+        // Other names would have to be encoded in a URL.
+        let is_plain = model.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        (has_example && is_plain).then_some(Self { name: model.name.clone(), folder: source.parent()?.to_owned() })
+    }
+
+    /// Reports whether the model has been loaded, and is not served in Python.
+    pub(super) fn is_native(&self, inference: &Inference) -> bool {
+        inference.registry().find(&self.name, None).is_ok_and(
+            |model| matches!(&model.state, ModelState::Ready(runtime) if runtime.description().backend == "native"),
+        )
     }
 }
 
