@@ -340,11 +340,16 @@ def test_failed_batch_leaves_memory_for_the_next_calls(scorer: Scorer, monkeypat
 def test_interrupted_call_ends_the_child(scorer: Scorer) -> None:
     scorer.predict({"a": [1.0]})
     (pid,) = pids()
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        scorer.predict({"wait": [1.0]})
-    timer.join()
+    # A shell has background jobs ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            scorer.predict({"wait": [1.0]})
+        timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not is_running(pid)
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
 
