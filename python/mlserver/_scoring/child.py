@@ -1,8 +1,8 @@
 """A process `mlserver score`, and the calls to it.
 
-Threads share a child. There is no thread that receives its frames: of the threads that wait for an answer, one receives for
-all of them, so that a call costs no switch between threads. Whatever interrupts that thread ends the child, because a frame
-may be lost.
+Threads share a child. No thread is there only to receive frames: of the threads that wait for an answer, one receives for all
+of them, so that a call costs no switch between threads. If that thread is interrupted, the child is ended, because a frame may
+be lost.
 """
 
 import array

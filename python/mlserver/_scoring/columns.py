@@ -7,6 +7,7 @@ rejected by name.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from array import array
 from itertools import accumulate
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
@@ -28,7 +29,7 @@ _WIDENED = {"INT8": "INT32", "INT16": "INT32", "UINT8": "UINT32", "UINT16": "UIN
 Buffer = Union[bytes, bytearray, memoryview]
 
 
-class Source:
+class Source(ABC):
     """A tensor that is not encoded yet. Its first dimension are the rows."""
 
     #: The datatype of the protocol.
@@ -38,17 +39,17 @@ class Source:
     #: The rows that cannot be sent, with the reason.
     invalid: Dict[int, str]
 
+    @abstractmethod
     def __len__(self) -> int:
         """The number of rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row_bytes(self) -> float:
         """Returns how many bytes a row takes; of text on average."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, start: int, stop: int) -> List[Buffer]:
         """Returns the bytes of some rows, in one or more buffers, without a copy if possible."""
-        raise NotImplementedError
 
 
 class ArrowColumn(Source):

@@ -1,6 +1,7 @@
 """The data that callers pass: tables of pandas, pyarrow and dictionaries, and arrays of NumPy."""
 
 import sys
+from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Optional, Sequence
 
 from ..errors import InferenceError
@@ -9,7 +10,7 @@ from .columns import ArrowColumn, NumpySource, Source, TextColumn, list_column, 
 __all__ = ["ArrayInput", "ArrowTable", "DictTable", "PandasTable", "Table", "read_input"]
 
 
-class Table:
+class Table(ABC):
     """Columns by name."""
 
     #: The names of the columns, in order.
@@ -27,8 +28,9 @@ class Table:
             raise InferenceError(f"column `{name}` has {len(found)} rows, but the first column has {self.rows}")
         return found
 
+    @abstractmethod
     def _column(self, name: str) -> Source:
-        raise NotImplementedError
+        """Returns a column whose name occurs once."""
 
 
 class ArrowTable(Table):
