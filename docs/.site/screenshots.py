@@ -1,4 +1,4 @@
-"""Takes the screenshots of the documentation: `MLSERVER_BIN=target/debug/mlserver python docs/.mkdocs/screenshots.py`.
+"""Takes the screenshots of the documentation: `MLSERVER_BIN=target/debug/mlserver python docs/.site/screenshots.py`.
 
 It needs Chromium, and serves examples of this repository on free ports.
 """

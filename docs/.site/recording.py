@@ -1,4 +1,4 @@
-"""Records `mlserver infer` in a terminal: `MLSERVER_BIN=target/debug/mlserver python docs/.mkdocs/recording.py`.
+"""Records `mlserver infer` in a terminal: `MLSERVER_BIN=target/debug/mlserver python docs/.site/recording.py`.
 
 The picture is an SVG that plays by itself, as a browser shows it. It needs `pip install pyte`, which emulates the terminal.
 """
