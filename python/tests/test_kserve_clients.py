@@ -422,6 +422,19 @@ class GrpcPredictor:
         self.server.stop(None).wait(60)
 
 
+def test_transformer_counts_the_requests_that_led_to_its_own(predictor: Predictor) -> None:
+    context.set_predictor_config(PredictorConfig(predictor.host))
+    for given, sent in [({}, "1"), ({"Request-Depth": "14"}, "15"), ({"request-depth": "many"}, "1")]:
+        predict({"instances": [1]}, given)
+        assert predictor.requests[-1][2]["request-depth"] == sent
+    asked = len(predictor.requests)
+    for given in ["15", "16", "999999999"]:
+        with pytest.raises(MLServerError, match="nested more than 16 levels deep") as raised:
+            predict({"instances": [1]}, {"request-depth": given})
+        assert raised.value.status_code == 508
+    assert len(predictor.requests) == asked
+
+
 @pytest.fixture
 def grpc_predictor() -> Iterator[GrpcPredictor]:
     server = GrpcPredictor()
@@ -439,6 +452,7 @@ def test_grpc_passes_headers_on(grpc_predictor: GrpcPredictor) -> None:
     assert answer.id == "7"
     assert grpc_predictor.metadata["authorization"] == "a"
     assert grpc_predictor.metadata["x-request-id"] == "9"
+    assert grpc_predictor.metadata["request-depth"] == "1"
     assert "cookie" not in grpc_predictor.metadata
 
 

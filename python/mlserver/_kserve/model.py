@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Union
 
+from ..errors import MLServerError
 from .constants.constants import EXPLAINER_BASE_URL_FORMAT, PredictorProtocol
 from .context import get_predictor_config
 from .errors import InvalidInput
@@ -38,6 +39,10 @@ InferReturnType = Union[InferReturnValueTypes, Awaitable[InferReturnValueTypes]]
 #: Headers of a request that a transformer passes on to its predictor.
 _FORWARDABLE_HEADERS = frozenset({"authorization", "x-request-id", "x-b3-traceid"})
 
+#: The header with the number of requests that led to a request, and how many may.
+_DEPTH_HEADER = "request-depth"
+_MAX_DEPTH = 16
+
 #: Called with `preprocess`, `predict`, `explain` or `postprocess`, the model's name, and the seconds that the step took.
 _observe: Optional[Callable[[str, str, float], None]] = None
 
@@ -51,6 +56,18 @@ def append_forwardable_headers(
         if name.lower() in _FORWARDABLE_HEADERS:
             forwarded[name.lower()] = value
     return forwarded
+
+
+def _sent_headers(headers: Optional[Dict[str, str]], base: Optional[Dict[str, str]] = None) -> Dict[str, str]:
+    """Returns the headers for another server, with the number of requests that led to it.
+
+    Raises `MLServerError` if there are too many: servers that ask each other would do so without an end.
+    """
+    given = {name.lower(): value for name, value in (headers or {}).items()}.get(_DEPTH_HEADER, "")
+    depth = (int(given) if given.isdecimal() and len(given) < 10 else 0) + 1
+    if depth >= _MAX_DEPTH:
+        raise MLServerError(f"models that call other models are nested more than {_MAX_DEPTH} levels deep", 508)
+    return {**append_forwardable_headers(headers, base), _DEPTH_HEADER: str(depth)}
 
 
 def get_latency_ms(start: float, end: float) -> float:
@@ -237,7 +254,7 @@ class Model(InferenceModel):
             EXPLAINER_BASE_URL_FORMAT.format("https" if use_ssl else "http", self.explainer_host),
             model_name=self.name,
             data=payload,
-            headers=append_forwardable_headers(headers),
+            headers=_sent_headers(headers),
         )
         return answer
 
@@ -289,10 +306,10 @@ class Model(InferenceModel):
             config.predictor_base_url,
             model_name=self.name,
             data=payload,
-            headers=append_forwardable_headers(headers, {"content-type": "application/json"}),
+            headers=_sent_headers(headers, {"content-type": "application/json"}),
             response_headers=response_headers,
         )
 
     async def _grpc_predict(self, payload: Any, headers: Optional[Dict[str, str]] = None) -> InferResponse:
-        metadata = list(append_forwardable_headers(headers).items())
+        metadata = list(_sent_headers(headers).items())
         return await self._grpc_client.infer(payload, headers=metadata)

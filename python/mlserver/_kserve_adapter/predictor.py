@@ -63,6 +63,8 @@ class ServedPredictor:
         if not isinstance(call, Asker):
             raise MLServerError(f"predictor `{self._name}` can be called only while a request is answered", 500)
         pairs = [[str(name).lower(), str(value)] for name, value in (headers or {}).items()]
+        # The server counts the steps of a request itself.
+        pairs = [pair for pair in pairs if pair[0] != "request-depth"]
         if isinstance(data, dict) and self._protocol == "v2":
             data = self._request_of(data)
         if isinstance(data, self._infer_type.InferRequest):
