@@ -136,7 +136,7 @@ fn describe(model: &InspectedModel) -> Result<ModelOfFile, CommandError> {
             FileDescription::read(family, &model.artifact).map_err(|error| anyhow!("{}", chain(&error)))?;
         native = description.not_native.is_none();
         if native {
-            example = answer(family, &model.artifact, &description.examples)?;
+            example = answer(family, &model.artifact, &description.examples)?.ok();
         }
     }
     let artifact = if model.artifact.is_dir() {

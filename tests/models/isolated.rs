@@ -369,7 +369,7 @@ mod networks {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.starts_with("ONNX network, which a process of its own evaluates, of "), "{text}");
         assert!(text.contains("LSTM") && text.contains("\n  tokens INT64 [-1, -1]\n"), "{text}");
-        assert!(text.contains("served natively: yes") && text.contains("\nno example: "), "{text}");
+        assert!(text.contains("served natively: yes") && text.contains("\nno example: a process of its own "), "{text}");
     }
 
     #[test]

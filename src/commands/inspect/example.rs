@@ -30,7 +30,17 @@ pub(in crate::commands) struct AnsweredExample {
     pub(in crate::commands) memory: u64,
 }
 
-/// Loads a native model and sends it requests until it answers one. Returns `None` if it answers none of them.
+/// Why there is no example.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub(in crate::commands) enum NoExample {
+    #[error("could not derive a request that the model answers from the file")]
+    NotAnswered,
+    /// A network takes unbounded memory and time, so it is not evaluated in this process.
+    #[error("a process of its own evaluates the model, so no request was tried")]
+    NotTried,
+}
+
+/// Loads a native model and sends it requests until it answers one.
 ///
 /// # Errors
 ///
@@ -39,16 +49,15 @@ pub(in crate::commands) fn answer(
     family: &ModelFamily,
     artifact: &Path,
     requests: &[Value],
-) -> Result<Option<AnsweredExample>, CommandError> {
-    let Some(evaluator) = family.native else { return Ok(None) };
+) -> Result<Result<AnsweredExample, NoExample>, CommandError> {
+    let Some(evaluator) = family.native else { return Ok(Err(NoExample::NotAnswered)) };
     let compute = ComputePool::for_this_machine();
     let settings = ModelSettings::new("model", family.implementations[0]);
     let load = || runtimes::load_native(evaluator, &settings, artifact, &compute);
     let failed = |error: LoadError| anyhow!("{}", chain(&error));
     let model = match load() {
         Ok(model) => model,
-        // A network of ONNX, which takes unbounded memory and time in this process.
-        Err(error) if error.is_unsupported() => return Ok(None),
+        Err(error) if error.is_unsupported() => return Ok(Err(NoExample::NotTried)),
         Err(error) => return Err(failed(error).into()),
     };
     // The first load also brings in what all models share.
@@ -61,10 +70,10 @@ pub(in crate::commands) fn answer(
         if let Some((outputs, answer)) = runtime.block_on(predict(&model, request)) {
             let inputs = request["inputs"].as_array().map(Vec::as_slice).unwrap_or_default();
             let inputs = inputs.iter().filter_map(described).collect();
-            return Ok(Some(AnsweredExample { request: request.clone(), inputs, outputs, answer, memory }));
+            return Ok(Ok(AnsweredExample { request: request.clone(), inputs, outputs, answer, memory }));
         }
     }
-    Ok(None)
+    Ok(Err(NoExample::NotAnswered))
 }
 
 /// Sends a request to a model, and returns the outputs unless it fails.

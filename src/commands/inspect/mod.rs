@@ -17,7 +17,7 @@ use crate::runtimes::FileDescription;
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
 use crate::types::{TensorMetadata, without_credentials};
 use crate::ui::{Highlight, Ui};
-pub(super) use example::{AnsweredExample, answer};
+pub(super) use example::{AnsweredExample, NoExample, answer};
 
 /// The file that makes a folder an MLflow model.
 const MLMODEL: &str = "MLmodel";
@@ -47,19 +47,19 @@ pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Re
     let description =
         FileDescription::read(model.family, &model.artifact).map_err(|error| anyhow!("{}", chain(&error)))?;
     let answered = match description.not_native {
-        Some(_) => None,
+        Some(_) => Err(NoExample::NotTried),
         None => answer(model.family, &model.artifact, &description.examples)?,
     };
     if args.example {
         let shown = args.path.display();
         let why = description.not_native.as_deref().map(|reason| format!("the model is not served natively: {reason}"));
-        let why = why.unwrap_or_else(|| "could not derive a request that the model answers from the file".to_owned());
-        let answered = answered.ok_or_else(|| anyhow!("no example for `{shown}`: {why}"))?;
+        let answered =
+            answered.map_err(|error| anyhow!("no example for `{shown}`: {}", why.unwrap_or_else(|| error.to_string())))?;
         return Ok(ui.line(answered.request)?);
     }
     match args.format {
         OutputFormat::Text => print(&model, &description, answered.as_ref(), ui)?,
-        OutputFormat::Json => ui.line(format_args!("{:#}", to_json(&model, &description, answered.as_ref())))?,
+        OutputFormat::Json => ui.line(format_args!("{:#}", to_json(&model, &description, answered.as_ref().ok())))?,
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ impl InspectedModel {
 fn print(
     model: &InspectedModel,
     description: &FileDescription,
-    answered: Option<&AnsweredExample>,
+    answered: Result<&AnsweredExample, &NoExample>,
     ui: &mut Ui,
 ) -> std::io::Result<()> {
     let title = |text: &str| Highlight::Strong.paint(text.to_owned());
@@ -149,9 +149,12 @@ fn print(
         ui.line(format_args!("{} {}", title("outputs:"), description.outputs.join(", ")))?;
     }
     ui.line(format_args!("{} yes", title("served natively:")))?;
-    let Some(answered) = answered else {
-        tensors("inputs:", &description.inputs, ui)?;
-        return ui.line("no example: could not derive a request that the model answers from the file");
+    let answered = match answered {
+        Ok(answered) => answered,
+        Err(reason) => {
+            tensors("inputs:", &description.inputs, ui)?;
+            return ui.line(format_args!("no example: {reason}"));
+        }
     };
     ui.line(format_args!("{} about {} KiB", title("memory:"), answered.memory.div_ceil(1 << 10)))?;
     let inputs = if description.inputs.is_empty() { &answered.inputs } else { &description.inputs };
