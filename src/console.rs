@@ -1,9 +1,10 @@
-//! The data of the web console: what each model has done in the last ten minutes, and the state of the workers.
+//! The data of the web console: what each model has done in the last ten minutes, the state of the workers, and the last lines of the log.
 //!
 //! One task takes a sample every ten seconds, from the metrics that the server keeps anyway. Requests do not know of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
@@ -12,9 +13,12 @@ use tracing::warn;
 
 use crate::compute::ComputePool;
 use crate::registry::{RegisteredModel, Registry};
+use crate::runtimes::workers::resident_memory;
 use crate::shutdown::spawn_supervised;
+use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::history::{History, HistoryKey, ModelSample, ModelTotals, SAMPLE_INTERVAL, SAMPLES};
 use crate::telemetry::inference::ModelMetrics;
+use crate::telemetry::logging;
 use crate::telemetry::workers::{WorkerReport, WorkerSource};
 
 /// The number of samples, from the last one back, whose requests are averaged: one minute.
@@ -28,6 +32,7 @@ pub struct Console(Arc<ConsoleState>);
 struct ConsoleState {
     sampler: Sampler,
     workers: Arc<dyn WorkerSource>,
+    graphs: GraphMetrics,
     /// When the server started, in seconds since 1970.
     started: u64,
     /// Ends with the console.
@@ -65,12 +70,18 @@ pub struct ModelReport {
 }
 
 impl Console {
-    /// Starts to take samples.
-    pub fn start(registry: Registry, workers: Arc<dyn WorkerSource>, compute: ComputePool) -> Self {
+    /// Starts to take samples, and to keep the last lines of the log.
+    pub fn start(
+        registry: Registry,
+        workers: Arc<dyn WorkerSource>,
+        graphs: GraphMetrics,
+        compute: ComputePool,
+    ) -> Self {
+        logging::keep_recent();
         let sampler = Sampler { registry, history: Arc::default() };
         let task = AbortOnDropHandle::new(spawn_supervised("console", sampler.clone().run(compute)));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self(Arc::new(ConsoleState { sampler, workers, started, _task: task }))
+        Self(Arc::new(ConsoleState { sampler, workers, graphs, started, _task: task }))
     }
 
     /// Returns when the server started, in seconds since 1970.
@@ -98,6 +109,21 @@ impl Console {
         let history = self.0.sampler.history.lock();
         let mut samples = history.samples(key(model));
         std::array::from_fn(|_| *samples.next().expect("there are as many samples"))
+    }
+
+    /// Returns the resident memory of this process.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        resident_memory(rustix::process::getpid())
+    }
+
+    /// Returns how long each step of a graph took when it last ran, by its name. Steps that have not run are missing.
+    pub fn step_times(&self, graph: &str) -> BTreeMap<String, Duration> {
+        self.0.graphs.latest(graph)
+    }
+
+    /// Returns the last 200 lines of the log.
+    pub fn log(&self) -> Vec<String> {
+        logging::recent()
     }
 
     /// Describes the processes that run models.

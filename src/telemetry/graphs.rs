@@ -1,7 +1,8 @@
 //! Metrics of the steps of inference graphs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,8 +25,15 @@ struct StepLabels {
 pub struct GraphMetrics {
     duration: Family<StepLabels, Histogram, fn() -> Histogram>,
     tolerated: Family<StepLabels, Counter>,
-    /// How many loaded graphs have each step: while a graph is reloaded, two have the same.
-    users: Arc<Mutex<HashMap<StepLabels, usize>>>,
+    users: Arc<Mutex<HashMap<StepLabels, StepUsers>>>,
+}
+
+/// What the loaded graphs share that have the same step: while a graph is reloaded, two have it.
+#[derive(Debug, Default)]
+struct StepUsers {
+    count: usize,
+    /// How long the step took when it last ran, in microseconds. 0 if it has not run.
+    latest: Arc<AtomicU64>,
 }
 
 /// The metrics of one step. They are removed with the last graph that has the step.
@@ -33,6 +41,7 @@ pub struct GraphMetrics {
 pub struct StepMetrics {
     labels: StepLabels,
     duration: Histogram,
+    latest: Arc<AtomicU64>,
     tolerated: Counter,
     all: GraphMetrics,
 }
@@ -61,16 +70,31 @@ impl GraphMetrics {
     /// Returns the metrics of a step.
     pub fn of_step(&self, graph: &str, step: &str) -> StepMetrics {
         let labels = StepLabels { graph: graph.to_owned(), step: step.to_owned() };
-        *self.users.lock().entry(labels.clone()).or_default() += 1;
+        let latest = {
+            let mut users = self.users.lock();
+            let step = users.entry(labels.clone()).or_default();
+            step.count += 1;
+            Arc::clone(&step.latest)
+        };
         let duration = self.duration.get_or_create(&labels).clone();
         let tolerated = self.tolerated.get_or_create(&labels).clone();
-        StepMetrics { labels, duration, tolerated, all: self.clone() }
+        StepMetrics { labels, duration, latest, tolerated, all: self.clone() }
+    }
+
+    /// Returns how long each step of a graph took when it last ran, by its name. Steps that have not run are missing.
+    pub fn latest(&self, graph: &str) -> BTreeMap<String, Duration> {
+        let users = self.users.lock();
+        let of_graph = users.iter().filter(|(labels, _)| labels.graph == graph);
+        let times = of_graph.map(|(labels, step)| (labels.step.clone(), step.latest.load(Ordering::Relaxed)));
+        times.filter(|(_, micros)| *micros > 0).map(|(step, micros)| (step, Duration::from_micros(micros))).collect()
     }
 }
 
 impl StepMetrics {
     pub fn observe(&self, duration: Duration) {
         self.duration.observe(duration.as_secs_f64());
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.latest.store(micros.max(1), Ordering::Relaxed);
     }
 
     pub fn count_tolerated(&self) {
@@ -81,9 +105,9 @@ impl StepMetrics {
 impl Drop for StepMetrics {
     fn drop(&mut self) {
         let mut users = self.all.users.lock();
-        let Some(count) = users.get_mut(&self.labels) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(step) = users.get_mut(&self.labels) else { return };
+        step.count -= 1;
+        if step.count == 0 {
             users.remove(&self.labels);
             self.all.duration.remove(&self.labels);
             self.all.tolerated.remove(&self.labels);
@@ -102,12 +126,16 @@ mod tests {
         let metrics = GraphMetrics::register(&mut exposed);
         let first = metrics.of_step("g", "a");
         let reloaded = metrics.of_step("g", "a");
+        assert!(metrics.latest("g").is_empty());
         first.observe(Duration::from_millis(1));
         drop(first);
+        assert_eq!(metrics.latest("g"), [("a".to_owned(), Duration::from_millis(1))].into());
+        assert!(metrics.latest("other").is_empty());
         let text = metrics::text(&exposed).unwrap();
         assert!(text.contains("graph_step_duration_seconds_count{graph=\"g\",step=\"a\"} 1"), "{text}");
         drop(reloaded);
         let text = metrics::text(&exposed).unwrap();
         assert!(!text.contains("step=\"a\""), "{text}");
+        assert!(metrics.latest("g").is_empty());
     }
 }

@@ -9,6 +9,7 @@
 //! `error`, …) follow the message as `key=value`. The further lines of a message, such as a traceback, start with `    | ` in
 //! plain text; in JSON, the message contains newlines.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,6 +63,43 @@ fn max_length(field: &str) -> usize {
 
 /// The lines that were dropped since the start of the process.
 static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// How many lines are kept for the console, and the maximum bytes of each: 0.5 MiB in all.
+const RECENT_LINES: usize = 200;
+const RECENT_LINE_BYTES: usize = 2500;
+
+/// The last lines, once something has asked for them to be kept.
+static RECENT: OnceLock<Mutex<RecentLines>> = OnceLock::new();
+
+/// The last lines of the log, the latest last.
+#[derive(Debug, Default)]
+struct RecentLines(VecDeque<String>);
+
+impl RecentLines {
+    fn push(&mut self, mut line: String) {
+        line.truncate(line.trim_end().len());
+        if line.len() > RECENT_LINE_BYTES {
+            line.truncate(line.floor_char_boundary(RECENT_LINE_BYTES - CUT.len()));
+            line.push_str(CUT);
+        }
+        // A long line was allocated for more than is left of it.
+        line.shrink_to_fit();
+        if self.0.len() == RECENT_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line);
+    }
+}
+
+/// Keeps the last lines of the log from now on.
+pub fn keep_recent() {
+    RECENT.get_or_init(Mutex::default);
+}
+
+/// Returns the last 200 lines of the log, if they are kept. Each is cut after 2,500 bytes.
+pub fn recent() -> Vec<String> {
+    RECENT.get().map(|recent| recent.lock().0.iter().cloned().collect()).unwrap_or_default()
+}
 
 /// The metric of the lines that were dropped.
 #[derive(Debug)]
@@ -246,6 +284,9 @@ impl LineLayer {
         let line = if self.structured { line.structured() } else { line.plain() };
         // Fails only if the writing thread has ended; then there is nowhere to report it.
         let _ = self.writer.clone().write_all(line.as_bytes());
+        if let Some(recent) = RECENT.get() {
+            recent.lock().push(line);
+        }
     }
 }
 
@@ -432,5 +473,19 @@ mod tests {
         let length = |name: &str| fields.others[name].as_str().unwrap().len() - CUT.len();
         assert_eq!([length("request_id"), length("reason"), fields.message.len() - CUT.len()], [128, 1024, 64 << 10]);
         assert!((1000..=1024).contains(&length("error")), "it has a quote");
+    }
+
+    #[test]
+    fn recent_lines_are_limited_in_number_and_length() {
+        let mut recent = RecentLines::default();
+        for number in 0..RECENT_LINES + 3 {
+            recent.push(format!("line {number}\n"));
+        }
+        recent.push("é".repeat(64 << 10));
+        assert_eq!(recent.0.len(), RECENT_LINES);
+        assert_eq!(recent.0[0], "line 4");
+        let last = &recent.0[RECENT_LINES - 1];
+        assert!(last.len() <= RECENT_LINE_BYTES && last.ends_with(CUT), "{}", last.len());
+        assert!(last.capacity() <= 2 * RECENT_LINE_BYTES);
     }
 }

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("MLSERVER_BIN", ROOT / "target/debug/mlserver")).resolve()
 # How long to wait for anything before failing. A passing test never waits this long.
 PATIENCE = 60
+# Where tests leave pictures for manual review.
+SCREENSHOTS = ROOT / "target/screenshots"
 
 
 class Server:
@@ -109,3 +110,34 @@ def model(folder, name, **settings):
     target.mkdir()
     (target / "model-settings.json").write_text(json.dumps(settings))
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window, which cannot reach any other machine."""
+    # Not every suite that uses these fixtures has it.
+    from selenium import webdriver
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        assert not os.environ.get("CI"), "chromium and chromium-driver belong to what CI installs"
+        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1300,1100",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    ]:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield browser
+    browser.quit()

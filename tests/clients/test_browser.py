@@ -1,42 +1,12 @@
 """The documentation pages in a real browser, which cannot reach any other machine."""
 
 import json
-import os
-import shutil
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from conftest import PATIENCE, ROOT, Server, model, quickstart
-
-SCREENSHOTS = ROOT / "target/screenshots"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        assert not os.environ.get("CI"), "chromium and chromium-driver belong to what CI installs"
-        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--window-size=1300,1600",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    ]:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield browser
-    browser.quit()
-
+from conftest import PATIENCE, SCREENSHOTS, Server, model, quickstart
 
 @pytest.fixture(scope="module", params=["", "/pre"])
 def pages(request, tmp_path_factory):

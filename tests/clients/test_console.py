@@ -3,52 +3,22 @@
 import base64
 import hashlib
 import json
-import os
-import shutil
 import time
 import urllib.parse
 
 import pytest
-from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from conftest import PATIENCE, ROOT, Server, model, quickstart
+from conftest import PATIENCE, ROOT, SCREENSHOTS, Server, model, quickstart
 
-SCREENSHOTS = ROOT / "target/screenshots"
 HOSTILE = "<script>document.title='hacked'</script>"
 IMAGE = "<img src=x onerror=\"document.title='hacked'\">"
 # The hashes in keys.json of `read-key`, `admin-key` and so on.
 SCOPES = {"read": ["read"], "user": ["read", "infer"], "admin": ["read", "infer", "admin"]}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        assert not os.environ.get("CI"), "chromium and chromium-driver belong to what CI installs"
-        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--window-size=1300,1100",
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    ]:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield browser
-    browser.quit()
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +171,7 @@ def test_pages_fit_and_have_contrast(browser, iris, scheme, width):
             assert overflow <= 0, (view, overflow)
             assert browser.execute_script(CONTRAST) == []
             for control in filter(lambda one: one.is_displayed(), page.all("button:enabled")):
-                webdriver.ActionChains(browser).move_to_element(control).perform()
+                ActionChains(browser).move_to_element(control).perform()
                 assert browser.execute_script(CONTRAST) == []
     finally:
         appearance(browser)
@@ -450,7 +420,30 @@ def test_graph_is_drawn_as_an_image(browser, tmp_path):
         image = page.find("section[aria-label=Graph] img")
         page.wait(lambda: browser.execute_script("return arguments[0].naturalWidth", image) > 100)
         page.find("dd", "graph")
+        assert page.all("section[aria-label=Graph] .bars") == []
+        page.click("button", "Predict")
+        page.find("h2", "Answer after")
+        times = page.find("section[aria-label=Graph] .bars", "How long each step took")
+        assert "encoder" in times.text and HOSTILE in times.text
         page.show("graph")
+
+
+def test_log_is_shown_as_text(browser, hostile):
+    page = Page(browser, f"{hostile.url}/v2/console")
+    page.click("summary", "Log")
+    lines = page.find("pre.log", f"Loaded model '{HOSTILE}' successfully.")
+    page.wait(lambda: browser.execute_script("const p = arguments[0]; return p.scrollTop + p.clientHeight + 4 >= p.scrollHeight", lines))
+    assert page.all("main script, main img") == []
+
+
+def test_memory_of_workers_is_shown_beside_their_models(browser, tmp_path):
+    for name in ["one", "two"]:
+        model(tmp_path, name, implementation="mlserver_identity.IdentityModel", parameters={"isolate": True})
+    with served(tmp_path) as server:
+        page = Page(browser, f"{server.url}/v2/console")
+        page.find("#server", "MiB")
+        page.find("table[aria-label=Models] td[data-label=Memory]", "MiB")
+        page.find("section[aria-label=Workers]", "running")
 
 
 def test_overview_of_two_thousand_models_has_pages_and_a_filter(browser, tmp_path):

@@ -7,6 +7,7 @@ use crate::support::{Answer, Client, Folder, ServerBuilder, TestServer, announce
 
 const PAGE: &str = "/v2/console";
 const DATA: &str = "/v2/console/data";
+const LOG: &str = "/v2/console/log";
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 
 fn get(client: &Client, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -70,7 +71,7 @@ fn root_is_the_console_for_browsers_only() {
 #[test]
 fn console_can_be_switched_off() {
     let server = TestServer::start(Folder::iris().settings(&json!({"console": false})));
-    for path in [PAGE, DATA, "/v2/console/assets/x", "/v2/console/models/iris-xgboost"] {
+    for path in [PAGE, DATA, LOG, "/v2/console/assets/x", "/v2/console/models/iris-xgboost"] {
         server.get(path).error(404);
     }
     let alive = get(&server, "/", &[BROWSER]);
@@ -92,8 +93,8 @@ fn admin_port_alone_has_the_right_to_change_models() {
         assert_eq!(client.get("/v2/console/models/echo").ok()["model"]["name"], "echo");
     }
     let rights = |client: &Client| client.get(DATA).ok()["rights"].clone();
-    assert_eq!(rights(&server), json!({"infer": true, "change": false, "details": true}));
-    assert_eq!(rights(&admin), json!({"infer": false, "change": true, "details": true}));
+    assert_eq!(rights(&server), json!({"infer": true, "change": false, "details": true, "log": true}));
+    assert_eq!(rights(&admin), json!({"infer": false, "change": true, "details": true, "log": true}));
 }
 
 #[test]
@@ -164,6 +165,39 @@ fn console_example_of_a_model_works() {
 }
 
 #[test]
+fn console_has_the_end_of_the_log() {
+    let server = TestServer::iris();
+    let lines = || server.get(LOG).ok()["lines"].as_array().unwrap().clone();
+    let has = |text: &str| lines().iter().any(|line| line.as_str().unwrap().contains(text));
+    assert!(has("Loaded model 'iris-xgboost' successfully."), "{:?}", lines());
+    // Each of these is a line, and so is its end.
+    for number in 0..110 {
+        server.post(&format!("/v2/repository/models/missing-{number}/load"), "").error(404);
+    }
+    wait_until("the last line is there", || has("missing-109"));
+    let lines = lines();
+    assert_eq!(lines.len(), 200);
+    assert!(lines.iter().all(|line| line.as_str().unwrap().len() <= 2500));
+}
+
+#[test]
+fn console_knows_how_long_the_steps_of_a_graph_took() {
+    let spec = json!({"steps": [{"name": "a"}, {"name": "b", "inputs": ["a"]}], "output": {"steps": ["b"]}});
+    let manifest = json!({"apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "g"}, "spec": spec});
+    let settings = json!({"name": "g", "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}});
+    let folder = Folder::new().with_identity("a").with_identity("b");
+    let folder = folder.file("g/model-settings.json", settings.to_string()).file("g/graph.json", manifest.to_string());
+    let server = TestServer::start(folder);
+    let times = |model: &str| server.get(&format!("/v2/console/models/{model}")).ok()["step_seconds"].clone();
+    assert_eq!((times("g"), times("a")), (json!({}), Value::Null));
+    server.post("/v2/models/g/infer", r#"{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}"#).ok();
+    let times = times("g");
+    for step in ["a", "b"] {
+        assert!(times[step].as_f64().is_some_and(|seconds| seconds > 0.0 && seconds < 60.0), "{times}");
+    }
+}
+
+#[test]
 fn details_are_for_clients_on_this_machine_without_access_control() {
     let broken = json!({"name": "broken", "implementation": "mlserver_xgboost.XGBoostModel", "parameters": {"uri": "./gone.json"}});
     let folder = Folder::new().file("broken/model-settings.json", broken.to_string());
@@ -171,7 +205,9 @@ fn details_are_for_clients_on_this_machine_without_access_control() {
     wait_until("the load has failed", || server.get(DATA).ok()["models"][0]["state"] == "FAILED");
     let seen = |headers: &[(&str, &str)]| {
         let data = get(&server, DATA, headers).ok();
-        (data["models"][0].get("reason").is_some(), data["workers"].is_array(), data["rights"]["details"] == true)
+        let log = get(&server, LOG, headers).status == 200;
+        assert_eq!(data["server"]["resident_bytes"].is_u64(), log, "{data}");
+        (data["models"][0].get("reason").is_some(), data["workers"].is_array(), data["rights"]["details"] == true && log)
     };
     assert_eq!(seen(&[]), (true, true, true));
     for passed_on in [

@@ -74,9 +74,10 @@ pub(super) async fn start(
     let compute = python.workers().compute().clone();
     let traces = Traces::start(settings.tracing_server.as_deref(), &settings.server_name, &settings.server_version)
         .context("cannot export traces")?;
-    let registry = registry(settings, &repository, &python, fetcher.clone(), &traces, &mut metrics);
+    let graphs = GraphMetrics::register(&mut metrics);
+    let registry = registry(settings, &repository, &python, fetcher.clone(), &traces, graphs.clone(), &mut metrics);
     let workers = Arc::new(python.workers().clone());
-    let console = settings.console.then(|| Console::start(registry.clone(), workers, compute.clone()));
+    let console = settings.console.then(|| Console::start(registry.clone(), workers, graphs, compute.clone()));
     for model in models {
         registry.announce(model);
     }
@@ -141,6 +142,7 @@ fn registry(
     python: &Python,
     fetcher: ModelFetcher,
     traces: &Traces,
+    graphs: GraphMetrics,
     metrics: &mut MetricsRegistry,
 ) -> Registry {
     let compute = python.workers().compute();
@@ -151,12 +153,7 @@ fn registry(
         loading: ComputePool::for_this_machine(),
         working_directory: working_directory.clone(),
         python: python.clone(),
-        graphs: GraphResources::new(
-            Arc::new(directory.clone()),
-            GraphMetrics::register(metrics),
-            compute.clone(),
-            to_servers(settings),
-        ),
+        graphs: GraphResources::new(Arc::new(directory.clone()), graphs, compute.clone(), to_servers(settings)),
         is_reserved: rest::is_reserved,
         is_openai: rest::is_openai,
         openai_prefix: settings.openai_route_prefix.clone().unwrap_or_default(),

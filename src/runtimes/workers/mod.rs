@@ -50,6 +50,8 @@ use message::MessageError;
 pub(super) use model::{ModelToLoad, pool_group};
 use pool::{Pool, PoolOptions};
 use process::WorkerExit;
+
+pub use process::resident_memory;
 pub(super) use process::WorkerProgram;
 
 /// How long a scrape waits for the workers' metrics. Scrapes answer within 100 ms whatever the models do.

@@ -413,7 +413,7 @@ impl LastLines {
 }
 
 /// Returns the resident memory of a process, in bytes.
-pub(super) fn resident_memory(pid: Pid) -> Option<u64> {
+pub fn resident_memory(pid: Pid) -> Option<u64> {
     let text = read_small(Path::new(&format!("/proc/{}/statm", pid.as_raw_nonzero())))?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)

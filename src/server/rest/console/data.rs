@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::access::Scope;
+use crate::access::{Grant, Scope};
 use crate::console::{Console, ModelReport};
 use crate::registry::{ModelState, RegisteredModel};
 use crate::server::RepositoryAccess;
@@ -65,6 +65,8 @@ struct CallerRights {
     change: bool,
     /// See reasons of failures, and the workers.
     details: bool,
+    /// See the log.
+    log: bool,
 }
 
 /// A row of the overview.
@@ -79,6 +81,8 @@ struct ModelRow<'a> {
     reason: Option<Cow<'a, str>>,
     backend: Option<&'a str>,
     graph: bool,
+    /// Whether it asks other servers to answer.
+    remote: bool,
     loaded: u64,
     requests_per_second: f64,
     p50: Option<f32>,
@@ -153,6 +157,10 @@ pub(super) fn model(call: Call<'_>) -> Handled<'_> {
         let feature_names = feature_names.and_then(|explanation| explanation.feature_names.as_deref());
         let feature_names = feature_names.filter(|names| names.len() <= MAX_FEATURES);
         let samples = console.samples(&report.model);
+        let step_seconds = report.model.is_graph.then(|| {
+            let times = console.step_times(&report.model.name).into_iter();
+            times.map(|(step, time)| (step, time.as_secs_f64())).collect::<BTreeMap<_, _>>()
+        });
         let answer = json!({
             "interval_seconds": SAMPLE_INTERVAL.as_secs(),
             "model": row(&report, &samples, rights.details),
@@ -160,11 +168,29 @@ pub(super) fn model(call: Call<'_>) -> Handled<'_> {
             "example": openapi::example(&report.model.metadata),
             "feature_names": feature_names,
             "drawing": report.model.drawing().and_then(image_of),
+            "step_seconds": step_seconds,
             "server": server(&call, console),
             "rights": rights,
         });
         Ok(Answer::json(&answer))
     })
+}
+
+/// Returns the last lines of the log, which may be about any model.
+pub(super) fn log(call: Call<'_>) -> Handled<'_> {
+    Box::pin(async move {
+        let console = console(&call)?;
+        if !sees_log(&call) {
+            let reason = "the log is for callers with the scope `admin` and all models, or on this machine without access control";
+            return Err(RequestError::other(StatusCode::FORBIDDEN, reason));
+        }
+        Ok(Answer::json(&json!({ "lines": console.log() })))
+    })
+}
+
+/// Reports whether the caller may see the log: its lines may be about any model.
+fn sees_log(call: &Call<'_>) -> bool {
+    call.sees_details() && call.grant.is_none_or(Grant::allows_all)
 }
 
 /// Makes an image of the drawing of a graph, with its style. The page shows it as one, so that it could run no script.
@@ -181,7 +207,8 @@ fn console<'a>(call: &Call<'a>) -> Result<&'a Console, RequestError> {
 
 fn server(call: &Call<'_>, console: &Console) -> Value {
     let metadata = &call.app.metadata;
-    json!({ "name": metadata.name, "version": metadata.version, "started": console.started() })
+    let resident = if call.sees_details() { console.resident_bytes() } else { None };
+    json!({ "name": metadata.name, "version": metadata.version, "started": console.started(), "resident_bytes": resident })
 }
 
 fn rights(call: &Call<'_>) -> CallerRights {
@@ -190,6 +217,7 @@ fn rights(call: &Call<'_>) -> CallerRights {
         infer: repository != RepositoryAccess::Only && call.may(Scope::Infer),
         change: repository.refusal().is_none() && call.may(Scope::Admin),
         details: call.sees_details(),
+        log: sees_log(call),
     }
 }
 
@@ -224,6 +252,8 @@ fn row<'a>(report: &'a ModelReport, samples: &[ModelSample; SAMPLES], details: b
         ModelState::Loading => (None, None),
         ModelState::Failed { reason } => (None, Some(Cow::Borrowed(reason.as_str()))),
     };
+    let has_remote_steps =
+        matches!(&model.state, ModelState::Ready(runtime) if runtime.description().has_remote_steps);
     ModelRow {
         name: &model.name,
         version: model.version.as_deref(),
@@ -232,6 +262,7 @@ fn row<'a>(report: &'a ModelReport, samples: &[ModelSample; SAMPLES], details: b
         reason: reason.filter(|_| details),
         backend,
         graph: model.is_graph,
+        remote: has_remote_steps || model.asks_servers,
         loaded: model.created,
         requests_per_second: report.requests_per_second,
         p50: report.median,

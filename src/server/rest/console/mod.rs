@@ -31,6 +31,7 @@ pub(super) const ROUTES: &[RouteSpec] = &[
     RouteSpec::get("/v2/console", Open, page).about(RouteSubject::Server).unobserved(),
     RouteSpec::get("/v2/console/assets/{file}", Open, asset).about(RouteSubject::Server).unobserved(),
     RouteSpec::get("/v2/console/data", Read, data::overview).about(RouteSubject::Server).unobserved(),
+    RouteSpec::get("/v2/console/log", Read, data::log).about(RouteSubject::Server).unobserved(),
     RouteSpec::get("/v2/console/models/{model_name}", Read, data::model).about(RouteSubject::Server).unobserved(),
 ];
 

@@ -77,6 +77,11 @@ export function describe(name, version) {
   return json("GET", `v2/console/models/${encodeURIComponent(name)}${query}`);
 }
 
+/** Returns the last lines of the log. */
+export function log() {
+  return json("GET", "v2/console/log");
+}
+
 /** Lists the models on disk. */
 export function index() {
   return json("POST", "v2/repository/index", {});

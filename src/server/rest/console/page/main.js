@@ -2,7 +2,7 @@
 
 import { hasKey, RequestFailure, setKey } from "./api.js";
 import { button, el } from "./dom.js";
-import { since } from "./format.js";
+import { bytes, since } from "./format.js";
 import { modelView } from "./model.js";
 import { overviewView } from "./overview.js";
 
@@ -27,8 +27,8 @@ function tell(text) {
   notice.replaceChildren(...(text ? [el("span", {}, text), " ", button("Close", () => tell(""))] : []));
 }
 
-function showServer({ name, version, started }) {
-  server.textContent = `${name} ${version} · up for ${since(started)}`;
+function showServer({ name, version, started, resident_bytes: memory }) {
+  server.textContent = `${name} ${version} · up for ${since(started)}${memory === null ? "" : ` · ${bytes(memory)}`}`;
 }
 
 async function refresh() {

@@ -5,7 +5,7 @@ import { showAnswer } from "./answer.js";
 import { button, el, facts, replace, table } from "./dom.js";
 import { duration, short, time, tone } from "./format.js";
 import { backend, changeModel, hits } from "./overview.js";
-import { spark } from "./plot.js";
+import { bars, spark } from "./plot.js";
 import { arrange, columnsOf, curlSnippet, grpcSnippet, pythonSnippet, readCsv, rowsOf, withRows } from "./tensors.js";
 
 /** How many rows the table of the editor shows. More are kept, and sent. */
@@ -13,6 +13,9 @@ const SHOWN_ROWS = 50;
 
 /** How long the page waits for a prediction, in milliseconds. */
 const PATIENCE = 120000;
+
+/** How many steps of a graph have a bar for their time. */
+const MOST_STEPS = 50;
 
 /** What the form begins with if the model does not say what it takes. */
 const GENERIC = { inputs: [{ name: "x", shape: [1, 1], datatype: "FP32", data: [0] }] };
@@ -34,8 +37,8 @@ function drawing(text, name) {
   return el("div", { class: "scroll" }, el("img", { src: url, alt, onload: done, onerror: done }));
 }
 
-/** Creates the form. `data` is the description of the model. */
-function requestForm(name, version, data) {
+/** Creates the form. `data` is the description of the model. `answered` is called after each answer. */
+function requestForm(name, version, data, answered) {
   let request = data.example ?? GENERIC;
   const explains = data.metadata.parameters?.contributions !== undefined;
   const predicted = (data.metadata.outputs ?? []).map((output) => output.name).filter((of) => !["contributions", "margin", "leaf"].includes(of));
@@ -177,6 +180,7 @@ function requestForm(name, version, data) {
       const shown = el("div", {});
       showAnswer(shown, got, data.feature_names);
       replace(answer, el("h2", {}, "Answer ", el("span", { class: "muted" }, `after ${duration(took)}`)), shown);
+      answered();
     } catch (error) {
       replace(answer, el("p", { class: "error", role: "alert" }, error.message));
     }
@@ -208,6 +212,9 @@ export function modelView(name, version, context) {
   const overview = el("section", { class: "card", "aria-label": "State" });
   const metadata = el("section", { class: "card", "aria-label": "Metadata", hidden: true });
   const graph = el("section", { class: "card", "aria-label": "Graph", hidden: true });
+  const picture = el("div", {});
+  const times = el("div", {});
+  graph.append(el("h2", {}, "Graph"), picture, times);
   const form = el("div", {});
   let description = "";
   let formOf = null;
@@ -251,14 +258,21 @@ export function modelView(name, version, context) {
     description = described;
     metadata.hidden = false;
     graph.hidden = data.drawing === null;
-    if (!graph.hidden) replace(graph, el("h2", {}, "Graph"), drawing(data.drawing, name));
+    if (!graph.hidden) replace(picture, drawing(data.drawing, name));
     const { platform, inputs = [], outputs = [], parameters = {} } = data.metadata;
     const pairs = Object.entries(parameters).map(([key, value]) => [key, typeof value === "string" ? value : JSON.stringify(value)]);
     replace(metadata, el("h2", {}, "Metadata"), facts([["Platform", platform], ...pairs]), tensors("Inputs", inputs), tensors("Outputs", outputs));
     const isNew = JSON.stringify([data.example, data.metadata, data.rights.infer]);
     if (formOf === isNew) return;
     formOf = isNew;
-    replace(form, data.rights.infer ? requestForm(name, version, data) : el("p", { class: "muted" }, "Requests are not answered at this address, or not with this key."));
+    replace(form, data.rights.infer ? requestForm(name, version, data, context.refresh) : el("p", { class: "muted" }, "Requests are not answered at this address, or not with this key."));
+  }
+
+  /** Shows how long each step took when it last ran, in the order of the steps. */
+  function showTimes({ metadata: { parameters = {} }, step_seconds: seconds }) {
+    const steps = Array.isArray(parameters.steps) ? parameters.steps : [];
+    const known = steps.map(({ name: step }) => [step, (seconds ?? {})[step]]).filter(([, time]) => time !== undefined);
+    replace(times, known.length > 0 && bars(known.slice(0, MOST_STEPS), "How long each step took when it last ran", duration));
   }
 
   async function refresh() {
@@ -266,6 +280,7 @@ export function modelView(name, version, context) {
     context.showServer(data.server);
     showState(data);
     showMetadata(data);
+    showTimes(data);
   }
 
   function failed(error) {

@@ -1,6 +1,6 @@
 // The overview: models, models that are not loaded, and workers.
 
-import { change, index, overview } from "./api.js";
+import { change, index, log, overview } from "./api.js";
 import { button, el, replace, table } from "./dom.js";
 import { bytes, duration, short, since, time, tone } from "./format.js";
 import { spark } from "./plot.js";
@@ -20,6 +20,7 @@ const COLUMNS = [
   { title: "Model", kind: "name" },
   { title: "State" },
   { title: "Backend" },
+  { title: "Memory", kind: "number" },
   { title: "Requests/s", kind: "number" },
   { title: "Last 10 min" },
   { title: "p50", kind: "number" },
@@ -37,8 +38,20 @@ export function modelLink(name, version) {
 }
 
 /** Returns what evaluates a model. */
-export function backend({ graph, backend }) {
-  return graph ? "graph" : backend;
+export function backend({ graph, backend, remote }) {
+  const kind = graph ? "graph" : backend;
+  return remote ? `${kind}, asks other servers` : kind;
+}
+
+/** Returns the memory of the workers that have a model. Models without workers are in the memory of the server. */
+export function memory(name, workers) {
+  const own = (workers ?? []).filter(({ models, resident_bytes: size }) => size !== null && models.includes(name));
+  if (own.length === 0) return null;
+  const total = own.reduce((sum, worker) => sum + worker.resident_bytes, 0);
+  const others = new Set(own.flatMap(({ models }) => models).filter((one) => one !== name));
+  const shared = others.size === 0 ? "" : `, with ${others.size} other ${others.size === 1 ? "model" : "models"}`;
+  const processes = own.length === 1 ? "1 process" : `${own.length} processes`;
+  return el("span", { title: `${processes}${shared}` }, bytes(total), shared && el("div", { class: "muted" }, "shared"));
 }
 
 export function hits({ cache_hits: found, cache_misses: missed }) {
@@ -78,6 +91,8 @@ export function overviewView(context) {
   const pager = el("div", { class: "row" });
   const idle = el("section", { class: "card", "aria-label": "Models that are not loaded", hidden: true });
   const workers = el("section", { class: "card", "aria-label": "Workers", hidden: true });
+  const lines = el("pre", { class: "log", tabindex: 0, "aria-label": "The last 200 lines of the log" });
+  const journal = el("details", { class: "card", hidden: true, ontoggle: () => showLog() }, el("summary", {}, "Log"), lines);
   const search = el("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter models by name", maxlength: 60 });
   const order = el(
     "select",
@@ -117,6 +132,7 @@ export function overviewView(context) {
     const cells = [
       [el("span", { class: `state ${tone(model.state)}` }, model.state.toLowerCase()), model.reason && el("div", { class: "reason" }, model.reason)],
       backend(model),
+      memory(model.name, data.workers),
       short(model.requests_per_second),
       drawing,
       model.p50 === null ? null : duration(model.p50),
@@ -217,6 +233,20 @@ export function overviewView(context) {
     replace(workers, el("h2", {}, "Workers"), el("div", { class: "scroll" }, table(columns, rows, { class: "cards" })));
   }
 
+  /** Shows the end of the log, while it is open. It stays at its end, unless the reader has moved away from it. */
+  async function showLog() {
+    journal.hidden = !data?.rights.log;
+    if (journal.hidden || !journal.open) return;
+    try {
+      const answer = await log();
+      const isAtEnd = lines.scrollTop + lines.clientHeight >= lines.scrollHeight - 4;
+      lines.textContent = answer.lines.join("\n") || "No line has been written since the server started.";
+      if (isAtEnd) lines.scrollTop = lines.scrollHeight;
+    } catch (error) {
+      lines.textContent = `Cannot read the log: ${error.message}`;
+    }
+  }
+
   /** Looks for models that are not loaded. The server reads the disk for this, so only when something has changed. */
   async function list() {
     listed += 1;
@@ -247,10 +277,11 @@ export function overviewView(context) {
     showWorkers();
     if (data.rights.change && listed === 0) list();
     showUnloaded();
+    showLog();
     return undefined;
   }
 
   const controls = el("div", { class: "row spread" }, el("h1", {}, "Models"), el("div", { class: "row" }, search, el("label", {}, "Order", order)));
   const loaded = el("section", { class: "card", "aria-label": "Loaded models" }, controls, summary, models, pager);
-  return { element: el("div", {}, loaded, idle, workers), refresh };
+  return { element: el("div", {}, loaded, idle, workers, journal), refresh };
 }

@@ -31,8 +31,8 @@ export function spark(label, series) {
   return svg("svg", box, paths);
 }
 
-/** Draws a bar for each number, with its name and value. Negative ones go to the left. */
-export function bars(pairs, caption) {
+/** Draws a bar for each number, with its name and value. Negative ones go to the left. `write` makes texts of the values. */
+export function bars(pairs, caption, write = short) {
   const numbers = pairs.map(([, value]) => value);
   const [low, high] = [Math.min(0, ...numbers), Math.max(0, ...numbers)];
   const width = high - low || 1;
@@ -42,7 +42,7 @@ export function bars(pairs, caption) {
     const zero = (-low / width) * 100;
     const axis = svg("line", { class: "zero", x1: zero, x2: zero, y1: 0, y2: 16 });
     const drawing = svg("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", shape), low < 0 && axis);
-    return el("tr", {}, el("th", { scope: "row", class: "name" }, name), el("td", { class: "bar-cell" }, drawing), el("td", { class: "number" }, short(value)));
+    return el("tr", {}, el("th", { scope: "row", class: "name" }, name), el("td", { class: "bar-cell" }, drawing), el("td", { class: "number" }, write(value)));
   };
   return el("table", { class: "bars" }, el("caption", { class: "muted" }, caption), el("tbody", {}, pairs.map(row)));
 }
