@@ -153,7 +153,9 @@ fn print(
         tensors("inputs:", &description.inputs, ui)?;
         return ui.line("no example: could not derive a request that the model answers from the file");
     };
-    ui.line(format_args!("{} about {} KiB", title("memory:"), answered.memory.div_ceil(1 << 10)))?;
+    if let Some(bytes) = answered.memory {
+        ui.line(format_args!("{} about {} KiB", title("memory:"), bytes.div_ceil(1 << 10)))?;
+    }
     let inputs = if description.inputs.is_empty() { &answered.inputs } else { &description.inputs };
     tensors("inputs:", inputs, ui)?;
     if !description.columns.is_empty() {
@@ -202,7 +204,7 @@ fn to_json(model: &InspectedModel, description: &FileDescription, answered: Opti
         "inputs": answered.filter(|_| description.inputs.is_empty()).map_or(&description.inputs, |answered| &answered.inputs),
         "columns": description.columns,
         "outputs": description.outputs,
-        "memory_bytes": answered.map(|answered| answered.memory),
+        "memory_bytes": answered.and_then(|answered| answered.memory),
         "example": answered.map(|answered| &answered.request),
         "example_outputs": answered.map(|answered| &answered.outputs),
     })

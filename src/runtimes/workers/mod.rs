@@ -15,7 +15,6 @@ mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod memory_file;
-mod memory_group;
 mod message;
 mod model;
 mod native;
