@@ -12,6 +12,10 @@ use std::{env, fs};
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-env=MLSERVER_VERSION={}{}", env::var("CARGO_PKG_VERSION")?, commit());
+    // `RUSTFLAGS='--cfg portable'` is the same, and compiles all dependencies again.
+    if env::var_os("CARGO_FEATURE_PORTABLE").is_some() {
+        println!("cargo::rustc-cfg=portable");
+    }
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
     embed(&root.join("templates"), |path| !path.iter().any(|part| part == "__pycache__"), &out.join("templates.rs"))?;

@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use crate::compute::ComputePool;
+use crate::platform;
 use crate::registry::{RegisteredModel, Registry};
-use crate::runtimes::workers::resident_memory;
 use crate::shutdown::spawn_supervised;
 use crate::telemetry::graphs::GraphMetrics;
 use crate::telemetry::history::{History, HistoryKey, ModelSample, ModelTotals, SAMPLE_INTERVAL, SAMPLES};
@@ -113,7 +113,7 @@ impl Console {
 
     /// Returns the resident memory of this process.
     pub fn resident_bytes(&self) -> Option<u64> {
-        resident_memory(rustix::process::getpid())
+        platform::resident_memory(rustix::process::getpid().as_raw_nonzero().get())
     }
 
     /// Returns how long each step of a graph took when it last ran, by its name. Steps that have not run are missing.

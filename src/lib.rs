@@ -21,6 +21,7 @@ pub mod inference;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod lock_file;
+pub mod platform;
 pub mod processes;
 pub mod registry;
 pub mod reload;

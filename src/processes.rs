@@ -1,28 +1,24 @@
 //! The processes below this one, which the code of models has started, and which outlive the worker that started them.
 //!
 //! A process group is not enough: pools, daemons and `start_new_session` leave it. So the server is the parent of all orphans
-//! below it (`PR_SET_CHILD_SUBREAPER`), and a variable in the environment, which processes inherit, says which worker they
-//! belong to.
+//! below it where the system can do that (`PR_SET_CHILD_SUBREAPER`), and a variable in the environment, which processes inherit, says
+//! which worker they belong to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::time::Duration;
 
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, waitid, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, waitid, waitpid};
+
+use crate::platform::{self, ProcessRow};
 
 /// How often processes are looked for and killed. Each round ends those that the killed ones have started meanwhile.
 const ROUNDS: u32 = 100;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(10);
-/// The most bytes of an environment that are searched.
-const MAX_ENVIRONMENT: u64 = 4 << 20;
 
 /// A process that has not exited. Its start distinguishes it from another one that gets its id later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunningProcess {
     id: i32,
-    /// In ticks of the clock since the system was started.
     started: u64,
 }
 
@@ -33,29 +29,27 @@ impl RunningProcess {
     }
 }
 
-/// A row of the table of processes.
-struct ProcessRow {
-    process: RunningProcess,
-    parent: i32,
-    is_zombie: bool,
-}
-
-/// Makes this process the parent of all orphans below it. They are its to reap: see [`zombies`].
+/// Makes this process the parent of all orphans below it, if the system can do that. They are its to reap: see [`zombies`].
 pub fn adopt_orphans() {
-    // Fails only on kernels before 3.4; init adopts them then.
-    let _ = set_child_subreaper(Some(getpid()));
+    platform::adopt_orphans();
 }
 
 /// Returns the running processes below a process, without itself.
 pub fn below(id: i32) -> BTreeSet<RunningProcess> {
-    descendants(&table(), id)
+    descendants(&platform::processes(), id)
 }
 
-/// Returns the running processes below this one whose environment has a variable.
+/// Returns the running processes that this one and those below it have started with a variable in their environment.
 pub fn with_variable(name: &str, value: &str) -> BTreeSet<RunningProcess> {
-    let wanted = format!("{name}={value}");
-    let mut found = below(getpid().as_raw_nonzero().get());
-    found.retain(|process| has_variable(process.id, wanted.as_bytes()));
+    let table = platform::processes();
+    // Orphans are below this process only if it adopts them.
+    let mut found = if platform::ADOPTS_ORPHANS {
+        descendants(&table, getpid().as_raw_nonzero().get())
+    } else {
+        table.iter().filter_map(running).collect()
+    };
+    let ids = platform::with_variable(&found.iter().map(RunningProcess::id).collect(), &format!("{name}={value}"));
+    found.retain(|process| ids.contains(&process.id));
     found
 }
 
@@ -67,8 +61,8 @@ pub fn zombies() -> BTreeSet<i32> {
         return BTreeSet::new();
     }
     let own = getpid().as_raw_nonzero().get();
-    let zombies = table().into_iter().filter(|row| row.is_zombie && row.parent == own);
-    zombies.map(|row| row.process.id).collect()
+    let zombies = platform::processes().into_iter().filter(|row| row.is_zombie && row.parent == own);
+    zombies.map(|row| row.id).collect()
 }
 
 /// Reaps a child that has exited. Returns whether there is nothing left to reap.
@@ -101,13 +95,13 @@ pub fn kill(mut find: impl FnMut() -> BTreeSet<RunningProcess>) {
 
 /// Returns those of some processes that still run.
 pub fn still_running(processes: &BTreeSet<RunningProcess>) -> BTreeSet<RunningProcess> {
-    processes.iter().copied().filter(|process| row(process.id).is_some_and(|row| row.is(process))).collect()
+    let rows = platform::processes_of(&processes.iter().map(RunningProcess::id).collect());
+    let running: BTreeSet<RunningProcess> = rows.iter().filter_map(running).collect();
+    processes & &running
 }
 
-impl ProcessRow {
-    fn is(&self, process: &RunningProcess) -> bool {
-        self.process == *process && !self.is_zombie
-    }
+fn running(row: &ProcessRow) -> Option<RunningProcess> {
+    (!row.is_zombie).then_some(RunningProcess { id: row.id, started: row.started })
 }
 
 fn descendants(table: &[ProcessRow], id: i32) -> BTreeSet<RunningProcess> {
@@ -122,36 +116,11 @@ fn descendants(table: &[ProcessRow], id: i32) -> BTreeSet<RunningProcess> {
             continue;
         }
         for row in children.get(&id).into_iter().flatten() {
-            waiting.push(row.process.id);
-            if !row.is_zombie {
-                found.insert(row.process);
-            }
+            waiting.push(row.id);
+            found.extend(running(row));
         }
     }
     found
-}
-
-fn table() -> Vec<ProcessRow> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| row(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
-}
-
-fn row(id: i32) -> Option<ProcessRow> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name, in parentheses, may contain anything; the state and the parent follow it.
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let (state, parent, started) = (fields.first()?, fields.get(1)?, fields.get(19)?);
-    let process = RunningProcess { id, started: started.parse().ok()? };
-    Some(ProcessRow { process, parent: parent.parse().ok()?, is_zombie: matches!(*state, "Z" | "X") })
-}
-
-fn has_variable(id: i32, wanted: &[u8]) -> bool {
-    use std::io::Read;
-    let mut environment = Vec::new();
-    let Ok(file) = fs::File::open(format!("/proc/{id}/environ")) else { return false };
-    // Fails if the process has ended.
-    let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut environment);
-    environment.split(|&byte| byte == 0).any(|variable| variable == wanted)
 }
 
 #[cfg(test)]
@@ -160,18 +129,18 @@ mod tests {
 
     use super::*;
 
-    fn running(id: i32) -> RunningProcess {
+    fn process(id: i32) -> RunningProcess {
         RunningProcess { id, started: 1 }
     }
 
     #[test]
     fn descendants_are_found_through_zombies_and_circles() {
-        let row = |id, parent, is_zombie| ProcessRow { process: running(id), parent, is_zombie };
+        let row = |id, parent, is_zombie| ProcessRow { id, parent, started: 1, is_zombie };
         let table =
             [row(2, 1, false), row(3, 2, true), row(4, 3, false), row(5, 1, false), row(6, 7, false), row(7, 6, false)];
-        assert_eq!(descendants(&table, 2), BTreeSet::from([running(4)]));
-        assert_eq!(descendants(&table, 1), BTreeSet::from([running(2), running(4), running(5)]));
-        assert_eq!(descendants(&table, 6), BTreeSet::from([running(6), running(7)]));
+        assert_eq!(descendants(&table, 2), BTreeSet::from([process(4)]));
+        assert_eq!(descendants(&table, 1), BTreeSet::from([process(2), process(4), process(5)]));
+        assert_eq!(descendants(&table, 6), BTreeSet::from([process(6), process(7)]));
         assert!(descendants(&table, 9).is_empty());
     }
 

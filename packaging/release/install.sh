@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the mlserver executable, its manual pages and its completions for Linux.
+# Installs the mlserver executable, its manual pages and its completions, for Linux and macOS.
 #
 #   sh install.sh [--version VERSION] [--to FOLDER]
 #
@@ -22,15 +22,22 @@ main() {
       *) fail "unknown argument \`$1\`; --help prints the arguments" ;;
     esac
   done
-  [ "$(uname -s)" = Linux ] || fail "no executable for $(uname -s); build it with cargo, or run the image in Docker"
+  case $(uname -s) in
+    Linux) system=unknown-linux-musl ;;
+    Darwin) system=apple-darwin ;;
+    *) fail "no executable for $(uname -s); build it with cargo, or run the image in Docker" ;;
+  esac
   case $(uname -m) in
-    x86_64 | amd64) target=x86_64-unknown-linux-musl ;;
-    aarch64 | arm64) target=aarch64-unknown-linux-musl ;;
+    x86_64 | amd64) target=x86_64-$system ;;
+    aarch64 | arm64) target=aarch64-$system ;;
     *) fail "no executable for $(uname -m); build it with cargo" ;;
   esac
-  for tool in tar gzip sha256sum install; do
+  # macOS has another command for checksums.
+  if command -v sha256sum >/dev/null; then checksum=sha256sum; else checksum=shasum; fi
+  for tool in tar gzip "$checksum" install; do
     command -v "$tool" >/dev/null || fail "\`$tool\` is missing; install it first"
   done
+  [ "$checksum" = sha256sum ] || checksum='shasum -a 256'
 
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
@@ -50,7 +57,8 @@ main() {
   download "$base/$name.tar.gz.sha256" "$work/$name.tar.gz.sha256"
   # The file may name another one, so only its checksum counts.
   read -r expected _ <"$work/$name.tar.gz.sha256" || true
-  found=$(sha256sum <"$work/$name.tar.gz")
+  # shellcheck disable=SC2086 # The command may have options.
+  found=$($checksum <"$work/$name.tar.gz")
   [ "$expected" = "${found%% *}" ] ||
     fail "the checksum of $base/$name.tar.gz is wrong: the download is damaged, or it was replaced"
   tar -xzf "$work/$name.tar.gz" -C "$work" --no-same-owner

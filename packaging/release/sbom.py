@@ -19,7 +19,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-TARGETS = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"]
+TARGETS = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl", "x86_64-apple-darwin", "aarch64-apple-darwin"]
 
 
 def cargo(*arguments):

@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from random import Random
@@ -359,10 +360,13 @@ def test_answer_outside_of_memory_is_rejected(scorer: Scorer) -> None:
         scorer.predict({"outside": [1.0]})
 
 
-@pytest.mark.parametrize("has_memory", [True, False])
-def test_large_calls_are_split_and_assembled(child: str, monkeypatch: pytest.MonkeyPatch, has_memory: bool) -> None:
-    if not has_memory:
+@pytest.mark.parametrize("shared", ["memory", "a file", "nothing"])
+def test_large_calls_are_split_and_assembled(
+    child: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, shared: str
+) -> None:
+    if shared != "memory":
         monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path if shared == "a file" else tmp_path / "missing"))
     with mlserver.load("model", executable=child) as scorer:
         rows = [float(row) for row in range(1_500_000)]
         texts = [str(row) for row in range(len(rows))]

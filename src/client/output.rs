@@ -12,8 +12,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
@@ -23,6 +21,7 @@ use super::open_topic;
 use super::openai_batch;
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
 use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions};
+use crate::platform;
 use crate::remote::Observer;
 
 /// The suffix of the file until it is complete.
@@ -289,13 +288,10 @@ impl RunOutput {
             return Err(OutputError::CompleteColumns { path: target, rows });
         }
         let partial = partial_of(&target);
-        let renamed = match renameat_with(CWD, &target, CWD, &partial, RenameFlags::NOREPLACE) {
-            // Not every file system can refuse to replace a file.
-            Err(Errno::INVAL | Errno::NOSYS) if !partial.exists() => fs::rename(&target, &partial),
-            Err(Errno::EXIST | Errno::INVAL | Errno::NOSYS) => return Err(OutputError::Busy { path: partial }),
-            renamed => renamed.map_err(io::Error::from),
-        };
-        renamed.map_err(|source| OutputError::Rename { from: target.clone(), to: partial.clone(), source })?;
+        platform::rename_to_new(&target, &partial).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => OutputError::Busy { path: partial.clone() },
+            _ => OutputError::Rename { from: target.clone(), to: partial.clone(), source },
+        })?;
         sync_folder(&target);
         let mut output = PartialFile::open(&target)?;
         let failed = |source| OutputError::Open { path: partial.clone(), source };

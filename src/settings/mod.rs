@@ -16,7 +16,6 @@ mod field;
 mod file;
 mod kafka;
 mod layers;
-mod machine;
 mod model;
 mod nearest;
 mod problem;
@@ -35,7 +34,6 @@ pub use field::{
     Availability, CustomKind, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
 };
 pub use kafka::{DEAD_LETTERS, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, KafkaSettings, KafkaSettingsError};
-pub use machine::memory_limit;
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings};
 pub use nearest::nearest;
 pub use problem::{FileError, SettingsError, SettingsProblem, SettingsWarning};

@@ -12,11 +12,11 @@ use super::convert;
 use super::env::SettingsSources;
 use super::kafka::KafkaSettings;
 use super::layers;
-use super::machine;
 use super::problem::SettingsError;
 use super::resolve::{Layer, LoadedSettings, Resolver};
 use super::source::SettingSource;
 use super::table::{CORS, SERVER, settings};
+use crate::platform;
 use crate::types::json::NonFinite;
 
 /// The file with the server's settings, in the started folder.
@@ -339,7 +339,7 @@ impl Settings {
     /// that the control group or the machine allows.
     pub fn byte_budget(&self) -> usize {
         let of_machine = || {
-            let quarter = machine::memory_limit().map_or(u64::MAX, |limit| limit / 4);
+            let quarter = platform::memory_limit().map_or(u64::MAX, |limit| limit / 4);
             usize::try_from(quarter.max(LEAST_BYTE_BUDGET)).unwrap_or(usize::MAX)
         };
         self.limits.max_request_bytes_in_flight.map_or_else(of_machine, NonZeroUsize::get)

@@ -139,6 +139,48 @@ def test_install_of_a_version(release, files, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(("machine", "target"), [("arm64", "aarch64-apple-darwin"), ("x86_64", "x86_64-apple-darwin")])
+def test_install_on_macos_takes_its_archive_and_its_tools(release, files, tmp_path, machine, target):
+    (archive,) = release.glob("*.tar.gz")
+    folder, unpacked = tmp_path / "release", tmp_path / "unpacked"
+    folder.mkdir()
+    name = f"mlserver-{version_of(archive)}-{target}"
+    unpacked.mkdir()
+    assert run("tar", "-xzf", archive, "-C", unpacked).returncode == 0
+    (unpacked / archive.name.removesuffix(".tar.gz")).rename(unpacked / name)
+    assert run("tar", "-czf", folder / f"{name}.tar.gz", "-C", unpacked, name).returncode == 0
+    checksum = hashlib.sha256((folder / f"{name}.tar.gz").read_bytes()).hexdigest()
+    (folder / f"{name}.tar.gz.sha256").write_text(f"{checksum}  {name}.tar.gz\n")
+    (folder / "VERSION").write_text(version_of(archive))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in "cat curl gzip head id install mkdir mktemp mv rm sh tar tr".split():
+        (tools / tool).symlink_to(shutil.which(tool))
+    scripts = {
+        "uname": f'[ "$1" = -s ] && echo Darwin || echo {machine}',
+        "shasum": f'[ "$*" = "-a 256" ] && exec {shutil.which("sha256sum")}',
+    }
+    for tool, script in scripts.items():
+        (tools / tool).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / tool).chmod(0o755)
+    installed = run("sh", INSTALL, "--to", tmp_path / "to", PATH=str(tools), MLSERVER_DOWNLOAD_URL=files(folder))
+    assert installed.returncode == 0, installed.stderr
+    assert run(tmp_path / "to/bin/mlserver", "--version").returncode == 0
+    (folder / f"{name}.tar.gz.sha256").write_text(f"{'0' * 64}  {name}.tar.gz\n")
+    refused = run("sh", INSTALL, "--to", tmp_path / "other", PATH=str(tools), MLSERVER_DOWNLOAD_URL=files(folder))
+    assert (refused.returncode, (tmp_path / "other").exists()) == (1, False)
+    assert "the checksum of " in refused.stderr
+
+
+def test_install_rejects_other_systems(tmp_path):
+    uname = tmp_path / "uname"
+    uname.write_text("#!/bin/sh\necho Plan9\n")
+    uname.chmod(0o755)
+    refused = run("sh", INSTALL, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "no executable for Plan9; build it with cargo" in refused.stderr
+
+
 @pytest.mark.parametrize("client", ["curl", "wget"])
 def test_install_follows_redirects_from_https_only_to_https(release, files, certificate, tmp_path, client):
     if shutil.which(client) is None:
@@ -246,6 +288,9 @@ def repository(tmp_path):
         archive = f"mlserver-9.8.7-{machine}-unknown-linux-musl.tar.gz"
         tags = f"manylinux2014_{machine}.manylinux_2_17_{machine}.musllinux_1_1_{machine}"
         names += [archive, f"{archive}.sha256", f"mlserver-9.8.7-py3-none-{tags}.whl"]
+    for rust, apple in [("x86_64", "x86_64"), ("aarch64", "arm64")]:
+        archive = f"mlserver-9.8.7-{rust}-apple-darwin.tar.gz"
+        names += [archive, f"{archive}.sha256", f"mlserver-9.8.7-py3-none-macosx_11_0_{apple}.whl"]
     for name in names:
         (folder / name).write_text(name)
     return clone, folder
@@ -338,7 +383,7 @@ def test_workflow_calls_scripts_that_exist_with_few_permissions(name):
                 continue
             command = step["run"].removeprefix("sudo --preserve-env=PATH,HOME ").split()
             if command[0] in ["gh", "pipx", "cargo"]:
-                assert " ".join(command[:2]) in ["gh release", "pipx run", "cargo publish"]
+                assert " ".join(command[:2]) in ["gh release", "pipx run", "cargo publish", "cargo test"]
                 continue
             assert os.access(ROOT / command[0], os.X_OK), command
             called.add(command[0])

@@ -420,6 +420,7 @@ fn processor_time(process: u32) -> u64 {
 }
 
 #[tokio::test]
+#[cfg_attr(not(target_os = "linux"), ignore = "reads the processor time from `/proc`")]
 async fn explanations_stop_when_the_client_disconnects() {
     let server = TestServer::quickstart();
     let process = server.process_id();

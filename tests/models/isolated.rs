@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::{fs, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,6 +16,7 @@ use crate::support::frames::{
 };
 use crate::support::goldens::{golden_archives, sklearn_golden};
 use crate::support::grpc::{inference_client, raw_request};
+use crate::support::worker_models::{children, has_ended};
 use crate::support::{Folder, TestServer, mlserver_command, repository_path, run_mlserver, wait_until};
 
 const SKLEARN: &str = "mlserver_sklearn.SKLearnModel";
@@ -150,15 +151,12 @@ fn isolated_mlflow_model_answers_its_routes() {
 
 /// Returns the process of the only native worker of a server.
 fn worker(server: &TestServer) -> Pid {
-    let parent = server.process_id();
-    let children =
-        fs::read_dir(format!("/proc/{parent}/task")).unwrap().map(|task| task.unwrap().path().join("children"));
-    let children: String = children.map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
-    let is_worker = |pid: &&str| {
-        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split('\0').nth(1) == Some("score"))
+    let is_worker = |pid: &Pid| {
+        let listed =
+            Command::new("ps").args(["-o", "args=", "-p", &pid.as_raw_nonzero().to_string()]).output().unwrap();
+        String::from_utf8_lossy(&listed.stdout).split_whitespace().nth(1) == Some("score")
     };
-    let pid = children.split_whitespace().find(is_worker).unwrap();
-    Pid::from_raw(pid.parse().unwrap()).unwrap()
+    children(server.process_id()).into_iter().find(is_worker).unwrap()
 }
 
 /// A server with an identity model in a process of its own.
@@ -211,7 +209,7 @@ fn native_workers_end_with_the_server() {
     assert_eq!(echo(&server, "m"), 200);
     let pid = worker(&server);
     server.signal(Signal::KILL);
-    wait_until("the worker ends", || fs::metadata(format!("/proc/{}", pid.as_raw_nonzero())).is_err());
+    wait_until("the worker ends", || has_ended(pid));
 }
 
 #[test]
@@ -355,7 +353,7 @@ mod networks {
             assert!((found - f64::from(*wanted)).abs() <= 1e-4 * f64::from(wanted.abs()).max(1.0));
         }
         assert_eq!(server.get("/v2/models/m").json()["parameters"]["backend"], "native");
-        assert!(fs::exists(format!("/proc/{}", worker(&server).as_raw_nonzero())).unwrap());
+        assert!(!has_ended(worker(&server)));
         let error = server.post("/v2/models/m/infer", r#"{"inputs": []}"#).error(400);
         assert!(error.starts_with("Model expects input(s) named"), "{error}");
         server.terminate();
@@ -369,7 +367,10 @@ mod networks {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.starts_with("ONNX network, which a process of its own evaluates, of "), "{text}");
         assert!(text.contains("LSTM") && text.contains("\n  tokens INT64 [-1, -1]\n"), "{text}");
-        assert!(text.contains("served natively: yes") && text.contains("\nno example: a process of its own "), "{text}");
+        assert!(
+            text.contains("served natively: yes") && text.contains("\nno example: a process of its own "),
+            "{text}"
+        );
     }
 
     #[test]

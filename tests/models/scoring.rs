@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use super::isolated::{hello, score};
@@ -18,6 +19,7 @@ use crate::support::frames::{
 use crate::support::goldens::sklearn_golden;
 use crate::support::process_models::process_models;
 use crate::support::python::python;
+use crate::support::worker_models::{children, has_ended};
 use crate::support::{BREAST_CANCER, Folder, IRIS, mlserver_command, repository_path, wait_until};
 
 /// Irises, and the class that the model predicts for each.
@@ -303,16 +305,10 @@ fn process(answer: &ReadFrame) -> i32 {
     text["pid"].as_i64().unwrap().try_into().unwrap()
 }
 
-/// Reports whether a process has ended. Nobody may have reaped it.
-fn has_ended(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
-}
-
 /// Waits until a process ends, which takes a second at most on an idle machine.
 fn wait_for_end(pid: i32) {
     let started = Instant::now();
-    wait_until("the process ends", || has_ended(pid));
+    wait_until("the process ends", || has_ended(Pid::from_raw(pid).unwrap()));
     assert!(started.elapsed() < 10 * END, "{:?}", started.elapsed());
 }
 
@@ -380,9 +376,8 @@ fn scoring_child_ends_with_its_parent() {
     scorer.load(folder.root().to_str().unwrap(), None);
     scorer.write(0, &0_i64.to_le_bytes());
     let worker = process(&scorer.call(PREDICT, &milliseconds(0), b""));
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-    let child: i32 = children.trim().parse().unwrap();
+    let [child] = children(parent)[..] else { unreachable!("the shell has one child") };
     scorer.child.kill().unwrap();
-    wait_for_end(child);
+    wait_for_end(child.as_raw_nonzero().get());
     wait_for_end(worker);
 }

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::python::python;
+use crate::support::worker_models::{is_zombie, pid};
 use crate::support::{Connection, Folder, ServerBuilder, TestServer, wait_until};
 
 const INFER: &str = "/v2/models/iris-xgboost/infer";
@@ -56,7 +57,7 @@ fn termination_signal_after_two_seconds_ends_the_drain() {
     let stopped = || {
         server.signal(Signal::TERM);
         // A zombie can be signalled.
-        fs::read_to_string(format!("/proc/{}/stat", server.process_id())).unwrap().contains(") Z ")
+        is_zombie(pid(server.process_id().into())).unwrap()
     };
     wait_until("the second signal counts", stopped);
     assert!(began.elapsed() > SAME_EVENT, "{:?}", began.elapsed());

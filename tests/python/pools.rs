@@ -1,7 +1,6 @@
 //! Which processes run which models.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::time::Instant;
 
 use rustix::process::{Signal, kill_process};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::process_models::{ask, calls, process_models, processes};
 use crate::support::python::with_python;
-use crate::support::worker_models::{has_ended, pid};
+use crate::support::worker_models::{children, has_ended, pid};
 use crate::support::{PATIENCE, TestServer, wait_until};
 
 fn server(models: &[(&str, Value)], settings: &Value) -> Option<TestServer> {
@@ -18,12 +17,7 @@ fn server(models: &[(&str, Value)], settings: &Value) -> Option<TestServer> {
 
 /// The children of a server.
 fn workers(server: i64) -> BTreeSet<i64> {
-    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let parent = |process: &i64| {
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i64>().ok()
-    };
-    processes.filter(|process| parent(process) == Some(server)).collect()
+    children(server.try_into().unwrap()).into_iter().map(|process| process.as_raw_nonzero().get().into()).collect()
 }
 
 #[test]

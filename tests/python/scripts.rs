@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::python::python;
+use crate::support::worker_models::{has_ended, pid};
 use crate::support::{Folder, ServerBuilder, ServerExit, TestServer, repository_path, run_mlserver, wait_until};
 
 /// The beginning of scripts: a model that multiplies by `factor`.
@@ -325,8 +326,8 @@ fn script_process_ends_with_the_server() {
         });
         kill_process(Pid::from_child(&server), signal).unwrap();
         assert_eq!(server.wait().unwrap().signal(), Some(signal.as_raw()));
-        let process = format!("/proc/{}", process.unwrap());
-        wait_until("the script ends", || !std::path::Path::new(&process).exists());
+        let process = pid(process.unwrap().trim().parse().unwrap());
+        wait_until("the script ends", || has_ended(process));
         fs::remove_file(folder.path("pid")).unwrap();
     }
 }

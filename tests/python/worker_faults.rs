@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::support::python::with_python;
 use crate::support::worker_models::{
-    ClientLoad, Outcome, SOON, folder, has_ended, infer, pid, send, server, starting, value,
+    ClientLoad, Outcome, SOON, children, folder, has_ended, infer, pid, send, server, starting, value,
 };
 use crate::support::{Client, ServerBuilder, TestServer, pause, repository_path, wait_until};
 
@@ -177,8 +177,7 @@ fn processes_that_a_script_has_started_before_the_server_outlive_it() {
     let (_, processes) = family(&server);
     let helper = fs::read_to_string(server.folder.path("helper")).unwrap();
     let helper = pid(helper.trim().parse().unwrap());
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", helper.as_raw_nonzero())).unwrap();
-    let of_helper: Vec<Pid> = children.split_whitespace().map(|id| pid(id.parse().unwrap())).collect();
+    let of_helper = children(helper.as_raw_nonzero().get().unsigned_abs());
     server.signal(Signal::TERM);
     wait_for_the_end_of(&processes);
     wait_until("the server ends", || has_ended(pid(server.process_id().into())));

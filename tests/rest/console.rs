@@ -170,11 +170,10 @@ fn console_has_the_end_of_the_log() {
     let lines = || server.get(LOG).ok()["lines"].as_array().unwrap().clone();
     let has = |text: &str| lines().iter().any(|line| line.as_str().unwrap().contains(text));
     assert!(has("Loaded model 'iris-xgboost' successfully."), "{:?}", lines());
-    // Each of these is a line, and so is its end.
-    for number in 0..110 {
+    for number in 0..210 {
         server.post(&format!("/v2/repository/models/missing-{number}/load"), "").error(404);
     }
-    wait_until("the last line is there", || has("missing-109"));
+    wait_until("the last line is there", || has("missing-209"));
     let lines = lines();
     assert_eq!(lines.len(), 200);
     assert!(lines.iter().all(|line| line.as_str().unwrap().len() <= 2500));
@@ -183,7 +182,8 @@ fn console_has_the_end_of_the_log() {
 #[test]
 fn console_knows_how_long_the_steps_of_a_graph_took() {
     let spec = json!({"steps": [{"name": "a"}, {"name": "b", "inputs": ["a"]}], "output": {"steps": ["b"]}});
-    let manifest = json!({"apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "g"}, "spec": spec});
+    let manifest =
+        json!({"apiVersion": "mlops.seldon.io/v1alpha1", "kind": "Pipeline", "metadata": {"name": "g"}, "spec": spec});
     let settings = json!({"name": "g", "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.json"}});
     let folder = Folder::new().with_identity("a").with_identity("b");
     let folder = folder.file("g/model-settings.json", settings.to_string()).file("g/graph.json", manifest.to_string());
@@ -205,9 +205,13 @@ fn details_are_for_clients_on_this_machine_without_access_control() {
     wait_until("the load has failed", || server.get(DATA).ok()["models"][0]["state"] == "FAILED");
     let seen = |headers: &[(&str, &str)]| {
         let data = get(&server, DATA, headers).ok();
-        let log = get(&server, LOG, headers).status == 200;
+        let log = get(&server, LOG, headers).ok()["lines"].is_array();
         assert_eq!(data["server"]["resident_bytes"].is_u64(), log, "{data}");
-        (data["models"][0].get("reason").is_some(), data["workers"].is_array(), data["rights"]["details"] == true && log)
+        (
+            data["models"][0].get("reason").is_some(),
+            data["workers"].is_array(),
+            data["rights"]["details"] == true && log,
+        )
     };
     assert_eq!(seen(&[]), (true, true, true));
     for passed_on in [

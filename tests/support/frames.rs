@@ -1,15 +1,13 @@
 //! A parent of `mlserver score`: its end of the socket, and the memory file.
 
 use std::fs::File;
-use std::io::{IoSlice, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use mlserver::platform::{memory_file, send_with_file};
 use serde_json::{Value, json};
 
 use super::mlserver_command;
@@ -84,10 +82,9 @@ impl Scorer {
 
     /// Sends `hello` in the name of `parent`, and waits for `ready`.
     pub(crate) fn greet(child: Child, mut socket: UnixStream, bytes: u64, parent: u32) -> Self {
-        let memory = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
-        ftruncate(&memory, bytes).unwrap();
+        let memory = memory_file("test", bytes).unwrap();
         let hello = json!({"protocol": 2, "parent": parent, "memory_file": true, "log_level": "info"});
-        send_with_file(&socket, &frame(HELLO, 0, &hello.to_string(), b""), &memory);
+        send_hello(&socket, &frame(HELLO, 0, &hello.to_string(), b""), &memory);
         let ready = read_frame(&mut socket);
         assert_eq!(ready.kind, READY, "{ready:?}");
         Self { child, socket, memory, version: ready.head["version"].clone(), last_id: 0 }
@@ -155,11 +152,7 @@ impl Drop for Scorer {
     }
 }
 
-fn send_with_file(mut socket: &UnixStream, bytes: &[u8], file: &File) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [file.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+fn send_hello(mut socket: &UnixStream, bytes: &[u8], file: &File) {
+    let sent = send_with_file(socket, bytes, file).unwrap();
     socket.write_all(&bytes[sent..]).unwrap();
 }

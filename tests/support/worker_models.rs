@@ -1,11 +1,13 @@
 //! Models in Python that `tests/fixtures/workers/models.py` defines, and the workers that run them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mlserver::platform;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 
@@ -61,8 +63,19 @@ pub(crate) fn pid(number: i64) -> Pid {
 }
 
 pub(crate) fn has_ended(process: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
-    test_kill_process(process).is_err() || stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('Z'))
+    test_kill_process(process).is_err() || is_zombie(process).unwrap_or(true)
+}
+
+/// Reports whether a process has exited and has not been reaped, or `None` if it does not exist.
+pub(crate) fn is_zombie(process: Pid) -> Option<bool> {
+    let rows = platform::processes_of(&BTreeSet::from([process.as_raw_nonzero().get()]));
+    rows.first().map(|row| row.is_zombie)
+}
+
+/// Returns the processes that a process has started, and which run.
+pub(crate) fn children(parent: u32) -> Vec<Pid> {
+    let rows = platform::processes().into_iter().filter(|row| row.parent.unsigned_abs() == parent && !row.is_zombie);
+    rows.filter_map(|row| Pid::from_raw(row.id)).collect()
 }
 
 /// The response to one request, and when it arrived.

@@ -456,5 +456,5 @@ _FINAL = frozenset(
 def _memory_file(regions: int) -> Optional[MemoryFile]:
     try:
         return MemoryFile(regions=regions)
-    except (AttributeError, OSError):
+    except OSError:
         return None  # tensors are sent over the socket

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import tempfile
 from typing import List, Optional
 
 __all__ = ["INITIAL_BYTES", "MAX_BYTES", "MemoryFile", "MemoryRegion", "aligned"]
@@ -29,14 +30,16 @@ class MemoryRegion:
 
 
 class MemoryFile:
-    """An anonymous file in memory, mapped into this process. The child has its descriptor.
+    """A file without a name, mapped into this process. The child has its descriptor.
+
+    It is in memory on Linux, and in the folder for temporary files elsewhere.
 
     It has no lock of its own: the child's lock protects it.
     """
 
     def __init__(self, size: int = INITIAL_BYTES, limit: int = MAX_BYTES, regions: int = 2) -> None:
-        """Raises `OSError` or `AttributeError` if the system has no such files."""
-        self.descriptor = os.memfd_create("mlserver-scoring", os.MFD_CLOEXEC)
+        """Raises `OSError` if it cannot be created."""
+        self.descriptor = _create()
         self._limit = limit
         self._size = 0
         self._map: Optional[mmap.mmap] = None
@@ -85,6 +88,15 @@ class MemoryFile:
         os.ftruncate(self.descriptor, self._regions * size)
         self._map = mmap.mmap(self.descriptor, self._regions * size)
         self._size = size
+
+
+def _create() -> int:
+    """Creates a file without a name, and returns its descriptor, which other programs do not inherit."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("mlserver-scoring", os.MFD_CLOEXEC)
+    descriptor, path = tempfile.mkstemp(prefix="mlserver-scoring-")
+    os.unlink(path)
+    return descriptor
 
 
 def aligned(size: int) -> int:

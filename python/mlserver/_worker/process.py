@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from typing import Any, Dict, Optional, Tuple
 
 from . import output, process_state, signals
@@ -22,6 +24,9 @@ DONE = 0
 LOST = 1
 
 _PR_SET_PDEATHSIG = 1
+
+#: How often a process looks for its parent where the kernel does not watch it, in seconds.
+_PARENT_SECONDS = 0.1
 
 
 def main() -> int:
@@ -105,20 +110,33 @@ def _read_exactly(server: socket.socket, size: int) -> bytes:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when its parent exits for any reason, even if user code is running.
+    """Ends this process when its parent exits for any reason, even if user code is running.
 
     `parent` is the parent at the start: the server, or a program between the server and the interpreter.
     """
+    if not _kernel_kills():
+        threading.Thread(target=_watch_parent, args=(parent,), name="mlserver-parent", daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(LOST)
+
+
+def _kernel_kills() -> bool:
+    """Has the kernel kill this process when its parent exits. Returns whether it can do that: only Linux."""
     if sys.platform != "linux":
-        return
+        return False
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL)) == 0)
     except (ImportError, OSError, AttributeError):
-        return  # the event loop still notices when the socket is closed
-    if os.getppid() != parent:
-        os._exit(LOST)
+        return False
+
+
+def _watch_parent(parent: int) -> None:
+    """Ends this process when it has another parent. Code that holds the interpreter's lock delays it."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(LOST)
 
 
 def _add_paths(paths: Any) -> None:

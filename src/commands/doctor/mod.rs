@@ -2,7 +2,6 @@
 
 mod findings;
 mod models;
-mod port_owner;
 mod security;
 
 use std::collections::HashMap;
@@ -17,6 +16,7 @@ use crate::cli::OutputFormat;
 use crate::cli::doctor::DoctorArgs;
 #[cfg(feature = "image")]
 use crate::image::docker::DockerEngine;
+use crate::platform;
 use crate::registry::{ModelFetcher, chain};
 use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
@@ -25,7 +25,6 @@ use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSet
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
 use findings::{FindingLevel, Findings};
-use port_owner::port_owner;
 
 /// Runs `mlserver doctor`. Reads settings, artifacts and interpreters, and runs no model code.
 ///
@@ -202,7 +201,7 @@ async fn ports(settings: &Settings, findings: &mut Findings) {
             }
             Err(error) => {
                 let same = bound.iter().find(|(other, ..)| *other == port).map(|(_, other, _)| *other);
-                let advice = match (same, port_owner(port)) {
+                let advice = match (same, platform::port_owner(port)) {
                     (Some(other), _) => format!("`{other}` is the same port: change `{name}`"),
                     (None, Some(owner)) => {
                         format!("`{}` (process {}) uses it: stop it, or change `{name}`", owner.name, owner.id)

@@ -6,11 +6,12 @@ use super::findings::Findings;
 use crate::families::ModelFamily;
 use crate::image::PythonReason;
 use crate::inference::BatchOptions;
+use crate::platform;
 use crate::registry::{ModelFetcher, artifact_size, chain};
 use crate::repository::Artifact;
 use crate::runtimes::FileDescription;
 use crate::runtimes::python::{Python, SCRIPT_IMPLEMENTATION, StaticFindingLevel};
-use crate::settings::{ModelSettings, Settings, memory_limit};
+use crate::settings::{ModelSettings, Settings};
 
 /// Where a model runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +202,7 @@ pub(super) fn memory(
         };
         total = total.saturating_add(artifact_size(&path).saturating_mul(copies));
     }
-    let Some(limit) = memory_limit() else { return };
+    let Some(limit) = platform::memory_limit() else { return };
     let count = |place| models.iter().filter(|(of, _)| *of == place).count();
     let text = format!(
         "the files of {} native models and {} models in {workers} worker processes take {} of {} MiB of memory",

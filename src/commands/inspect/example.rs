@@ -1,6 +1,5 @@
 //! Examples of requests, each of which the model has answered.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use serde_json::Value;
 use crate::commands::CommandError;
 use crate::compute::ComputePool;
 use crate::families::ModelFamily;
+use crate::platform;
 use crate::registry::chain;
 use crate::runtimes::{self, LoadError, Runtime};
 use crate::settings::ModelSettings;
@@ -26,8 +26,8 @@ pub(in crate::commands) struct AnsweredExample {
     pub(in crate::commands) outputs: Vec<TensorMetadata>,
     /// The outputs of the answer as JSON, for `init --from`.
     pub(in crate::commands) answer: Value,
-    /// By how much the memory of this process grows when the model is loaded, in bytes.
-    pub(in crate::commands) memory: u64,
+    /// By how much the memory of this process grows when the model is loaded, in bytes. `None` if it cannot be measured.
+    pub(in crate::commands) memory: Option<u64>,
 }
 
 /// Why there is no example.
@@ -63,7 +63,7 @@ pub(in crate::commands) fn answer(
     // The first load also brings in what all models share.
     let before = resident_bytes();
     let second = load().map_err(failed)?;
-    let memory = resident_bytes().saturating_sub(before);
+    let memory = resident_bytes().zip(before).map(|(after, before)| after.saturating_sub(before));
     drop(second);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start threads")?;
     for request in requests {
@@ -101,9 +101,7 @@ fn described(tensor: &Value) -> Option<TensorMetadata> {
     })
 }
 
-/// Returns the resident memory of this process, in bytes. 0 if it cannot be read.
-fn resident_bytes() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
-    pages.saturating_mul(rustix::param::page_size() as u64)
+/// Returns the resident memory of this process, in bytes.
+fn resident_bytes() -> Option<u64> {
+    platform::resident_memory(rustix::process::getpid().as_raw_nonzero().get())
 }

@@ -53,8 +53,8 @@ pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Re
     if args.example {
         let shown = args.path.display();
         let why = description.not_native.as_deref().map(|reason| format!("the model is not served natively: {reason}"));
-        let answered =
-            answered.map_err(|error| anyhow!("no example for `{shown}`: {}", why.unwrap_or_else(|| error.to_string())))?;
+        let answered = answered
+            .map_err(|error| anyhow!("no example for `{shown}`: {}", why.unwrap_or_else(|| error.to_string())))?;
         return Ok(ui.line(answered.request)?);
     }
     match args.format {
@@ -156,7 +156,9 @@ fn print(
             return ui.line(format_args!("no example: {reason}"));
         }
     };
-    ui.line(format_args!("{} about {} KiB", title("memory:"), answered.memory.div_ceil(1 << 10)))?;
+    if let Some(bytes) = answered.memory {
+        ui.line(format_args!("{} about {} KiB", title("memory:"), bytes.div_ceil(1 << 10)))?;
+    }
     let inputs = if description.inputs.is_empty() { &answered.inputs } else { &description.inputs };
     tensors("inputs:", inputs, ui)?;
     if !description.columns.is_empty() {
@@ -205,7 +207,7 @@ fn to_json(model: &InspectedModel, description: &FileDescription, answered: Opti
         "inputs": answered.filter(|_| description.inputs.is_empty()).map_or(&description.inputs, |answered| &answered.inputs),
         "columns": description.columns,
         "outputs": description.outputs,
-        "memory_bytes": answered.map(|answered| answered.memory),
+        "memory_bytes": answered.and_then(|answered| answered.memory),
         "example": answered.map(|answered| &answered.request),
         "example_outputs": answered.map(|answered| &answered.outputs),
     })

@@ -13,13 +13,18 @@ const MOST: u64 = 16_384;
 /// Descriptors that are kept for other purposes: model files, pipes of workers, reserved listeners.
 const RESERVED: u64 = 256;
 
+/// What macOS allows a process (`OPEN_MAX`), even if the limit that it reports is higher or infinite.
+const OPEN_MAX: u64 = 10_240;
+
 /// Raises the limit on open files as far as the system allows, and returns it.
 pub(super) fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok() {
-        return maximum.unwrap_or(u64::MAX);
-    }
-    current.unwrap_or(u64::MAX)
+    let raise = |wanted: Option<u64>| {
+        let is_more = current.is_some_and(|current| wanted.is_none_or(|wanted| wanted > current));
+        let raised = is_more && setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum }).is_ok();
+        raised.then(|| wanted.unwrap_or(u64::MAX))
+    };
+    raise(maximum).or_else(|| raise(Some(OPEN_MAX))).or(current).unwrap_or(u64::MAX)
 }
 
 /// Returns the number of connections for a limit on open files: at most three quarters of it.

@@ -3,13 +3,13 @@
 //! The kernel and shells send SIGHUP when a terminal is closed; administrators and systemd send it to daemons. The server can
 //! tell them apart: a terminal that is gone cannot be opened.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
-use crate::reload;
+use crate::{platform, reload};
 
 /// Receives SIGHUP.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Hangups {
     /// Fails if the system rejects the handler.
     pub(super) fn listen() -> io::Result<Self> {
         // `nohup` has the signal ignored, which a handler overrides.
-        let on_terminal = !is_ignored() && terminal().is_ok();
+        let on_terminal = !platform::ignores_hangup() && terminal().is_ok();
         Ok(Self { signal: signal(SignalKind::hangup())?, on_terminal })
     }
 
@@ -48,12 +48,4 @@ impl Hangups {
 /// Opens the terminal that controls the process.
 fn terminal() -> io::Result<File> {
     File::open("/dev/tty")
-}
-
-/// Reports whether the process was started with SIGHUP ignored.
-fn is_ignored() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    // SIGHUP is the first signal.
-    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
 }

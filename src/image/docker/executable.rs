@@ -1,9 +1,10 @@
 //! Copies this executable into an image, with the libraries that it needs in an empty one.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use crate::platform;
 
 /// The path of the executable in an image.
 const TARGET: &str = "/usr/local/bin/mlserver";
@@ -13,22 +14,29 @@ const TARGET: &str = "/usr/local/bin/mlserver";
 ///
 /// # Errors
 ///
-/// Fails if `/proc` or the files cannot be read.
+/// Fails if the executable is not one for Linux, or if its files cannot be found or read.
 pub fn files() -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let executable = std::env::current_exe()?;
     let mut files = vec![(executable.clone(), PathBuf::from(TARGET))];
     let mut start = Vec::new();
     File::open(&executable)?.take(1 << 20).read_to_end(&mut start)?;
+    check_format(&start)?;
     let Some(loader) = interpreter(&start) else { return Ok(files) };
-    // The kernel's own mapping is not a file.
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    let paths: BTreeSet<&str> = maps.lines().filter_map(|line| line.find('/').map(|start| &line[start..])).collect();
     let loader_file = fs::canonicalize(&loader)?;
-    for path in paths.into_iter().map(Path::new).filter(|path| path.to_string_lossy().contains(".so")) {
-        let target = if path == loader_file { loader.clone() } else { path.to_owned() };
-        files.push((path.to_owned(), target));
+    for path in platform::loaded_libraries()? {
+        let target = if path == loader_file { loader.clone() } else { path.clone() };
+        files.push((path, target));
     }
     Ok(files)
+}
+
+/// Fails if a file does not begin as an executable of Linux, such as one of macOS.
+fn check_format(start: &[u8]) -> io::Result<()> {
+    if start.starts_with(b"\x7fELF") {
+        return Ok(());
+    }
+    let message = "it does not run in an image, which needs an executable for Linux: name one with `--server`";
+    Err(io::Error::new(io::ErrorKind::Unsupported, message))
 }
 
 /// Reports whether the executable needs the libraries of the system on which it was built.
@@ -63,7 +71,18 @@ fn interpreter(elf: &[u8]) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn executable_of_another_system_is_rejected() {
+        check_format(b"\x7fELF\x02\x01").unwrap();
+        for start in [&b"\xcf\xfa\xed\xfe"[..], b"MZ", b""] {
+            let error = check_format(start).unwrap_err().to_string();
+            assert!(error.contains("`--server`"), "{error}");
+        }
+    }
 
     #[test]
     fn executable_files_include_its_libraries() {

@@ -64,10 +64,8 @@ impl MemoryFile {
     #[cfg(fuzzing)]
     pub(super) fn for_fuzzing() -> &'static Self {
         static FILE: std::sync::LazyLock<MemoryFile> = std::sync::LazyLock::new(|| {
-            let file = rustix::fs::memfd_create("fuzzing", rustix::fs::MemfdFlags::CLOEXEC);
-            let file = File::from(file.expect("the system has memory files"));
-            file.set_len(64 << 10).expect("a new file can be extended");
-            MemoryFile::new(file)
+            let file = crate::platform::memory_file("fuzzing", 64 << 10);
+            MemoryFile::new(file.expect("the system has memory files"))
         });
         &FILE
     }
@@ -157,14 +155,11 @@ impl<'a> AnswerRegion<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-
     use super::*;
+    use crate::platform;
 
     fn file(length: u64) -> MemoryFile {
-        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&file, length).unwrap();
-        MemoryFile::new(file.into())
+        MemoryFile::new(platform::memory_file("test", length).unwrap())
     }
 
     fn at(offset: u64, size: u64) -> Region {
@@ -182,7 +177,7 @@ mod tests {
         }
         assert!(matches!(file.read(at(4, 4)), Err(MemoryError::Misaligned { offset: 4 })));
         assert!(file.write(32, 1, &[Bytes::from_static(b"a")]).is_err());
-        ftruncate(&file.0, 8).unwrap();
+        file.0.set_len(8).unwrap();
         assert!(file.read(at(8, 4)).is_err());
         assert_eq!(file.0.metadata().unwrap().len(), 8, "writes do not extend it");
     }

@@ -15,7 +15,6 @@ mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod memory_file;
-mod memory_group;
 mod message;
 mod model;
 mod native;
@@ -50,8 +49,6 @@ use message::MessageError;
 pub(super) use model::{ModelToLoad, pool_group};
 use pool::{Pool, PoolOptions};
 use process::WorkerExit;
-
-pub use process::resident_memory;
 pub(super) use process::WorkerProgram;
 
 /// How long a scrape waits for the workers' metrics. Scrapes answer within 100 ms whatever the models do.

@@ -3,15 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::{ModelToLoad, NewPool, PoolKey, WorkerLoadError, WorkerProgram, Workers, pool_group};
+use crate::platform;
 use crate::runtimes::Runtime;
 use crate::settings::ModelSettings;
-
-/// This executable. The name stays valid when the file is replaced while the server runs.
-const EXECUTABLE: &str = "/proc/self/exe";
 
 impl Workers {
     /// Loads a model for native evaluation in a worker. `memory_limit` is that of a model without one in the settings, in bytes.
@@ -38,21 +36,13 @@ impl Workers {
         };
         // Memory that the allocator reserves, but does not use, does not count against the limit.
         let variables = vec![(Cow::Borrowed("MIMALLOC_ARENA_EAGER_COMMIT"), Some("0".into()))];
-        let program = WorkerProgram {
-            executable: executable(),
-            arguments: vec!["score".into()],
-            title: Some("mlserver"),
-            variables,
-        };
+        // Stays valid when the file is replaced while the server runs, if the system can do that.
+        let executable = platform::own_executable().unwrap_or_else(|_| "mlserver".into());
+        let program = WorkerProgram { executable, arguments: vec!["score".into()], title: Some("mlserver"), variables };
         let threads = settings.parameters.threads;
         let pool = NewPool { key, name: settings.name.clone(), program, size: 1, threads };
         self.load(pool, ModelToLoad { settings, artifact: Some(artifact), not_native: None }).await
     }
-}
-
-fn executable() -> PathBuf {
-    let fixed = PathBuf::from(EXECUTABLE);
-    if fixed.exists() { fixed } else { std::env::current_exe().unwrap_or(fixed) }
 }
 
 /// Returns how many predictions a worker runs at a time if its models do not say it: one per core that the workers of other models,

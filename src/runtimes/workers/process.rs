@@ -2,21 +2,20 @@
 //!
 //! The worker's standard input is its end of the socket, so that no other process inherits it. Standard output and error
 //! are pipes that are read to their end. The process leads a process group of its own, which is killed with it, and so are the
-//! processes that have left the group. The worker asks the kernel to kill it when the thread that started it
-//! ends; workers are started on threads that live as long as the server.
+//! processes that have left the group. The worker ends with the server (`platform::end_with_parent`): on Linux, the kernel kills it when the
+//! thread that started it ends, so workers are started on threads that live as long as the server.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,16 +23,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use rustix::fs::MemfdFlags;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use super::frame::{OutgoingFrame, PAGE_BYTES};
-use super::memory_group::{MemoryGroup, oom_kills, read_small};
 use super::output::{self, OutputStream};
+use crate::platform::{self, MemoryGroup, oom_kills};
 use crate::processes::{self, RunningProcess};
 use crate::shutdown::spawn_supervised;
 
@@ -113,11 +110,10 @@ impl WorkerProcess {
     ) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         for end in [&ours, &theirs] {
-            // The system may allow less.
-            rustix::net::sockopt::set_socket_send_buffer_size(end, SOCKET_BUFFER)?;
+            // The system may allow less: Linux then takes what it allows, and others fail.
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, SOCKET_BUFFER);
         }
-        let page = rustix::fs::memfd_create("mlserver-calls", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&page, PAGE_BYTES as u64)?;
+        let page = platform::memory_file("mlserver-calls", PAGE_BYTES as u64)?;
         let mut command = Command::new(&program.executable);
         command
             .args(&program.arguments)
@@ -157,7 +153,7 @@ impl WorkerProcess {
                 output::log(err, OutputStream::Stderr, name.to_owned(), Some(last_lines.clone())),
             ),
         ];
-        let page = CallsPage(Arc::new(File::from(page)));
+        let page = CallsPage(Arc::new(page));
         Ok((Self { child, pid, page, last_lines, readers, oom_kills, memory_limit, memory_group, mark }, stream))
     }
 
@@ -239,14 +235,10 @@ impl WorkerProcess {
     }
 }
 
-fn send_hello(stream: &StdUnixStream, hello: OutgoingFrame, page: &impl AsFd) -> io::Result<()> {
+fn send_hello(stream: &StdUnixStream, hello: OutgoingFrame, page: &File) -> io::Result<()> {
     let mut bytes = BytesMut::new();
     hello.write(0, &mut bytes, |bytes, chunk| bytes.extend_from_slice(&chunk));
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [page.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let sent = platform::send_with_file(stream, &bytes, page)?;
     (&*stream).write_all(&bytes[sent..])
 }
 
@@ -412,9 +404,8 @@ impl LastLines {
     }
 }
 
-/// Returns the resident memory of a process, in bytes.
-pub fn resident_memory(pid: Pid) -> Option<u64> {
-    let text = read_small(Path::new(&format!("/proc/{}/statm", pid.as_raw_nonzero())))?;
-    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+/// Returns the resident memory of a process, in bytes, or `None` if the system does not tell.
+pub(super) async fn resident_memory(pid: Pid) -> Option<u64> {
+    // Some systems need a process for it. Fails only if it panics.
+    tokio::task::spawn_blocking(move || platform::resident_memory(pid.as_raw_nonzero().get())).await.ok().flatten()
 }

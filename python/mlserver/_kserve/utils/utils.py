@@ -62,7 +62,8 @@ def get_ig_namespace(inferencegraph: Any) -> str:
 
 def cpu_count() -> int:
     """Returns the number of CPUs that this process may use, within the limit of its container."""
-    available = len(os.sched_getaffinity(0))
+    # Only Linux and FreeBSD have a set of CPUs for each process.
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cpu_quota()
     return available if quota is None else max(1, min(available, quota))
 

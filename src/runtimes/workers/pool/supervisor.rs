@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::OptionFuture;
+use rustix::process::Pid;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::calls::ReplySender;
 use super::{Pool, PoolState};
+use crate::platform::MEMORY_INTERVAL;
 use crate::runtimes::workers::connection::{Connection, ConnectionEnd, LAST_FRAMES_TIMEOUT};
 use crate::runtimes::workers::dispatch::{ModelNumber, ModelThreads};
 use crate::runtimes::workers::frame::{Frame, FrameKind, OutgoingFrame, PROTOCOL};
@@ -24,8 +26,6 @@ use crate::runtimes::workers::{CallError, WorkerLoadError};
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often a worker is pinged and its calls are checked.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How often a worker's memory is measured if it is limited.
-const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// A worker that uses more than this percentage of its memory limit is replaced.
 const SOFT_MEMORY_PERCENT: u64 = 80;
 /// How often a call that had not begun when its worker died is sent to another one. Reading it may be what ends workers.
@@ -125,16 +125,10 @@ impl Pool {
             link.ready = Some(ready);
         }
         let memory = AtomicU64::new(0);
-        let measure = || {
-            let bytes = resident_memory(pid).unwrap_or_default();
-            memory.store(bytes, Ordering::Relaxed);
-            bytes
-        };
         let page = process.page();
         let mut connection = Box::pin(Connection::new(stream, frames).run(|frame| self.receive(worker, frame)));
         let end = {
-            let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            let watch = pin!(self.watch(worker, name, pid, is_ready, &page, measure));
+            let watch = pin!(self.watch(worker, name, pid, is_ready, &page, &memory));
             let end = tokio::select! {
                 end = &mut connection => RunEnd::Connection(end),
                 () = process.wait() => RunEnd::Exited,
@@ -175,10 +169,10 @@ impl Pool {
         self: &Arc<Self>,
         worker: usize,
         name: &str,
-        pid: u32,
+        pid: Pid,
         is_ready: oneshot::Receiver<ReadyHead>,
         page: &CallsPage,
-        measure: impl Fn() -> u64,
+        memory: &AtomicU64,
     ) -> RunEnd {
         match tokio::time::timeout(START_TIMEOUT, is_ready).await {
             Ok(Ok(ready)) if ready.protocol == PROTOCOL => {
@@ -190,7 +184,7 @@ impl Pool {
         }
         let wake = {
             let mut state = self.state.lock();
-            state.links[worker].pid = Some(pid);
+            state.links[worker].pid = Some(pid.as_raw_nonzero().get().unsigned_abs());
             state.dispatch.worker_up(worker);
             Arc::clone(&state.links[worker].wake)
         };
@@ -229,12 +223,15 @@ impl Pool {
                 }
                 () = wake.notified() => {}
                 _ = memory_ticks.tick(), if limits_memory => {
-                    if let Some(end) = self.exceeded_memory(worker, measure()) {
+                    let measured = measure(pid, memory).await;
+                    if let Some(end) = measured.and_then(|bytes| self.exceeded_memory(worker, bytes)) {
                         return end;
                     }
                 }
                 _ = beats.tick() => {
-                    self.options.metrics.set_resident(name, measure());
+                    if let Some(bytes) = measure(pid, memory).await {
+                        self.options.metrics.set_resident(name, bytes);
+                    }
                     // If the worker dies, metrics since its last scrape are lost.
                     let _ = self.request_metrics(worker);
                     if let Some(end) = self.exceeded_call_timeout(worker, page) {
@@ -574,6 +571,13 @@ impl Pool {
         state.reject_unservable_calls();
         backoff
     }
+}
+
+/// Returns the resident memory of a process, in bytes, and keeps it for the report of its end.
+async fn measure(pid: Pid, memory: &AtomicU64) -> Option<u64> {
+    let bytes = resident_memory(pid).await?;
+    memory.store(bytes, Ordering::Relaxed);
+    Some(bytes)
 }
 
 fn log_exit(name: &str, exit: &WorkerExit, models: &[&str]) {

@@ -12,16 +12,15 @@ mod request;
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, sockopt};
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::net::sockopt;
+use rustix::process::{Resource, Rlimit};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -34,13 +33,11 @@ use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame, PROTOCOL};
 use super::memory_file::MemoryFile;
 use super::message::{MessageError, ReadyHead, encode_head};
 use crate::compute::ComputePool;
+use crate::platform;
 use crate::telemetry::logging::{self, LogFormat};
 
 /// The most predictions that run at a time.
 const MAX_THREADS: usize = 256;
-
-/// The most files that come with `hello`. The kernel closes further ones.
-const MAX_FILES: usize = 2;
 
 const VERSION: &str = env!("MLSERVER_VERSION");
 
@@ -95,7 +92,7 @@ pub fn run(opener: Arc<dyn ModelOpener>) -> Result<(), ScoreError> {
     if hello.protocol != PROTOCOL {
         return Err(ScoreError::Version { found: hello.protocol });
     }
-    bind_to_parent(hello.parent)?;
+    platform::end_with_parent(hello.parent).map_err(|_| ScoreError::NoHello)?;
     if let Some(limit) = hello.memory_limit {
         limit_memory(limit)?;
     }
@@ -165,18 +162,8 @@ impl SharedFiles {
 
 /// Reads the first frame, and the files whose descriptors come with its first byte. What follows stays in `incoming`.
 fn receive_hello(mut socket: &StdUnixStream, incoming: &mut BytesMut) -> Result<(Hello, SharedFiles), ScoreError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut piece = [0; 4 << 10];
-    let received =
-        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut piece)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let mut files = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            files.extend(descriptors);
-        }
-    }
-    let mut count = received.bytes;
+    let (mut count, files) = platform::receive_files(socket, &mut piece)?;
     loop {
         if count == 0 {
             return Err(ScoreError::NoHello);
@@ -192,14 +179,6 @@ fn receive_hello(mut socket: &StdUnixStream, incoming: &mut BytesMut) -> Result<
         }
         count = socket.read(&mut piece)?;
     }
-}
-
-/// Has the kernel kill this process when its parent ends. Fails if it has ended already.
-fn bind_to_parent(parent: u32) -> Result<(), ScoreError> {
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let found = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if found == Some(parent) { Ok(()) } else { Err(ScoreError::NoHello) }
 }
 
 /// Limits what this process may allocate, so that an allocation beyond it ends the process at once.

@@ -240,7 +240,7 @@ export function overviewView(context) {
     try {
       const answer = await log();
       const isAtEnd = lines.scrollTop + lines.clientHeight >= lines.scrollHeight - 4;
-      lines.textContent = answer.lines.join("\n") || "No line has been written since the server started.";
+      lines.textContent = (answer.lines ?? []).join("\n") || "No line has been written since the server started.";
       if (isAtEnd) lines.scrollTop = lines.scrollHeight;
     } catch (error) {
       lines.textContent = `Cannot read the log: ${error.message}`;
