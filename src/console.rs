@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ struct ConsoleState {
 struct Sampler {
     registry: Registry,
     history: Arc<Mutex<History>>,
+    /// The resident memory of this process in bytes. 0 if it is not known.
+    resident: Arc<AtomicU64>,
 }
 
 /// A version of a model, with the numbers of the last minutes.
@@ -78,7 +81,7 @@ impl Console {
         compute: ComputePool,
     ) -> Self {
         logging::keep_recent();
-        let sampler = Sampler { registry, history: Arc::default() };
+        let sampler = Sampler { registry, history: Arc::default(), resident: Arc::default() };
         let task = AbortOnDropHandle::new(spawn_supervised("console", sampler.clone().run(compute)));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self(Arc::new(ConsoleState { sampler, workers, graphs, started, _task: task }))
@@ -91,7 +94,7 @@ impl Console {
 
     /// Describes the models that `wanted` accepts, by name and version. Takes 1 µs per model.
     pub fn models(&self, wanted: impl Fn(&RegisteredModel) -> bool) -> Vec<ModelReport> {
-        let Sampler { registry, history } = &self.0.sampler;
+        let Sampler { registry, history, .. } = &self.0.sampler;
         let models = registry.models();
         let history = history.lock();
         let wanted = models.into_iter().filter(|model| wanted(model));
@@ -100,7 +103,7 @@ impl Console {
 
     /// Describes one model.
     pub fn model(&self, model: Arc<RegisteredModel>) -> ModelReport {
-        let Sampler { registry, history } = &self.0.sampler;
+        let Sampler { registry, history, .. } = &self.0.sampler;
         report(registry, model, &history.lock())
     }
 
@@ -111,9 +114,9 @@ impl Console {
         std::array::from_fn(|_| *samples.next().expect("there are as many samples"))
     }
 
-    /// Returns the resident memory of this process.
+    /// Returns the resident memory of this process as of the last sample.
     pub fn resident_bytes(&self) -> Option<u64> {
-        platform::resident_memory(rustix::process::getpid().as_raw_nonzero().get())
+        Some(self.0.sampler.resident.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
     /// Returns how long each step of a graph took when it last ran, by its name. Steps that have not run are missing.
@@ -148,6 +151,8 @@ impl Sampler {
     }
 
     fn sample(&self) {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        self.resident.store(platform::resident_memory(own).unwrap_or_default(), Ordering::Relaxed);
         let models = self.registry.models();
         let sampled = models.iter().map(|model| (key(model), totals(&self.registry, model)));
         self.history.lock().record(sampled);
