@@ -6,10 +6,10 @@ Each worker starts one child process, which evaluates the model; see `mlserver.s
 """
 
 import os
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from ._scoring import shipping
-from .errors import InferenceError
+from ._scoring.options import JobOptions, ScorerOptions, check_unique
 from .scoring import OutputSchema, Scorer
 
 __all__ = ["score"]
@@ -36,8 +36,8 @@ def score(
     The model is loaded in this process first. Raises `InferenceError` if a column is missing, has a type that models do not
     take, or has the name of an output, and `ScoringError` if the model cannot be loaded or is too large to travel.
     """
-    scorer = Scorer(
-        location,
+    job = JobOptions(columns=columns, keep=keep)
+    options = ScorerOptions(
         model_name=model_name,
         version=version,
         outputs=outputs,
@@ -45,19 +45,17 @@ def score(
         missing=missing,
         executable=executable,
     )
+    scorer = Scorer(location, options)
     names = [str(name) for name in ddf.columns]
-    kept = names if keep == "*" else [keep] if isinstance(keep, str) else list(keep)
-    used = scorer.chosen_columns(names, columns)
+    kept = job.kept(names)
+    used = scorer.chosen_columns(names, job.columns)
+    check_unique(used, names)
     empty = ddf._meta[used]
     schema = scorer.schema({name: _datatype(name, empty[name]) for name in used}, used)
     meta = ddf._meta[kept].copy()
-    for output in schema:
-        for name, dtype in _columns(output):
-            if name in kept:
-                raise InferenceError(
-                    f"the output `{name}` of the model has the name of a column: leave it out with `keep`"
-                )
-            meta[name] = _empty(dtype)
+    types = dict(column for output in schema for column in _columns(output))
+    for name in job.added(list(types), kept):
+        meta[name] = _empty(types[name])
     shipped = shipping.ship_in_closure(scorer.location)
     return ddf.map_partitions(_score_partition, scorer, shipped, used, kept, list(meta.columns), meta=meta)
 
@@ -74,10 +72,7 @@ def _score_partition(
     import pandas
 
     if shipped is not None:
-        # A copy: in one process, several threads have the scorer.
-        state: Dict[str, Any] = scorer.__getstate__()
-        scorer = Scorer.__new__(Scorer)
-        scorer.__setstate__({**state, "location": shipping.unpack(shipped, _worker_folder())})
+        scorer = scorer.moved(shipping.unpack(shipped, _worker_folder()))
     found = scorer.predict(frame[used], used)
     return pandas.concat([frame[kept], found], axis=1)[names]
 
@@ -100,7 +95,7 @@ def _datatype(name: str, series: Any) -> str:
     return series_column(name, series, "nan").datatype
 
 
-def _columns(output: OutputSchema) -> List[Any]:
+def _columns(output: OutputSchema) -> List[Tuple[str, str]]:
     """Returns the names and types of the columns of an output."""
     from ._tensor import NUMPY_NAMES
 

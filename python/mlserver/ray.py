@@ -7,13 +7,13 @@ pyarrow. Works with Ray 2.9 and later.
 """
 
 import os
+from dataclasses import asdict
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import scoring
 from ._scoring import shipping
-from ._scoring.arrow_job import ERROR_COLUMN, ArrowJob
-from ._scoring.batches import BATCH_BYTES
-from .errors import InferenceError
+from ._scoring.arrow_job import ArrowJob, engine_type
+from ._scoring.options import JobOptions, ScorerOptions
 
 __all__ = ["Scorer", "score"]
 
@@ -27,7 +27,6 @@ class Scorer:
         *,
         shipped: Optional[shipping.ShippedModel] = None,
         columns: Optional[Sequence[str]] = None,
-        outputs: Optional[Sequence[str]] = None,
         keep: Union[str, Sequence[str]] = "*",
         errors: str = "raise",
         **arguments: Any,
@@ -36,10 +35,10 @@ class Scorer:
 
         Raises `ScoringError` if the model cannot be loaded.
         """
+        self._job = JobOptions(columns=columns, keep=keep, errors=errors)
         if shipped is not None:
             location = shipping.unpack(shipped, _session_folder())
-        self._scorer = scoring.Scorer(location, outputs=outputs, **arguments)
-        self._columns, self._keep, self._errors = columns, keep, errors
+        self._scorer = scoring.Scorer(location, **arguments)
         self._schema: Optional[List[scoring.OutputSchema]] = None
         self._scorer.features()
 
@@ -50,19 +49,13 @@ class Scorer:
         column, if the model rejects a row.
         """
         names = list(batch.column_names)
-        used = self._scorer.chosen_columns(names, self._columns)
+        used = self._scorer.chosen_columns(names, self._job.columns)
         if self._schema is None:
             self._schema = self._scorer.schema(
                 {name: _datatype(name, batch.schema.field(name).type) for name in used}, used
             )
-        kept = names if self._keep == "*" else [self._keep] if isinstance(self._keep, str) else list(self._keep)
-        keeps_failures = self._errors == "column"
-        added = [output.name for output in self._schema] + ([ERROR_COLUMN] if keeps_failures else [])
-        taken = [name for name in added if name in kept]
-        if taken:
-            raise InferenceError(
-                f"the output `{taken[0]}` of the model has the name of a column: leave it out with `keep`"
-            )
+        kept = self._job.kept(names)
+        added = self._job.added([output.name for output in self._schema], kept)
         import pyarrow as pa
 
         job = ArrowJob(
@@ -71,17 +64,15 @@ class Scorer:
             keep=[names.index(name) for name in kept],
             outputs=self._schema,
             result_names=[*kept, *added],
-            keeps_failures=keeps_failures,
-            batch_bytes=BATCH_BYTES,
+            keeps_failures=self._job.keeps_failures,
+            batch_bytes=self._job.batch_bytes,
         )
         parts = list(job.run(self._scorer, batch.to_batches()))
         if parts:
             return pa.Table.from_batches(parts)
-        from ._scoring.arrow_job import engine_type
-
         empty = [batch.column(name).slice(0, 0) for name in kept]
         empty += [pa.nulls(0, engine_type(output)) for output in self._schema]
-        empty += [pa.nulls(0, pa.string())] if keeps_failures else []
+        empty += [pa.nulls(0, pa.string())] if self._job.keeps_failures else []
         return pa.Table.from_arrays(empty, names=[*kept, *added])
 
 
@@ -112,20 +103,22 @@ def score(
     Raises `ScoringError` if a local model is too large to travel or does not exist. The model and the columns are checked where
     the actors run.
     """
-    if errors not in ("raise", "column"):
-        raise ValueError(f"errors is `{errors}`: pass `raise` or `column`")
-    scorer = scoring.Scorer(location, threads=threads, missing=missing)
+    job = JobOptions(columns=columns, keep=keep, errors=errors)
+    scorer_options = ScorerOptions(
+        model_name=model_name,
+        version=version,
+        outputs=outputs,
+        threads=threads,
+        missing=missing,
+        executable=executable,
+    )
+    scorer = scoring.Scorer(location, scorer_options)
     arguments: Dict[str, Any] = {
         "shipped": shipping.ship_in_closure(scorer.location),
-        "columns": columns,
-        "outputs": outputs,
-        "keep": keep,
-        "errors": errors,
-        "model_name": model_name,
-        "version": version,
-        "threads": threads,
-        "missing": missing,
-        "executable": executable,
+        "columns": job.columns,
+        "keep": job.keep,
+        "errors": job.errors,
+        **asdict(scorer_options),
     }
     return dataset.map_batches(
         Scorer,

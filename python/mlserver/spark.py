@@ -13,8 +13,9 @@ import tempfile
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from ._scoring import shipping
-from ._scoring.arrow_job import ERROR_COLUMN, ArrowJob, ScoredCounts, engine_type
+from ._scoring.arrow_job import ArrowJob, ScoredCounts, engine_type
 from ._scoring.batches import BATCH_BYTES
+from ._scoring.options import JobOptions, ScorerOptions, check_unique
 from .errors import InferenceError, ScoringError
 from .scoring import OutputSchema, Scorer
 
@@ -68,12 +69,8 @@ def score(
     The model is loaded on the driver first. Raises `InferenceError` if a column is missing, has a type that models do not take,
     or has the name of an output, and `ScoringError` if the model cannot be loaded.
     """
-    if errors not in ("raise", "column"):
-        raise ValueError(f"errors is `{errors}`: pass `raise` or `column`")
-    if batch_bytes < 1:
-        raise ValueError(f"batch_bytes is {batch_bytes}: pass a positive number")
-    scorer = Scorer(
-        location,
+    options = JobOptions(columns=columns, keep=keep, errors=errors, batch_bytes=batch_bytes)
+    scorer_options = ScorerOptions(
         model_name=model_name,
         version=version,
         outputs=outputs,
@@ -82,21 +79,14 @@ def score(
         idle=_IDLE,
         executable=executable,
     )
+    scorer = Scorer(location, scorer_options)
     names: List[str] = list(df.columns)
-    kept = names if keep == "*" else [keep] if isinstance(keep, str) else list(keep)
-    used = scorer.chosen_columns(names, columns)
-    for name in dict.fromkeys([*kept, *used]):
-        if names.count(name) != 1:
-            problem = "there are two columns" if name in names else "there is no column"
-            raise InferenceError(f"{problem} `{name}`: rename one of them, or choose others with `keep` and `columns`")
+    kept = options.kept(names)
+    used = scorer.chosen_columns(names, options.columns)
+    check_unique(used, names)
     types = {field.name: field.dataType for field in df.schema.fields}
     schema = scorer.schema({name: _datatype(name, types[name]) for name in used}, used)
-    added = [each.name for each in schema] + ([ERROR_COLUMN] if errors == "column" else [])
-    for name in added:
-        if name in kept or added.count(name) > 1:
-            raise InferenceError(
-                f"the output `{name}` of the model has the name of a column: rename the column, or leave it out with `keep`"
-            )
+    added = options.added([each.name for each in schema], kept)
     # Columns are called by their places, because Spark would look for a field where a name has a dot.
     places = [names.index(name) for name in dict.fromkeys([*kept, *used])]
     safe = {names[place]: f"c{place}" for place in places}
@@ -107,8 +97,8 @@ def score(
         keep=[places.index(names.index(name)) for name in kept],
         outputs=schema,
         result_names=[*(safe[name] for name in kept), *(f"o{place}" for place in range(len(added)))],
-        keeps_failures=errors == "column",
-        batch_bytes=batch_bytes,
+        keeps_failures=options.keeps_failures,
+        batch_bytes=options.batch_bytes,
     )
     counts = _counts(df)
     result = _result_type(df, kept, types, job, schema)
@@ -144,8 +134,7 @@ def udf(
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import pandas_udf
 
-    scorer = Scorer(
-        location,
+    options = ScorerOptions(
         model_name=model_name,
         version=version,
         outputs=None if output is None else [output],
@@ -154,6 +143,7 @@ def udf(
         idle=_IDLE,
         executable=executable,
     )
+    scorer = Scorer(location, options)
     schema = scorer.schema(columns)[0]
     session = SparkSession.getActiveSession()
     if session is None:
@@ -187,7 +177,7 @@ class _Task(NamedTuple):
     def local_scorer(self) -> Scorer:
         """Returns the scorer for the model on this node."""
         if self.shipped is not None:
-            self.scorer.location = _unpacked(self.shipped)
+            return self.scorer.moved(_unpacked(self.shipped))
         return self.scorer
 
     def add(self, counts: ScoredCounts) -> None:
