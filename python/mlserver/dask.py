@@ -6,10 +6,10 @@ Each worker starts one child process, which evaluates the model; see `mlserver.s
 """
 
 import os
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from ._scoring import shipping
-from .errors import InferenceError
+from ._scoring.options import JobOptions, ScorerOptions, check_unique
 from .scoring import OutputSchema, Scorer
 
 __all__ = ["score"]
@@ -31,13 +31,13 @@ def score(
     """Returns a data frame with the columns that are kept, and one for each element of each output of a model.
 
     The arguments are those of `mlserver.spark.score`. Names and index are those of pandas: `predict_proba[0]`,
-    `predict_proba[1]`, ... Files of the client travel to the workers if they have at most 64 MiB.
+    `predict_proba[1]`, ... Files of the client travel to the workers.
 
     The model is loaded in this process first. Raises `InferenceError` if a column is missing, has a type that models do not
-    take, or has the name of an output, and `ScoringError` if the model cannot be loaded or is too large to travel.
+    take, or has the name of an output, and `ScoringError` if the model cannot be loaded.
     """
-    scorer = Scorer(
-        location,
+    job = JobOptions(columns=columns, keep=keep)
+    options = ScorerOptions(
         model_name=model_name,
         version=version,
         outputs=outputs,
@@ -45,21 +45,35 @@ def score(
         missing=missing,
         executable=executable,
     )
+    scorer = Scorer(shipping.snapshot(location, executable), options)
     names = [str(name) for name in ddf.columns]
-    kept = names if keep == "*" else [keep] if isinstance(keep, str) else list(keep)
-    used = scorer.chosen_columns(names, columns)
+    kept = job.kept(names)
+    used = scorer.chosen_columns(names, job.columns)
+    check_unique(used, names)
     empty = ddf._meta[used]
     schema = scorer.schema({name: _datatype(name, empty[name]) for name in used}, used)
     meta = ddf._meta[kept].copy()
-    for output in schema:
-        for name, dtype in _columns(output):
-            if name in kept:
-                raise InferenceError(
-                    f"the output `{name}` of the model has the name of a column: leave it out with `keep`"
-                )
-            meta[name] = _empty(dtype)
-    shipped = shipping.ship_in_closure(scorer.location)
+    types = dict(column for output in schema for column in _columns(output))
+    for name in job.added(list(types), kept):
+        meta[name] = _empty(types[name])
+    shipped = _travelling(scorer.location)
     return ddf.map_partitions(_score_partition, scorer, shipped, used, kept, list(meta.columns), meta=meta)
+
+
+def _travelling(location: str) -> Any:
+    """Returns a local model for the tasks, as part of them or, if it is large, as data of the workers. `None` for a URI."""
+    model = shipping.as_local_value(location)
+    if model is None or model.archive is None or len(model.archive) <= shipping.CLOSURE_BYTES:
+        return model
+    from dask import delayed
+
+    try:
+        from distributed import default_client
+
+        client = default_client()
+    except (ImportError, ValueError):
+        return model  # the tasks run in this process, or in its children
+    return delayed(client.scatter(model, hash=False))
 
 
 def _score_partition(
@@ -74,10 +88,7 @@ def _score_partition(
     import pandas
 
     if shipped is not None:
-        # A copy: in one process, several threads have the scorer.
-        state: Dict[str, Any] = scorer.__getstate__()
-        scorer = Scorer.__new__(Scorer)
-        scorer.__setstate__({**state, "location": shipping.unpack(shipped, _worker_folder())})
+        scorer = scorer.moved(shipping.unpack(shipped, _worker_folder()))
     found = scorer.predict(frame[used], used)
     return pandas.concat([frame[kept], found], axis=1)[names]
 
@@ -100,7 +111,7 @@ def _datatype(name: str, series: Any) -> str:
     return series_column(name, series, "nan").datatype
 
 
-def _columns(output: OutputSchema) -> List[Any]:
+def _columns(output: OutputSchema) -> List[Tuple[str, str]]:
     """Returns the names and types of the columns of an output."""
     from ._tensor import NUMPY_NAMES
 

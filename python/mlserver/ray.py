@@ -7,13 +7,13 @@ pyarrow. Works with Ray 2.9 and later.
 """
 
 import os
+from dataclasses import asdict
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import scoring
 from ._scoring import shipping
-from ._scoring.arrow_job import ERROR_COLUMN, ArrowJob
-from ._scoring.batches import BATCH_BYTES
-from .errors import InferenceError
+from ._scoring.arrow_job import ArrowJob, engine_type
+from ._scoring.options import JobOptions, ScorerOptions
 
 __all__ = ["Scorer", "score"]
 
@@ -26,20 +26,27 @@ class Scorer:
         location: str,
         *,
         shipped: Optional[shipping.ShippedModel] = None,
+        archive: Any = None,
+        program: Any = None,
         columns: Optional[Sequence[str]] = None,
-        outputs: Optional[Sequence[str]] = None,
         keep: Union[str, Sequence[str]] = "*",
         errors: str = "raise",
         **arguments: Any,
     ) -> None:
         """Takes the arguments of `score`. The model is loaded when the actor starts, so that errors are those of its start.
 
+        `archive` and `program` are references to the archive of a large model and to the executable, in Ray's object store.
         Raises `ScoringError` if the model cannot be loaded.
         """
+        self._job = JobOptions(columns=columns, keep=keep, errors=errors)
+        if archive is not None and shipped is not None:
+            shipped = shipped._replace(archive=_fetched(archive))
         if shipped is not None:
             location = shipping.unpack(shipped, _session_folder())
-        self._scorer = scoring.Scorer(location, outputs=outputs, **arguments)
-        self._columns, self._keep, self._errors = columns, keep, errors
+        if program is not None:
+            name, content = program
+            arguments["executable"] = shipping.write_executable(name, _fetched(content), _session_folder())
+        self._scorer = scoring.Scorer(location, **arguments)
         self._schema: Optional[List[scoring.OutputSchema]] = None
         self._scorer.features()
 
@@ -50,19 +57,13 @@ class Scorer:
         column, if the model rejects a row.
         """
         names = list(batch.column_names)
-        used = self._scorer.chosen_columns(names, self._columns)
+        used = self._scorer.chosen_columns(names, self._job.columns)
         if self._schema is None:
             self._schema = self._scorer.schema(
                 {name: _datatype(name, batch.schema.field(name).type) for name in used}, used
             )
-        kept = names if self._keep == "*" else [self._keep] if isinstance(self._keep, str) else list(self._keep)
-        keeps_failures = self._errors == "column"
-        added = [output.name for output in self._schema] + ([ERROR_COLUMN] if keeps_failures else [])
-        taken = [name for name in added if name in kept]
-        if taken:
-            raise InferenceError(
-                f"the output `{taken[0]}` of the model has the name of a column: leave it out with `keep`"
-            )
+        kept = self._job.kept(names)
+        added = self._job.added([output.name for output in self._schema], kept)
         import pyarrow as pa
 
         job = ArrowJob(
@@ -71,17 +72,15 @@ class Scorer:
             keep=[names.index(name) for name in kept],
             outputs=self._schema,
             result_names=[*kept, *added],
-            keeps_failures=keeps_failures,
-            batch_bytes=BATCH_BYTES,
+            keeps_failures=self._job.keeps_failures,
+            batch_bytes=self._job.batch_bytes,
         )
         parts = list(job.run(self._scorer, batch.to_batches()))
         if parts:
             return pa.Table.from_batches(parts)
-        from ._scoring.arrow_job import engine_type
-
         empty = [batch.column(name).slice(0, 0) for name in kept]
         empty += [pa.nulls(0, engine_type(output)) for output in self._schema]
-        empty += [pa.nulls(0, pa.string())] if keeps_failures else []
+        empty += [pa.nulls(0, pa.string())] if self._job.keeps_failures else []
         return pa.Table.from_arrays(empty, names=[*kept, *added])
 
 
@@ -98,6 +97,7 @@ def score(
     threads: int = 1,
     missing: str = "nan",
     executable: Optional[str] = None,
+    ship: bool = False,
     concurrency: Union[int, Tuple[int, int]] = (1, 2),
     batch_size: Union[int, str, None] = 65_536,
     num_cpus: float = 1,
@@ -105,27 +105,30 @@ def score(
 ) -> Any:
     """Returns a dataset with the columns that are kept, and one for each output of a model.
 
-    The arguments up to `executable` are those of `mlserver.spark.score`. Files of the driver travel to the nodes if they have
-    at most 64 MiB. The others are those of `Dataset.map_batches`: `concurrency` is how many actors there are, or the least and
-    the most.
+    The arguments up to `executable` are those of `mlserver.spark.score`. Files of the driver travel to the nodes, through the
+    object store if they have more than 64 MiB. `ship` sends the driver's executable, too; this package comes to the nodes with
+    `ray.init(runtime_env={"py_modules": [mlserver]})`. The others are those of `Dataset.map_batches`: `concurrency` is how many
+    actors there are, or the least and the most.
 
-    Raises `ScoringError` if a local model is too large to travel or does not exist. The model and the columns are checked where
-    the actors run.
+    Raises `ScoringError` if a local model does not exist. The model and the columns are checked where the actors run.
     """
-    if errors not in ("raise", "column"):
-        raise ValueError(f"errors is `{errors}`: pass `raise` or `column`")
-    scorer = scoring.Scorer(location, threads=threads, missing=missing)
+    job = JobOptions(columns=columns, keep=keep, errors=errors)
+    scorer_options = ScorerOptions(
+        model_name=model_name,
+        version=version,
+        outputs=outputs,
+        threads=threads,
+        missing=missing,
+        executable=executable,
+    )
+    scorer = scoring.Scorer(shipping.snapshot(location, executable), scorer_options)
     arguments: Dict[str, Any] = {
-        "shipped": shipping.ship_in_closure(scorer.location),
-        "columns": columns,
-        "outputs": outputs,
-        "keep": keep,
-        "errors": errors,
-        "model_name": model_name,
-        "version": version,
-        "threads": threads,
-        "missing": missing,
-        "executable": executable,
+        **_travelling(scorer.location),
+        "program": _program(scorer) if ship else None,
+        "columns": job.columns,
+        "keep": job.keep,
+        "errors": job.errors,
+        **asdict(scorer_options),
     }
     return dataset.map_batches(
         Scorer,
@@ -137,6 +140,31 @@ def score(
         num_cpus=num_cpus,
         **options,
     )
+
+
+def _travelling(location: str) -> Dict[str, Any]:
+    """Returns how a local model travels: with the actors if it is small, otherwise through the object store."""
+    model = shipping.as_local_value(location)
+    if model is None or model.archive is None or len(model.archive) <= shipping.CLOSURE_BYTES:
+        return {"shipped": model}
+    import ray
+
+    return {"shipped": model._replace(archive=None), "archive": ray.put(model.archive)}
+
+
+def _program(scorer: scoring.Scorer) -> Tuple[str, Any]:
+    """Returns the name of the executable on the nodes, and a reference to its content."""
+    import ray
+
+    path = shipping.named_executable(scorer.executable, shipping.temporary_folder())
+    with open(path, "rb") as file:
+        return os.path.basename(path), ray.put(file.read())
+
+
+def _fetched(reference: Any) -> bytes:
+    import ray
+
+    return ray.get(reference)  # type: ignore[no-any-return]
 
 
 def _session_folder() -> str:

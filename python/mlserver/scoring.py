@@ -11,14 +11,15 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._executable import find_executable
 from ._scoring import processes
 from ._scoring.batches import BATCH_BYTES, score
 from ._scoring.child import Child, ChildArguments
-from ._scoring.columns import MISSING
 from ._scoring.inputs import LoadedModel, chosen, plan
+from ._scoring.options import ScorerOptions
 from ._scoring.outputs import Predictions
 from ._scoring.tables import ArrayInput, ArrowTable, DictTable, PandasTable, Table, read_input
 from .errors import InferenceError, ScoringError
@@ -28,9 +29,6 @@ __all__ = ["OutputSchema", "Scorer", "load"]
 
 #: Names like `s3://bucket/model`, and MLflow's like `models:/churn/1`.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-
-#: The most threads of a child.
-_MAX_THREADS = 256
 
 
 class OutputSchema(NamedTuple):
@@ -54,36 +52,19 @@ class Scorer:
     def __init__(
         self,
         location: "str | os.PathLike[str]",
-        *,
-        model_name: Optional[str] = None,
-        version: Optional[str] = None,
-        outputs: Optional[Sequence[str]] = None,
-        threads: int = 1,
-        missing: str = "nan",
-        idle: float = 300,
-        executable: "str | os.PathLike[str] | None" = None,
+        options: Optional[ScorerOptions] = None,
+        **arguments: Any,
     ) -> None:
-        """Takes the arguments of `mlserver.load`, without starting anything.
+        """Takes the arguments of `mlserver.load`, as `options` or by their names, without starting anything.
 
         Raises `ValueError` for an invalid argument.
         """
         location = os.fspath(location)
         if not location:
             raise ValueError("location is empty: pass a folder, a model file or a URI")
-        if isinstance(outputs, str):
-            raise ValueError(f"outputs is `{outputs}`: pass a list of names")
-        if not 1 <= threads <= _MAX_THREADS:
-            raise ValueError(f"threads is {threads}: pass 1 to {_MAX_THREADS}")
-        if missing not in MISSING:
-            raise ValueError(f"missing is `{missing}`: pass one of {', '.join(MISSING)}")
-        if not idle > 0:
-            raise ValueError(f"idle is {idle}: pass a positive number of seconds")
         #: The folder, model file or URI. Paths are absolute.
         self.location: str = location if _URI.match(location) else os.path.abspath(location)
-        self.model_name, self.version = model_name, version
-        self.outputs: Optional[List[str]] = None if outputs is None else list(outputs)
-        self.threads, self.missing, self.idle = int(threads), missing, float(idle)
-        self.executable: Optional[str] = None if executable is None else os.path.abspath(os.fspath(executable))
+        self.options = ScorerOptions(**arguments) if options is None else options
         self._arguments: Optional[ChildArguments] = None
 
     def __repr__(self) -> str:
@@ -123,11 +104,11 @@ class Scorer:
 
         Raises `InferenceError` if the data does not fit the model, and `ScoringError` if the child cannot start or has died.
         """
-        table = read_input(data, self.missing)
+        table = read_input(data, self.options.missing)
 
         def predict(child: Child) -> Predictions:
             model = _known(child, needs_names=isinstance(table, Table))
-            return score(child, model, plan(model, table, columns), self.outputs)
+            return score(child, model, plan(model, table, columns), self.options.outputs)
 
         found = self._call(predict)
         return _like(data, table, found)
@@ -146,17 +127,17 @@ class Scorer:
         """
         with self._child() as child:
             model = _known(child)
-            declared = _declared(model, self.outputs)
+            declared = _declared(model, self.options.outputs)
             if declared is not None and not model.is_native:
                 return declared
-            table = DictTable(_sample(model, columns, rows=1), self.missing)
+            table = DictTable(_sample(model, columns, rows=1), self.options.missing)
             request = plan(model, table, order)
             try:
-                found = score(child, model, request._replace(rows=0 if model.is_native else 1), self.outputs)
+                found = score(child, model, request._replace(rows=0 if model.is_native else 1), self.options.outputs)
             except InferenceError:
                 # Some estimators take no table without rows.
                 try:
-                    found = score(child, model, request, self.outputs)
+                    found = score(child, model, request, self.options.outputs)
                 except InferenceError:
                     if declared is None:
                         raise
@@ -188,11 +169,11 @@ class Scorer:
         For engines: with `keeps_failures`, rows that the model rejects do not raise. Each of them costs some calls, because
         batches are halved until it is alone. If all rows failed, there are no outputs. Raises `ScoringError` like `predict`.
         """
-        table = ArrowTable(data, self.missing)
+        table = ArrowTable(data, self.options.missing)
 
         def predict(child: Child) -> Predictions:
             model = _known(child)
-            return score(child, model, plan(model, table, columns), self.outputs, batch_bytes, keeps_failures)
+            return score(child, model, plan(model, table, columns), self.options.outputs, batch_bytes, keeps_failures)
 
         found = self._call(predict)
         return found.as_arrow(), found.failed
@@ -201,6 +182,16 @@ class Scorer:
         """Returns the names of the columns that the model takes, `None` if it declares none."""
         with self._child() as child:
             return _known(child).column_names
+
+    @property
+    def executable(self) -> str:
+        """The path of `mlserver`. Raises `MLServerError` if there is none."""
+        return os.fspath(self.options.executable or find_executable())
+
+    def moved(self, location: Optional[str] = None, executable: Optional[str] = None) -> "Scorer":
+        """Returns a scorer with the same arguments for a copy of the model, or with a copy of the executable."""
+        options = self.options if executable is None else replace(self.options, executable=executable)
+        return Scorer(location or self.location, options)
 
     def _call(self, predict: Callable[[Child], Predictions]) -> Predictions:
         """Calls a function with the child, or with another one if the child has ended unnoticed since the last call."""
@@ -215,9 +206,14 @@ class Scorer:
 
     def _child(self) -> Any:
         if self._arguments is None:
-            executable = self.executable or find_executable()
+            options = self.options
             self._arguments = ChildArguments(
-                executable, self.location, self.model_name, self.version, self.threads, self.idle
+                self.executable,
+                self.location,
+                options.model_name,
+                options.version,
+                options.threads,
+                float(options.idle),
             )
         return processes.use(self._arguments, self)
 
@@ -245,8 +241,7 @@ def load(
 
     Raises `ValueError` for an invalid argument.
     """
-    return Scorer(
-        location,
+    options = ScorerOptions(
         model_name=model_name,
         version=version,
         outputs=outputs,
@@ -255,6 +250,7 @@ def load(
         idle=idle,
         executable=executable,
     )
+    return Scorer(location, options)
 
 
 def _like(data: Any, table: Any, found: Predictions) -> Any:

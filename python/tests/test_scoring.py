@@ -412,6 +412,17 @@ def test_nothing_is_left_after_many_children(child: str) -> None:
     assert not pids()
 
 
+def test_arguments_of_ended_children_are_forgotten(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_MOST_ENDED", 3)
+    with mlserver.load("kept", executable=child) as kept:
+        kept.predict({"a": [1.0]})
+        for number in range(8):
+            with mlserver.load(f"model-{number}", executable=child) as scorer:
+                scorer.predict({"a": [1.0]})
+        assert len(processes._state.shared) <= 3
+        assert any(arguments.location.endswith("/kept") for arguments in processes._state.shared)
+
+
 def test_columns_are_found_by_names(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCORING_CHILD", json.dumps({"inputs": ["b", "a_c"]}))
     with mlserver.load("model", executable=child) as scorer:

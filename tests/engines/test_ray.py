@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
-from conftest import FEATURES, ROWS, same_bits, scoring_children, wait_for_end_of_children, wait_until
-from ray.cluster_utils import Cluster
+from conftest import FEATURES, ROWS, same_bits, scoring_children, start_ray, wait_for_end_of_children, wait_until
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes with a CPU each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20})
+    cluster, _ = start_ray(num_cpus=1)
     cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
     ray.init(address=cluster.address, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False
@@ -81,9 +80,14 @@ def test_child_that_is_killed_is_replaced(models, table):
     assert scorer(table.slice(0, 0)).schema == wanted.schema
 
 
-def test_models_that_cannot_travel_are_named(models, monkeypatch):
+def test_large_models_and_the_executable_travel_through_the_object_store(cluster, models, table, embedded, monkeypatch):
+    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 10)
+    dataset = ray.data.from_arrow(plain(table).slice(0, 2_000))
+    scored = mlserver.ray.score(dataset, models / "lightgbm", keep=["id"], concurrency=1, ship=True)
+    wanted = embedded(models / "lightgbm", table.slice(0, 2_000), FEATURES)["predict"]
+    assert same_bits(sorted_table(scored)["predict"].to_numpy(), wanted)
+
+
+def test_missing_models_are_named(models):
     with pytest.raises(mlserver.errors.ScoringError, match="cannot read the model"):
         mlserver.ray.score(None, models / "nothing")
-    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 10)
-    with pytest.raises(mlserver.errors.ScoringError, match="put it into an object store"):
-        mlserver.ray.score(None, models / "xgboost")

@@ -7,6 +7,7 @@
     child     a process `mlserver score`, and the calls to it
     processes one child per process and set of arguments: started, shared, ended
     batches   the rows of a call as requests
+    options   the arguments of scorers and of jobs in engines, with their checks
 
 Only the standard library is imported. NumPy, pandas and pyarrow are used if the caller's data is of them.
 """

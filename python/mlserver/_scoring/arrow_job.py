@@ -6,10 +6,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 from ..scoring import OutputSchema, Scorer
 from .outputs import arrow_type
 
-__all__ = ["ERROR_COLUMN", "ArrowJob", "ScoredCounts"]
-
-#: The column with the reasons of failed rows.
-ERROR_COLUMN = "mlserver_error"
+__all__ = ["ArrowJob", "ScoredCounts", "engine_type"]
 
 
 class ScoredCounts(NamedTuple):

@@ -15,6 +15,9 @@ from .child import Child, ChildArguments
 
 __all__ = ["close", "use"]
 
+#: How many sets of arguments are kept after their children have ended.
+_MOST_ENDED = 64
+
 
 class _SharedChild:
     """The child of a set of arguments, if there is one, and who uses it."""
@@ -23,7 +26,7 @@ class _SharedChild:
         self.arguments = arguments
         self.lock = threading.Lock()
         self.child: Optional[Child] = None
-        #: The number of calls that use it.
+        #: The number of calls that use it, or wait for its start.
         self.active = 0
         #: When the last one ended, by `time.monotonic`.
         self.last_used = 0.0
@@ -68,6 +71,15 @@ class _ProcessState:
             raise result["error"]
         return result["process"]  # type: ignore[no-any-return]
 
+    def forget_ended(self) -> None:
+        """Removes the sets of arguments whose children have ended, if there are many. The caller has the lock."""
+        if len(self.shared) >= _MOST_ENDED:
+            self.shared = {
+                arguments: shared
+                for arguments, shared in self.shared.items()
+                if shared.child is not None or shared.active
+            }
+
     def _spawn_and_reap(self) -> None:
         """Starts processes, and ends those that are idle."""
         while True:
@@ -110,17 +122,19 @@ def use(arguments: ChildArguments, scorer: object) -> Iterator[Child]:
     """
     state = _state
     with state.lock:
-        shared = state.shared.setdefault(arguments, _SharedChild(arguments))
-    with shared.lock:
-        if shared.child is None or not shared.child.is_usable:
-            _end(shared)
-            shared.child = Child(arguments, state.spawn)
-            state.tasks.put(_nothing)  # so that the spawning thread learns when to look
-        child = shared.child
-        shared.scorers.add(scorer)
-        with state.lock:
-            shared.active += 1
+        shared = state.shared.get(arguments)
+        if shared is None:
+            state.forget_ended()
+            shared = state.shared[arguments] = _SharedChild(arguments)
+        shared.active += 1
     try:
+        with shared.lock:
+            if shared.child is None or not shared.child.is_usable:
+                _end(shared)
+                shared.child = Child(arguments, state.spawn)
+                state.tasks.put(_nothing)  # so that the spawning thread learns when to look
+            child = shared.child
+            shared.scorers.add(scorer)
         yield child
     finally:
         # Not the lock of the child, which a thread that starts another one may have for long.
