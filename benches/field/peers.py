@@ -57,6 +57,8 @@ class Peer:
     environment: Callable[[Setup], dict[str, str]] = lambda setup: {}
     #: Writes files of models in formats of its own, before the first start.
     prepare: list[str] = field(default_factory=list)
+    #: Whether it loads Python's shared library, which has to be the one of its interpreter.
+    shared_library: bool = False
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
@@ -66,7 +68,9 @@ def v2(name: str, model: str, rows: Rows) -> bytes:
     """A request of the Open Inference Protocol."""
     datatype = "FP32" if model == "xgboost" else "FP64"
     data = [value for row in rows for value in row]
-    return json.dumps({"inputs": [{"name": name, "shape": [len(rows), COLUMNS], "datatype": datatype, "data": data}]}).encode()
+    return json.dumps(
+        {"inputs": [{"name": name, "shape": [len(rows), COLUMNS], "datatype": datatype, "data": data}]}
+    ).encode()
 
 
 def outputs(body: dict) -> object:
@@ -109,14 +113,16 @@ def mlserver_environment(setup: Setup) -> dict[str, str]:
 
 
 def ours(setup: Setup) -> list[list[str]]:
-    """This server. The models in Python run on the interpreter of the environment, in which only NumPy is needed."""
+    """Our server. The models in Python run on the interpreter of the environment, in which only NumPy is needed."""
     return [[str(setup.ours), "start", write_mlserver_models(setup.models / "ours", setup.models, {})]]
 
 
 def mlserver(setup: Setup) -> list[list[str]]:
     """The original."""
     batching: dict[str, object] = {"max_batch_size": 16, "max_batch_time": 0.001}
-    return [[setup.program("mlserver"), "start", write_mlserver_models(setup.models / "mlserver", setup.models, batching)]]
+    return [
+        [setup.program("mlserver"), "start", write_mlserver_models(setup.models / "mlserver", setup.models, batching)]
+    ]
 
 
 def mlflow(setup: Setup) -> list[list[str]]:
@@ -132,12 +138,25 @@ def mlflow(setup: Setup) -> list[list[str]]:
 def mlflow_environment(setup: Setup) -> dict[str, str]:
     """The scoring server starts programs of its environment by their names."""
     path = f"{setup.home / 'bin'}:{os.environ['PATH']}"
-    return {"PATH": path, "MLFLOW_TRACKING_URI": f"sqlite:///{setup.models / 'mlflow.db'}", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    return {
+        "PATH": path,
+        "MLFLOW_TRACKING_URI": f"sqlite:///{setup.models / 'mlflow.db'}",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
 
 
 def fastapi(setup: Setup) -> list[list[str]]:
     """Uvicorn with a process for each core."""
-    options = ["--app-dir", str(APPS), "--host", "127.0.0.1", "--port", str(setup.ports[0]), "--workers", str(PROCESSES)]
+    options = [
+        "--app-dir",
+        str(APPS),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(setup.ports[0]),
+        "--workers",
+        str(PROCESSES),
+    ]
     return [[setup.program("uvicorn"), "fastapi_app:app", *options, "--log-level", "warning", "--no-access-log"]]
 
 
@@ -246,6 +265,7 @@ PEERS = {
             f"{PROCESSES} instances of each model, dynamic batcher with a queue delay of 0.1 ms, V2 JSON",
             "Binding Model to Triton; Deploying Models",
             lambda setup: [setup.app("pytriton_app.py", *setup.ports[:3])],
+            shared_library=True,
             path=lambda model: f"/v2/models/{model}/infer",
             write=lambda model, rows: v2("x", model, rows),
             read=outputs,
@@ -262,7 +282,9 @@ PEERS = {
 
 #: Servers that are not measured, and why.
 LEFT_OUT = {
-    "Triton Inference Server with its C++ backends (FIL)": "published as a container only; PyTriton has the same server with models in Python",
+    "Triton Inference Server with its C++ backends (FIL)": (
+        "published as a container only, and this comparison uses none; PyTriton has the same server with models in Python"
+    ),
     "TorchServe": "archived by its authors, and without a runtime for these models",
     "Seldon Core, KServe's controllers": "need a cluster; the servers that they start are the ones above",
 }

@@ -4,10 +4,10 @@
     cargo build --profile dist
     python3.11 benches/field/run.py --ours target/dist/mlserver --work ~/.cache/mlserver-field
 
-Makes an environment for each server (`requirements/`) and trains the models the first time. In each round, the servers run one after the
-other, alone on the machine, in an order that turns. Each is started, its answers are compared with those of the libraries, and each model
-is asked by `wrk` for one row and for 1,000 rows. Every figure is written to `results.json` at once; the same command continues a run that
-was interrupted. Ends with tables in Markdown.
+Creates an environment for each server (`requirements/`) and trains the models the first time. In each round, the servers run
+one after the other, alone on the machine, in rotating order. Each is started, its answers are compared with those of the
+libraries, and `wrk` sends requests with one row and with 1,000 rows to each model. Every figure is written to `results.json` at
+once. The same command resumes an interrupted run. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -33,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "serving"))
 sys.path.insert(1, str(Path(__file__).resolve().parent))
 
 from peers import APPS, HERE, LEFT_OUT, MODELS, PEERS, PROCESSES, ROW_COUNTS, Peer, Setup
-
 from run import Failed, free_ports, machine, tree, wrk
 
 JSON = {"content-type": "application/json"}
@@ -44,9 +44,20 @@ TITLES = {"xgboost": "XGBoost, 100 trees", "sklearn": "scikit-learn pipeline", "
 LIBRARIES = {"xgboost", "xgboost_cpu", "nvidia_nccl_cu12", "scikit_learn", "scipy", "numpy", "joblib", "threadpoolctl"}
 MIB = 1024 * 1024
 TRAINED_BY = "fastapi"
+WRK = """wrk.method = 'POST'
+wrk.body = io.open('{body}', 'rb'):read('*a')
+wrk.headers['content-type'] = 'application/json'
+"""
 
 
 # --- setting up ------------------------------------------------------------------------------------------------------
+
+
+def interpreter(peer: Peer) -> str:
+    """The Python of a server: this one, unless the server needs one with a shared library."""
+    if peer.shared_library and not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        return "/usr/bin/python3"
+    return sys.executable
 
 
 def environment(work: Path, name: str) -> Path:
@@ -56,9 +67,11 @@ def environment(work: Path, name: str) -> Path:
     made = home / "made-from.txt"
     if not (made.exists() and made.read_text() == wanted):
         print(f"installing {name}", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+        subprocess.run([interpreter(PEERS[name]), "-m", "venv", "--clear", str(home)], check=True)
         pip = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--requirement"]
-        done = subprocess.run([*pip, str(HERE / "requirements" / f"{name}.txt")], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*pip, str(HERE / "requirements" / f"{name}.txt")], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise Failed(f"does not install: {done.stderr.strip().splitlines()[-1]}")
         made.write_text(wanted)
@@ -109,7 +122,9 @@ class Running:
 
     def __init__(self, peer: Peer, setup: Setup, log: Path) -> None:
         self.peer, self.setup, self.log = peer, setup, log
-        variables = {key: value for key, value in os.environ.items() if not key.startswith(("MLSERVER_", "RAY_", "MLFLOW_"))}
+        variables = {
+            key: value for key, value in os.environ.items() if not key.startswith(("MLSERVER_", "RAY_", "MLFLOW_"))
+        }
         variables |= {
             "FIELD_MODELS": str(setup.models),
             "FIELD_PROCESSES": str(PROCESSES),
@@ -125,7 +140,13 @@ class Running:
         with log.open("wb") as sink:
             self.processes = [
                 subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=variables, cwd=self.work, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=sink,
+                    env=variables,
+                    cwd=self.work,
+                    start_new_session=True,
                 )
                 for command in peer.commands(setup)
             ]
@@ -148,6 +169,18 @@ class Running:
                         total += int(line.split()[1]) * 1024
             except OSError:
                 continue
+        return total
+
+    def processor(self) -> float:
+        """Seconds of processor time that all processes have used."""
+        total = 0.0
+        for pid in self.pids():
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            # with those of children that have ended
+            total += sum(int(one) for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
         return total
 
     def watch(self) -> None:
@@ -280,7 +313,14 @@ class Results:
 
     def __init__(self, path: Path, settings: dict[str, object]) -> None:
         self.path = path
-        self.content: dict = {"settings": settings, "machine": machine(), "date": time.strftime("%Y-%m-%d"), "rounds": {}, "failed": {}, "sizes": {}}
+        self.content: dict = {
+            "settings": settings,
+            "machine": machine(),
+            "date": time.strftime("%Y-%m-%d"),
+            "rounds": {},
+            "failed": {},
+            "sizes": {},
+        }
         if path.exists():
             self.content = json.loads(path.read_text())
             if self.content["settings"] != settings:
@@ -302,7 +342,9 @@ def cells() -> list[tuple[str, int]]:
     return [(model, count) for model in MODELS for count in ROW_COUNTS]
 
 
-def measure(results: Results, turn: int, peer: Peer, setup: Setup, payloads: Payloads, args: argparse.Namespace) -> None:
+def measure(
+    results: Results, turn: int, peer: Peer, setup: Setup, payloads: Payloads, args: argparse.Namespace
+) -> None:
     """One start of a server with all its cells that are not there yet."""
     found = results.of(turn, peer.name)
     missing = [(model, count) for model, count in cells() if f"{model}/{count}" not in found["cells"]]
@@ -317,15 +359,21 @@ def measure(results: Results, turn: int, peer: Peer, setup: Setup, payloads: Pay
             port, path = server.target(model)
             body, script = args.work / "body", args.work / "wrk.lua"
             body.write_bytes(peer.write(model, payloads.rows[:count]))
-            script.write_text(f"wrk.method = 'POST'\nwrk.body = io.open('{body}', 'rb'):read('*a')\nwrk.headers['content-type'] = 'application/json'\n")
+            script.write_text(WRK.format(body=body))
+            before = server.processor()
             try:
                 cell: dict = wrk(port, script, CONNECTIONS[count], 1, args.seconds, path)
+                cell["cpu_us"] = (server.processor() - before) / (cell["rate"] * args.seconds) * 1e6
             except Failed as error:
                 cell = {"failed": str(error)[:500]}
             found["cells"][f"{model}/{count}"] = cell
             found["peak_rss"] = max(server.peak, found.get("peak_rss", 0))
             results.save()
-            print(f"round {turn}: {peer.name}, {model}, {count}: {cell.get('rate', 'failed')}", file=sys.stderr, flush=True)
+            print(
+                f"round {turn}: {peer.name}, {model}, {count}: {cell.get('rate', 'failed')}",
+                file=sys.stderr,
+                flush=True,
+            )
         found["pss"] = server.memory("Pss:", "smaps_rollup")
         results.save()
 
@@ -356,7 +404,9 @@ def run(args: argparse.Namespace) -> Results:
                 if not (models / f"made-{script}").exists():
                     subprocess.run([str(homes[name] / "bin" / "python"), str(APPS / script), str(models)], check=True)
                     (models / f"made-{script}").touch()
-            size = {"server": executable.stat().st_size, "libraries": 0} if name == "ours" else installed_size(homes[name])
+            size = (
+                {"server": executable.stat().st_size, "libraries": 0} if name == "ours" else installed_size(homes[name])
+            )
             results.content["sizes"][name] = size
         except (Failed, subprocess.CalledProcessError) as error:
             results.content["failed"][name] = str(error)[:1000]
@@ -392,10 +442,17 @@ def medians(results: Results) -> dict[str, dict[str, dict[str, float]]]:
         rounds = [one[name] for one in results.content["rounds"].values() if name in one]
         of_server = found.setdefault(name, {})
         for model, count in cells():
-            good = [one["cells"][f"{model}/{count}"] for one in rounds if "rate" in one["cells"].get(f"{model}/{count}", {})]
+            good = [
+                one["cells"][f"{model}/{count}"] for one in rounds if "rate" in one["cells"].get(f"{model}/{count}", {})
+            ]
             if good:
-                of_server[f"{model}/{count}"] = {key: statistics.median(one[key] for one in good) for key in ("rate", "50", "99")}
-                of_server[f"{model}/{count}"] |= {"min": min(one["rate"] for one in good), "max": max(one["rate"] for one in good)}
+                of_server[f"{model}/{count}"] = {
+                    key: statistics.median(one[key] for one in good) for key in ("rate", "50", "99", "cpu_us")
+                }
+                of_server[f"{model}/{count}"] |= {
+                    "min": min(one["rate"] for one in good),
+                    "max": max(one["rate"] for one in good),
+                }
         whole = {}
         for key in ("ready_s", "peak_rss", "pss"):
             if values := [one[key] for one in rounds if key in one]:
@@ -405,28 +462,34 @@ def medians(results: Results) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def ahead(found: dict[str, dict[str, dict[str, float]]], sizes: dict[str, dict[str, int]]) -> list[str]:
-    """The figures in which another server is ahead of this one."""
+    """The figures in which other servers are ahead of ours."""
     lines = []
+    others = {name: figures for name, figures in found.items() if name != "ours"}
     mine = found["ours"]
 
-    def add(title: str, name: str, theirs: float, own: float, unit: str, higher: bool) -> None:
-        if (theirs > own) if higher else (theirs < own):
-            lines.append(f"- {title}: {PEERS[name].label} has {theirs:,.3g} {unit}, this server {own:,.3g} {unit}.")
+    def add(title: str, own: float, theirs: dict[str, float], unit: str, higher: bool, notes: dict[str, str]) -> None:
+        better = {name: value for name, value in theirs.items() if ((value > own) if higher else (value < own))}
+        if better:
+            order = sorted(better, key=better.__getitem__, reverse=higher)
+            names = ", ".join(f"{PEERS[name].label} {better[name]:,.3g}{notes.get(name, '')}" for name in order)
+            lines.append(f"- {title} (mlserver {own:,.3g} {unit}): {names}")
 
-    for name, figures in found.items():
-        if name == "ours":
+    for model, count in cells():
+        cell = f"{model}/{count}"
+        if cell not in mine:
             continue
-        for model, count in cells():
-            cell = f"{model}/{count}"
-            if cell in figures and cell in mine:
-                title = f"{TITLES[model]}, {count:,} row{'s' * (count > 1)}"
-                add(f"{title}, throughput", name, figures[cell]["rate"], mine[cell]["rate"], "requests/s", True)
-                add(f"{title}, p50", name, figures[cell]["50"], mine[cell]["50"], "ms", False)
-                add(f"{title}, p99", name, figures[cell]["99"], mine[cell]["99"], "ms", False)
-        if "ready_s" in figures[""] and "ready_s" in mine[""]:
-            add("Start to ready", name, figures[""]["ready_s"], mine[""]["ready_s"], "s", False)
-            add("Peak memory", name, figures[""]["peak_rss"] / MIB, mine[""]["peak_rss"] / MIB, "MiB", False)
-        add("Installed size", name, sizes[name]["server"] / 1e6, sizes["ours"]["server"] / 1e6, "MB", False)
+        with_cell = {name: figures[cell] for name, figures in others.items() if cell in figures}
+        overlap = {name: " (ranges overlap)" for name, one in with_cell.items() if one["min"] < mine[cell]["max"]}
+        for key, what, unit in (("rate", "throughput", "requests/s"), ("50", "p50", "ms"), ("99", "p99", "ms")):
+            values = {name: one[key] for name, one in with_cell.items()}
+            title = f"{TITLES[model]}, {count:,} row{'s' * (count > 1)}, {what}"
+            add(title, mine[cell][key], values, unit, key == "rate", overlap if key == "rate" else {})
+    for key, what, unit, scale in (("ready_s", "Start to ready", "s", 1), ("peak_rss", "Peak memory", "MiB", MIB)):
+        values = {name: figures[""][key] / scale for name, figures in others.items() if key in figures[""]}
+        if key in mine[""]:
+            add(what, mine[""][key] / scale, values, unit, False, {})
+    values = {name: sizes[name]["server"] / 1e6 for name in others}
+    add("Installed size", sizes["ours"]["server"] / 1e6, values, "MB", False, {})
     return lines
 
 
@@ -444,39 +507,45 @@ def tables(results: Results) -> str:
     """The results as Markdown. What another server does better is said first."""
     found, sizes = medians(results), results.content["sizes"]
     settings = results.content["settings"]
-    lines = [
-        f"{results.content['machine']}; {results.content['date']}; {settings['rounds']} rounds of {settings['seconds']} s, medians, "
-        "one server at a time, `wrk` with one thread on the same cores: 16 connections for one row, 4 for 1,000 rows.",
-        "",
-    ]
+    measured = f"{results.content['machine']}; {results.content['date']}"
+    rounds = f"medians of {settings['rounds']} rounds of {settings['seconds']} s, one server at a time"
+    load = "`wrk` with one thread on the same cores, 16 connections for one row, 4 for 1,000 rows"
+    lines = [f"{measured}; {rounds}; {load}.", ""]
     if "ours" in found:
         behind = ahead(found, sizes)
-        lines += ["Another server is ahead in these figures:" if behind else "No other server is ahead in any figure.", "", *behind, ""]
+        lines += [
+            "Another server is ahead in these figures:" if behind else "No other server is ahead in any figure.",
+            "",
+            *behind,
+            "",
+        ]
     wrong = {name: wrong_answers(results, name) for name in found}
     for name, models in wrong.items():
-        lines += [f"- **Wrong answers**: {PEERS[name].label}, {TITLES[model]}: {text}" for model, text in models.items()]
+        lines += [
+            f"- **Wrong answers**: {PEERS[name].label}, {TITLES[model]}: {text}" for model, text in models.items()
+        ]
     for model, count in cells():
         cell = f"{model}/{count}"
         lines += [
             f"\n**{TITLES[model]}, {count:,} row{'s' * (count > 1)} in a request**\n",
-            "| server | requests/s | min | max | p50 ms | p99 ms | mlserver is |",
-            "|---|---:|---:|---:|---:|---:|---:|",
+            "| server | requests/s | min | max | p50 ms | p99 ms | processor time, µs | mlserver is |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|",
         ]
         own = found.get("ours", {}).get(cell)
         order = sorted(found, key=lambda name: -found[name].get(cell, {}).get("rate", 0.0))
         for name in order:
             label = PEERS[name].label + (" (**wrong answers**)" if model in wrong[name] else "")
             if cell not in found[name]:
-                lines.append(f"| {label} | failed | | | | | |")
+                lines.append(f"| {label} | failed | | | | | | |")
                 continue
             figures = found[name][cell]
             ratio = f"{own['rate'] / figures['rate']:.1f} times" if own and name != "ours" else ""
             lines.append(
                 f"| {label} | {figures['rate']:,.0f} | {figures['min']:,.0f} | {figures['max']:,.0f} "
-                f"| {figures['50']:.2f} | {figures['99']:.2f} | {ratio} |"
+                f"| {figures['50']:.2f} | {figures['99']:.2f} | {figures['cpu_us']:,.0f} | {ratio} |"
             )
     lines += [
-        "\n| server | start to ready, s | peak memory, MiB | shared pages once | installed, MB | libraries of the models | answers |",
+        "\n| server | start to ready, s | peak memory, MiB | shared pages once | installed, MB | libraries, MB | answers |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
     for name, figures in found.items():

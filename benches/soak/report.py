@@ -91,6 +91,17 @@ def slopes(samples: list[dict], after: float) -> str:
     return "\n".join(lines)
 
 
+def merged_latency(samples: Iterable[dict]) -> dict[str, dict[str, int]]:
+    """The counted latencies of several samples by group."""
+    merged: dict[str, dict[str, int]] = {}
+    for sample in samples:
+        for group, histogram in sample["latency"].items():
+            of_group = merged.setdefault(group, {})
+            for index, count in histogram.items():
+                of_group[index] = of_group.get(index, 0) + count
+    return merged
+
+
 def summary(lines: list[dict]) -> str:
     """The length of the test, counts of requests, and what went wrong."""
     samples = [line for line in lines if line["event"] == "sample"]
@@ -110,21 +121,15 @@ def summary(lines: list[dict]) -> str:
         text.append(
             f"| {kind} | {results.get('ok', 0):,} | {results.get('rejected', 0):,} | {results.get('wrong', 0):,} |"
         )
-    merged: dict[str, dict[str, int]] = {}
-    for sample in samples:
-        for group, histogram in sample["latency"].items():
-            of_group = merged.setdefault(group, {})
-            for index, count in histogram.items():
-                of_group[index] = of_group.get(index, 0) + count
     text += ["", "| latency | requests | p50 ms | p99 ms | p99.9 ms |", "|---|---:|---:|---:|---:|"]
-    for group, histogram in sorted(merged.items()):
+    for group, histogram in sorted(merged_latency(samples).items()):
         figures = " | ".join(f"{percentile(histogram, percent):.2f}" for percent in (50, 99, 99.9))
         text.append(f"| {group} | {sum(histogram.values()):,} | {figures} |")
     events: dict[str, int] = {}
     for line in lines:
         if line["event"] not in ("sample", "wrong"):
             events[line["event"]] = events.get(line["event"], 0) + 1
-    text += ["", "Events: " + ", ".join(f"{count} times {name}" for name, count in sorted(events.items())) + "."]
+    text += ["", "Events: " + ", ".join(f"{name} {count}" for name, count in sorted(events.items())) + "."]
     for line in [line for line in lines if line["event"] in ("wrong", "server ended")][:10]:
         text.append(
             f"- at {line['hours']:.3f} h: {json.dumps({key: value for key, value in line.items() if key != 'hours'})[:400]}"
@@ -181,17 +186,16 @@ def draw(lines: list[dict]) -> str:
             series.setdefault(name, []).append(thin([(at, figure(one)) for at, _, one in points]))
         return series
 
-    width = max(1, len(samples) // 120)
     latency: dict[str, list[list[tuple[float, float]]]] = {}
-    for at in range(0, len(samples) - width + 1, width):
-        merged: dict[str, dict[str, int]] = {}
-        for sample in samples[at : at + width]:
-            for group, histogram in sample["latency"].items():
-                for index, count in histogram.items():
-                    of_group = merged.setdefault(group, {})
-                    of_group[index] = of_group.get(index, 0) + count
-        for group, histogram in merged.items():
-            latency.setdefault(group, [[]])[0].append((samples[at]["hours"], percentile(histogram, 99) or 0.0))
+    width = max(1, len(samples) // 120)
+    for run in sorted({sample["run"] for sample in samples}):
+        of_run = [sample for sample in samples if sample["run"] == run]
+        lines_of_run: dict[str, list[tuple[float, float]]] = {}
+        for at in range(0, len(of_run), width):
+            for group, histogram in merged_latency(of_run[at : at + width]).items():
+                lines_of_run.setdefault(group, []).append((of_run[at]["hours"], percentile(histogram, 99) or 0.0))
+        for group, line in lines_of_run.items():
+            latency.setdefault(group, []).append(line)
     panels = [
         ("Resident memory, MiB", of(lambda one: one["rss"] / MIB)),
         ("Open descriptors", of(lambda one: one["fds"])),

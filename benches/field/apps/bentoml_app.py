@@ -10,7 +10,9 @@ from predictors import LOADERS, PROCESSES
 Rows = Annotated[numpy.ndarray, DType("float64")]
 
 
-@bentoml.service(workers=PROCESSES, traffic={"timeout": 60}, metrics={"enabled": False}, logging={"access": {"enabled": False}})
+@bentoml.service(
+    workers=PROCESSES, traffic={"timeout": 60}, metrics={"enabled": False}, logging={"access": {"enabled": False}}
+)
 class Field:
     """All three models."""
 

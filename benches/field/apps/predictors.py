@@ -10,30 +10,43 @@ MODELS = Path(os.environ["FIELD_MODELS"])
 PROCESSES = int(os.environ["FIELD_PROCESSES"])
 
 
-def xgboost_model():
-    """The ensemble of trees. `inplace_predict` makes no DMatrix, and is the fastest way into the library."""
-    import xgboost
+class XGBoost:
+    """The ensemble of trees. `inplace_predict` creates no DMatrix, and is the fastest way into the library."""
 
-    booster = xgboost.Booster(model_file=MODELS / "xgboost.json")
-    # Processes share the cores, and threads of several processes would only wait for each other.
-    booster.set_param({"nthread": 1})
-    return lambda rows: booster.inplace_predict(numpy.asarray(rows, numpy.float32))
+    def __init__(self):
+        import xgboost
+
+        self.booster = xgboost.Booster(model_file=MODELS / "xgboost.json")
+        # One thread for each process: there is a process for each core.
+        self.booster.set_param({"nthread": 1})
+
+    def __call__(self, rows):
+        """Predicts rows."""
+        return self.booster.inplace_predict(numpy.asarray(rows, numpy.float32))
 
 
-def sklearn_model():
+class Sklearn:
     """The pipeline of scikit-learn."""
-    import joblib
 
-    pipeline = joblib.load(MODELS / "sklearn.joblib")
-    return lambda rows: pipeline.predict(numpy.asarray(rows, numpy.float64))
+    def __init__(self):
+        import joblib
+
+        self.pipeline = joblib.load(MODELS / "sklearn.joblib")
+
+    def __call__(self, rows):
+        """Predicts rows."""
+        return self.pipeline.predict(numpy.asarray(rows, numpy.float64))
 
 
-def echo_model():
+class Echo:
     """Returns its rows as an array."""
-    return lambda rows: numpy.asarray(rows, numpy.float64)
+
+    def __call__(self, rows):
+        """Predicts rows."""
+        return numpy.asarray(rows, numpy.float64)
 
 
-LOADERS = {"xgboost": xgboost_model, "sklearn": sklearn_model, "echo": echo_model}
+LOADERS = {"xgboost": XGBoost, "sklearn": Sklearn, "echo": Echo}
 
 
 def split(result, counts):
