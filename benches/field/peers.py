@@ -236,8 +236,8 @@ PEERS = {
         Peer(
             "litserve",
             "LitServe 0.2.19",
-            f"batches of 16 within 2 ms, `workers_per_device` {PROCESSES}, `fast_queue`",
-            "Batching; Autoscaling",
+            f"`workers_per_device` {PROCESSES}, `fast_queue`; without batching, which was slower here",
+            "Autoscaling; Batching",
             lambda setup: [setup.app("litserve_app.py", setup.ports[0])],
         ),
         Peer(

@@ -230,6 +230,8 @@ class Soak:
         self.strangers = Http(secured.port, context)
         self.secured_grpc = Grpc(secured.grpc_port, over_h2, key)
         self.random = random.Random()
+        self.measurements = (GRAPH / "request.json").read_bytes()
+        self.verdict = json.loads((GRAPH / "answer.json").read_text())["outputs"]
 
     # --- the file
 
@@ -356,10 +358,9 @@ class Soak:
         return took
 
     async def graph(self) -> float:
-        body = (GRAPH / "request.json").read_bytes()
-        answer, took = await client.timed(self.http.ask("POST", "/v2/models/ensemble/infer", body, JSON))
+        answer, took = await client.timed(self.http.ask("POST", "/v2/models/ensemble/infer", self.measurements, JSON))
         found = self.tensors(answer)
-        for one in json.loads((GRAPH / "answer.json").read_text())["outputs"]:
+        for one in self.verdict:
             if one["datatype"] == "BYTES":
                 self.same(found[one["name"]], one["data"])
             else:
@@ -564,7 +565,7 @@ class Soak:
                 if server.pid == pid:
                     self.names[pid] = f"{name} server"
             try:
-                if b"score" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"mlserver\0score"):
                     self.names[pid] = "plain isolated"
                 elif (self.out / "workers" / str(pid)).exists():
                     server = next(name for name, one in self.servers.items() if pid in tree(one.pid))
@@ -578,6 +579,9 @@ class Soak:
         processes = []
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         ticks = os.sysconf("SC_CLK_TCK")
+        # Process ids are used again.
+        living = {pid for server in self.servers.values() for pid in tree(server.pid)}
+        self.names = {pid: name for pid, name in self.names.items() if pid in living}
         for server in self.servers.values():
             for pid in tree(server.pid):
                 try:
