@@ -311,7 +311,7 @@ def compare(server: Running, payloads: Payloads) -> dict[str, str]:
 class Results:
     """Figures by round, server and cell, in a file that is written after each of them."""
 
-    def __init__(self, path: Path, settings: dict[str, object]) -> None:
+    def __init__(self, path: Path, settings: dict[str, object], *, report: bool) -> None:
         self.path = path
         self.content: dict = {
             "settings": settings,
@@ -321,10 +321,11 @@ class Results:
             "failed": {},
             "sizes": {},
         }
-        if path.exists():
-            self.content = json.loads(path.read_text())
-            if self.content["settings"] != settings:
-                raise Failed(f"{path} was measured with {self.content['settings']}; --fresh begins again")
+        old = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
+        if old["rounds"]:
+            if old["settings"] != settings and not report:
+                raise Failed(f"{path} was measured with {old['settings']}; --fresh discards it")
+            self.content = old
 
     def save(self) -> None:
         """Writes the file."""
@@ -385,7 +386,7 @@ def run(args: argparse.Namespace) -> Results:
     if args.fresh:
         args.out.unlink(missing_ok=True)
     settings = {"seconds": args.seconds, "rounds": args.rounds, "processes": PROCESSES}
-    results = Results(args.out, settings)
+    results = Results(args.out, settings, report=args.report)
     if args.report:
         return results
     models = train(args.work)
