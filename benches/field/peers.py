@@ -206,16 +206,18 @@ PEERS = {
         Peer(
             "kserve",
             "KServe 0.21.0",
-            f"custom models over V1, `workers` {PROCESSES}, without access log",
+            f"custom models over V1, `workers` {PROCESSES}, without logs of requests",
             "Python Model Serving Runtime: Parallel Inference",
-            lambda setup: [setup.app("kserve_app.py", setup.ports[0])],
+            lambda setup: [setup.app("kserve_app.py", setup.ports[0], "--log_config_file", APPS / "kserve_logs.yaml")],
             path=lambda model: f"/v1/models/{model}:predict",
             write=lambda model, rows: json.dumps({"instances": rows}).encode(),
+            # Its release warns about FastAPI's in each request.
+            environment=lambda setup: {"PYTHONWARNINGS": "ignore"},
         ),
         Peer(
             "mlflow",
             "MLflow 3.17.2",
-            f"`mlflow models serve` of its own flavors, `--workers {PROCESSES}`, one server for each model",
+            f"`mlflow models serve` of its own flavors, `--workers {PROCESSES}`, one server for each model, without access log",
             "Deploy MLflow Model as a Local Inference Server",
             mlflow,
             path=lambda model: "/invocations",

@@ -219,6 +219,15 @@ class Running:
                     connection.close()
         return time.perf_counter() - self.began
 
+    def settle(self, limit: float = 30.0) -> None:
+        """Waits until the processes are idle: the first one answers while others still start."""
+        until = time.perf_counter() + limit
+        while time.perf_counter() < until:
+            before = self.processor()
+            time.sleep(0.5)
+            if self.processor() - before < 0.1:
+                return
+
     def tail(self) -> str:
         """The last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-12:])
@@ -353,6 +362,7 @@ def measure(
         return
     with running(peer, setup, args.work / "logs" / f"{peer.name}.log") as server:
         found["ready_s"] = server.wait(payloads, args.limit)
+        server.settle()
         found["answers"] = compare(server, payloads)
         found["ready_pss"] = server.memory("Pss:", "smaps_rollup")
         results.save()
@@ -462,6 +472,11 @@ def medians(results: Results) -> dict[str, dict[str, dict[str, float]]]:
     return {name: figures for name, figures in found.items() if len(figures) > 1 or figures[""]}
 
 
+def short(value: float) -> str:
+    """A number with about three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def ahead(found: dict[str, dict[str, dict[str, float]]], sizes: dict[str, dict[str, int]]) -> list[str]:
     """The figures in which other servers are ahead of ours."""
     lines = []
@@ -472,8 +487,8 @@ def ahead(found: dict[str, dict[str, dict[str, float]]], sizes: dict[str, dict[s
         better = {name: value for name, value in theirs.items() if ((value > own) if higher else (value < own))}
         if better:
             order = sorted(better, key=better.__getitem__, reverse=higher)
-            names = ", ".join(f"{PEERS[name].label} {better[name]:,.3g}{notes.get(name, '')}" for name in order)
-            lines.append(f"- {title} (mlserver {own:,.3g} {unit}): {names}")
+            names = ", ".join(f"{PEERS[name].label} {short(better[name])}{notes.get(name, '')}" for name in order)
+            lines.append(f"- {title} (mlserver {short(own)} {unit}): {names}")
 
     for model, count in cells():
         cell = f"{model}/{count}"
@@ -540,7 +555,7 @@ def tables(results: Results) -> str:
                 lines.append(f"| {label} | failed | | | | | | |")
                 continue
             figures = found[name][cell]
-            ratio = f"{own['rate'] / figures['rate']:.1f} times" if own and name != "ours" else ""
+            ratio = f"{short(own['rate'] / figures['rate'])} times" if own and name != "ours" else ""
             lines.append(
                 f"| {label} | {figures['rate']:,.0f} | {figures['min']:,.0f} | {figures['max']:,.0f} "
                 f"| {figures['50']:.2f} | {figures['99']:.2f} | {figures['cpu_us']:,.0f} | {ratio} |"

@@ -26,4 +26,4 @@ if __name__ == "__main__":
     for model in models:
         model.load()
     port = int(sys.argv[1])
-    ModelServer(http_port=port, workers=PROCESSES, enable_grpc=False, access_log_format=None).start(models)
+    ModelServer(http_port=port, workers=PROCESSES, enable_grpc=False, enable_latency_logging=False).start(models)
