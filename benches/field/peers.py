@@ -217,7 +217,7 @@ PEERS = {
         Peer(
             "mlflow",
             "MLflow 3.17.2",
-            f"`mlflow models serve` of its own flavors, `--workers {PROCESSES}`, one server for each model, without access log",
+            f"`mlflow models serve` of its own flavors, `--workers {PROCESSES}`, one server for each model",
             "Deploy MLflow Model as a Local Inference Server",
             mlflow,
             path=lambda model: "/invocations",
