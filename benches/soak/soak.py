@@ -631,7 +631,7 @@ class Soak:
     async def ready(self) -> None:
         """Waits until both servers are ready."""
         for http in (self.http, self.secured):
-            for _ in range(600):
+            for _ in range(3000):
                 try:
                     if (await http.ask("GET", "/v2/health/ready")).status == 200:
                         break
@@ -640,7 +640,7 @@ class Soak:
                 self.look_at_servers()
                 await asyncio.sleep(0.2)
             else:
-                raise SystemExit("a server was not ready after two minutes")
+                raise SystemExit("a server was not ready after ten minutes")
 
     async def go(self) -> None:
         """Sends requests until the time is over."""
