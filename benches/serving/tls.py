@@ -48,10 +48,10 @@ LABELS = {
 }
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
+def certificate(folder: Path, days: int = 2) -> tuple[Path, Path]:
     """A certificate for localhost, and its key."""
     pem, key = folder / "server.pem", folder / "server.key"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(days)]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(pem)]
     subprocess.run(command, check=True, capture_output=True)
     return pem, key
