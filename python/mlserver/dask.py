@@ -31,10 +31,10 @@ def score(
     """Returns a data frame with the columns that are kept, and one for each element of each output of a model.
 
     The arguments are those of `mlserver.spark.score`. Names and index are those of pandas: `predict_proba[0]`,
-    `predict_proba[1]`, ... Files of the client travel to the workers if they have at most 64 MiB.
+    `predict_proba[1]`, ... Files of the client travel to the workers.
 
     The model is loaded in this process first. Raises `InferenceError` if a column is missing, has a type that models do not
-    take, or has the name of an output, and `ScoringError` if the model cannot be loaded or is too large to travel.
+    take, or has the name of an output, and `ScoringError` if the model cannot be loaded.
     """
     job = JobOptions(columns=columns, keep=keep)
     options = ScorerOptions(
@@ -45,7 +45,7 @@ def score(
         missing=missing,
         executable=executable,
     )
-    scorer = Scorer(location, options)
+    scorer = Scorer(shipping.snapshot(location, executable), options)
     names = [str(name) for name in ddf.columns]
     kept = job.kept(names)
     used = scorer.chosen_columns(names, job.columns)
@@ -56,8 +56,26 @@ def score(
     types = dict(column for output in schema for column in _columns(output))
     for name in job.added(list(types), kept):
         meta[name] = _empty(types[name])
-    shipped = shipping.ship_in_closure(scorer.location)
+    shipped = _travelling(scorer.location)
     return ddf.map_partitions(_score_partition, scorer, shipped, used, kept, list(meta.columns), meta=meta)
+
+
+def _travelling(location: str) -> Any:
+    """Returns a local model for the tasks, as part of them or, if it is large, as data of the workers. `None` for a URI."""
+    model = shipping.as_local_value(location)
+    if model is None or model.archive is None or len(model.archive) <= shipping.CLOSURE_BYTES:
+        return model
+    from dask import delayed
+
+    try:
+        from distributed import default_client
+
+        client = default_client()
+    except (ImportError, ValueError):
+        return model  # the tasks run in this process, or in its children
+    # In a list, because the fields of a tuple would be scattered one by one.
+    (future,) = client.scatter([model], hash=False)
+    return delayed(future)
 
 
 def _score_partition(

@@ -26,6 +26,8 @@ class Scorer:
         location: str,
         *,
         shipped: Optional[shipping.ShippedModel] = None,
+        archive: Any = None,
+        program: Any = None,
         columns: Optional[Sequence[str]] = None,
         keep: Union[str, Sequence[str]] = "*",
         errors: str = "raise",
@@ -33,11 +35,17 @@ class Scorer:
     ) -> None:
         """Takes the arguments of `score`. The model is loaded when the actor starts, so that errors are those of its start.
 
+        `archive` and `program` are references to the archive of a large model and to the executable, in Ray's object store.
         Raises `ScoringError` if the model cannot be loaded.
         """
         self._job = JobOptions(columns=columns, keep=keep, errors=errors)
+        if archive is not None and shipped is not None:
+            shipped = shipped._replace(archive=_fetched(archive))
         if shipped is not None:
             location = shipping.unpack(shipped, _session_folder())
+        if program is not None:
+            name, content = program
+            arguments["executable"] = shipping.write_executable(name, _fetched(content), _session_folder())
         self._scorer = scoring.Scorer(location, **arguments)
         self._schema: Optional[List[scoring.OutputSchema]] = None
         self._scorer.features()
@@ -89,6 +97,7 @@ def score(
     threads: int = 1,
     missing: str = "nan",
     executable: Optional[str] = None,
+    ship: bool = False,
     concurrency: Union[int, Tuple[int, int]] = (1, 2),
     batch_size: Union[int, str, None] = 65_536,
     num_cpus: float = 1,
@@ -96,12 +105,12 @@ def score(
 ) -> Any:
     """Returns a dataset with the columns that are kept, and one for each output of a model.
 
-    The arguments up to `executable` are those of `mlserver.spark.score`. Files of the driver travel to the nodes if they have
-    at most 64 MiB. The others are those of `Dataset.map_batches`: `concurrency` is how many actors there are, or the least and
-    the most.
+    The arguments up to `executable` are those of `mlserver.spark.score`. Files of the driver travel to the nodes, through the
+    object store if they have more than 64 MiB. `ship` sends the driver's executable, too; this package comes to the nodes with
+    `ray.init(runtime_env={"py_modules": [mlserver]})`. The others are those of `Dataset.map_batches`: `concurrency` is how many
+    actors there are, or the least and the most.
 
-    Raises `ScoringError` if a local model is too large to travel or does not exist. The model and the columns are checked where
-    the actors run.
+    Raises `ScoringError` if a local model does not exist. The model and the columns are checked where the actors run.
     """
     job = JobOptions(columns=columns, keep=keep, errors=errors)
     scorer_options = ScorerOptions(
@@ -112,9 +121,10 @@ def score(
         missing=missing,
         executable=executable,
     )
-    scorer = scoring.Scorer(location, scorer_options)
+    scorer = scoring.Scorer(shipping.snapshot(location, executable), scorer_options)
     arguments: Dict[str, Any] = {
-        "shipped": shipping.ship_in_closure(scorer.location),
+        **_travelling(scorer.location),
+        "program": _program(scorer) if ship else None,
         "columns": job.columns,
         "keep": job.keep,
         "errors": job.errors,
@@ -130,6 +140,31 @@ def score(
         num_cpus=num_cpus,
         **options,
     )
+
+
+def _travelling(location: str) -> Dict[str, Any]:
+    """Returns how a local model travels: with the actors if it is small, otherwise through the object store."""
+    model = shipping.as_local_value(location)
+    if model is None or model.archive is None or len(model.archive) <= shipping.CLOSURE_BYTES:
+        return {"shipped": model}
+    import ray
+
+    return {"shipped": model._replace(archive=None), "archive": ray.put(model.archive)}
+
+
+def _program(scorer: scoring.Scorer) -> Tuple[str, Any]:
+    """Returns the name of the executable on the nodes, and a reference to its content."""
+    import ray
+
+    path = shipping.named_executable(scorer.executable, shipping.temporary_folder())
+    with open(path, "rb") as file:
+        return os.path.basename(path), ray.put(file.read())
+
+
+def _fetched(reference: Any) -> bytes:
+    import ray
+
+    return ray.get(reference)  # type: ignore[no-any-return]
 
 
 def _session_folder() -> str:

@@ -183,6 +183,11 @@ class Scorer:
         with self._child() as child:
             return _known(child).column_names
 
+    @property
+    def executable(self) -> str:
+        """The path of `mlserver`. Raises `MLServerError` if there is none."""
+        return os.fspath(self.options.executable or find_executable())
+
     def moved(self, location: Optional[str] = None, executable: Optional[str] = None) -> "Scorer":
         """Returns a scorer with the same arguments for a copy of the model, or with a copy of the executable."""
         options = self.options if executable is None else replace(self.options, executable=executable)
@@ -203,7 +208,7 @@ class Scorer:
         if self._arguments is None:
             options = self.options
             self._arguments = ChildArguments(
-                os.fspath(options.executable or find_executable()),
+                self.executable,
                 self.location,
                 options.model_name,
                 options.version,

@@ -6,10 +6,8 @@ Each Python worker of an executor starts one child process, which evaluates the 
 the wheel `mlserver` and pyarrow. Works with Spark 3.4 and later, and with Spark Connect.
 """
 
-import atexit
 import os
-import shutil
-import tempfile
+import pathlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from ._scoring import shipping
@@ -22,7 +20,7 @@ from .scoring import OutputSchema, Scorer
 __all__ = ["ScoringMetrics", "metrics", "score", "udf"]
 
 #: After how many seconds without a task the child of a Python worker ends.
-_IDLE = 60.0
+IDLE = 60.0
 
 #: The attribute of a data frame that has its counts.
 _COUNTS = "_mlserver_counts"
@@ -51,13 +49,14 @@ def score(
     missing: str = "nan",
     batch_bytes: int = BATCH_BYTES,
     executable: "str | os.PathLike[str] | None" = None,
+    ship: bool = False,
 ) -> Any:
     """Returns a data frame with the columns of `df` that are kept, and one for each output of a model.
 
     An output has its own type; one of several elements for each row is an array, and text is a string.
 
     - `location`, `outputs`, `model_name`, `version`, `threads`, `missing`: as in `mlserver.load`. Files of the driver travel to
-      the executors; a URI is read by each of them.
+      the executors. A model of a store is fetched once, by the driver, and travels like them.
     - `columns`: the columns of the features, in their order. Otherwise they are found by the names of the features; a model
       that has none gets all columns.
     - `keep`: the columns to keep, or `*` for all.
@@ -65,6 +64,8 @@ def score(
       predictions of the row are null.
     - `batch_bytes`: how many bytes of rows are sent to the model together. Spark's batches are joined or cut.
     - `executable`: the path of `mlserver` on the executors and on the driver; that of the wheel if it is `None`.
+    - `ship`: sends this package and the driver's executable to the executors, which then need pyarrow only. They must have the
+      processor and the system of the driver.
 
     The model is loaded on the driver first. Raises `InferenceError` if a column is missing, has a type that models do not take,
     or has the name of an output, and `ScoringError` if the model cannot be loaded.
@@ -76,10 +77,10 @@ def score(
         outputs=outputs,
         threads=threads,
         missing=missing,
-        idle=_IDLE,
+        idle=IDLE,
         executable=executable,
     )
-    scorer = Scorer(location, scorer_options)
+    scorer = Scorer(shipping.snapshot(location, executable), scorer_options)
     names: List[str] = list(df.columns)
     kept = options.kept(names)
     used = scorer.chosen_columns(names, options.columns)
@@ -102,7 +103,9 @@ def score(
     )
     counts = _counts(df)
     result = _result_type(df, kept, types, job, schema)
-    task = _Task(scorer, _ship(df.sparkSession, scorer.location), job, counts)
+    task = _Task(
+        scorer, _ship(df.sparkSession, scorer.location), job, counts, _ship_code(df.sparkSession, scorer) if ship else None
+    )
     scored = narrow.mapInArrow(_mapper(task), result).toDF(*kept, *added)
     setattr(scored, _COUNTS, counts)
     return scored
@@ -118,6 +121,7 @@ def udf(
     threads: int = 1,
     missing: str = "nan",
     executable: "str | os.PathLike[str] | None" = None,
+    ship: bool = False,
 ) -> Any:
     """Returns a function of columns for expressions, and for SQL with `spark.udf.register`.
 
@@ -128,6 +132,7 @@ def udf(
     - `output`: which output of the model the function returns, the first one by default.
     - `columns`: the names and datatypes (`FP64`, `BYTES`) of the columns, which are only needed if the model does not declare
       them.
+    - `ship`: as for `score`.
 
     Raises `ScoringError` if the model cannot be loaded, and `InferenceError` if its outputs are unknown.
     """
@@ -140,15 +145,17 @@ def udf(
         outputs=None if output is None else [output],
         threads=threads,
         missing=missing,
-        idle=_IDLE,
+        idle=IDLE,
         executable=executable,
     )
-    scorer = Scorer(location, options)
+    scorer = Scorer(shipping.snapshot(location, executable), options)
     schema = scorer.schema(columns)[0]
     session = SparkSession.getActiveSession()
     if session is None:
         raise ScoringError("there is no active Spark session: create one before `udf`")
-    task = _Task(scorer, _ship(session, scorer.location), None, None)
+    task = _Task(
+        scorer, _ship(session, scorer.location), None, None, _ship_code(session, scorer) if ship else None
+    )
     return pandas_udf(_column_function(task, schema.name), returnType=_spark_type(engine_type(schema)))
 
 
@@ -173,12 +180,15 @@ class _Task(NamedTuple):
     shipped: Optional[shipping.ShippedModel]
     job: Optional[ArrowJob]
     counts: Optional[List[Any]]
+    #: The name of the executable among the files of the session, `None` if executors have their own.
+    executable: Optional[str]
 
     def local_scorer(self) -> Scorer:
         """Returns the scorer for the model on this node."""
-        if self.shipped is not None:
-            return self.scorer.moved(_unpacked(self.shipped))
-        return self.scorer
+        if self.shipped is None and self.executable is None:
+            return self.scorer
+        location = None if self.shipped is None else _unpacked(self.shipped)
+        return self.scorer.moved(location, None if self.executable is None else _session_file(self.executable))
 
     def add(self, counts: ScoredCounts) -> None:
         """Adds to the accumulators."""
@@ -292,15 +302,40 @@ def _ship(session: Any, location: str) -> Optional[shipping.ShippedModel]:
         return None
     if shipping.model_bytes(location) <= shipping.CLOSURE_BYTES:
         return shipping.as_value(location)
-    # Spark serves the file from where it is, as long as the session lasts.
-    folder = tempfile.mkdtemp(prefix="mlserver-")
-    atexit.register(shutil.rmtree, folder, True)
-    model, path = shipping.as_file(location, folder)
+    model, path = shipping.as_file(location, shipping.temporary_folder())
+    _add_file(session, path)
+    return model
+
+
+def _ship_code(session: Any, scorer: Scorer) -> str:
+    """Brings this package and the executable to the executors. Returns the name of the executable among their files."""
+    folder = shipping.temporary_folder()
+    package = shipping.package_archive(folder)
+    if _is_remote(session):
+        session.addArtifacts(package, pyfile=True)
+    else:
+        session.sparkContext.addPyFile(package)
+    path = shipping.named_executable(scorer.executable, folder)
+    _add_file(session, path)
+    return os.path.basename(path)
+
+
+def _add_file(session: Any, path: str) -> None:
+    """Adds a file to the session. Spark serves it from where it is, as long as the session lasts."""
     if _is_remote(session):
         session.addArtifacts(path, file=True)
     else:
-        session.sparkContext.addFile(path)
-    return model
+        # Of a path, Spark would follow the link, and name the file after its target.
+        session.sparkContext.addFile(pathlib.Path(path).as_uri())
+
+
+def _session_file(name: str) -> str:
+    """Returns the path of an executable on this node."""
+    from pyspark import SparkFiles
+
+    path: str = SparkFiles.get(name)
+    shipping.make_executable(path)
+    return path
 
 
 def _unpacked(model: shipping.ShippedModel) -> str:

@@ -1,6 +1,8 @@
 """Models of a driver's disk on the nodes of a cluster."""
 
 import pathlib
+import subprocess
+import sys
 import threading
 from typing import Any, List
 
@@ -53,10 +55,45 @@ def test_processes_that_unpack_at_once_agree(model: pathlib.Path, tmp_path: path
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".mlserver-")]
 
 
-def test_models_that_cannot_travel_are_named(model: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shipping.ship_in_closure("s3://models/churn") is None
+def test_models_that_do_not_exist_are_named(model: pathlib.Path) -> None:
+    assert shipping.as_local_value("s3://models/churn") is None
+    found = shipping.as_local_value(str(model))
+    assert found is not None
+    assert found.name == "churn"
     with pytest.raises(ScoringError, match="cannot read the model `/nowhere`"):
-        shipping.ship_in_closure("/nowhere")
-    monkeypatch.setattr(shipping, "CLOSURE_BYTES", 1)
-    with pytest.raises(ScoringError, match="put it into an object store"):
-        shipping.ship_in_closure(str(model))
+        shipping.as_local_value("/nowhere")
+
+
+def test_package_archive_can_be_imported(tmp_path: pathlib.Path) -> None:
+    archive = shipping.package_archive(str(tmp_path))
+    assert shipping.package_archive(str(tmp_path)) == archive
+    code = "import mlserver.scoring; print(mlserver.__file__)"
+    run = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": archive}, capture_output=True, text=True)
+    assert run.stdout.startswith(archive), run.stderr
+
+
+def test_executables_of_different_content_have_different_names(tmp_path: pathlib.Path) -> None:
+    names = set()
+    for content in ("one", "two", "one"):
+        program = tmp_path / "mlserver"
+        program.write_text(content)
+        named = shipping.named_executable(str(program), str(tmp_path))
+        assert pathlib.Path(named).read_text() == content
+        names.add(named)
+    assert len(names) == 2
+    path = shipping.write_executable("mlserver-1", b"#!/bin/sh\necho ran\n", str(tmp_path))
+    assert subprocess.run([path], capture_output=True, text=True, check=True).stdout == "ran\n"
+
+
+def test_models_of_stores_are_fetched_once(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "mlserver"
+    program.write_text(
+        '#!/bin/sh\n[ "$3" != s3://b/none ] || { echo "error: nothing there" >&2; exit 1; }\necho "$@" > "$4/model.json"\n'
+    )
+    program.chmod(0o755)
+    path = shipping.snapshot("s3://b/churn", str(program))
+    assert pathlib.Path(path).read_text().startswith("pull --quiet s3://b/churn ")
+    with pytest.raises(ScoringError, match="nothing there"):
+        shipping.snapshot("s3://b/none", str(program))
+    for location in ("models/churn", "file:///models/churn", "models:/churn/1"):
+        assert shipping.snapshot(location, str(program)) == location

@@ -50,6 +50,12 @@ def test_killed_children_are_replaced(client, frame, models):
     assert scored.compute().equals(wanted)
 
 
+def test_large_models_travel_as_data_of_the_workers(client, frame, models, table, embedded, monkeypatch):
+    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 10)
+    found = mlserver.dask.score(frame, models / "lightgbm", keep=["id"]).compute()
+    assert same_bits(found["predict"], embedded(models / "lightgbm", table, FEATURES)["predict"])
+
+
 def test_columns_that_do_not_fit_are_rejected_before_the_job(client, frame, models):
     with pytest.raises(InferenceError, match="the data lacks the column `age`"):
         mlserver.dask.score(frame.drop(columns=["age"]), models / "xgboost")

@@ -81,9 +81,14 @@ def test_child_that_is_killed_is_replaced(models, table):
     assert scorer(table.slice(0, 0)).schema == wanted.schema
 
 
-def test_models_that_cannot_travel_are_named(models, monkeypatch):
+def test_large_models_and_the_executable_travel_through_the_object_store(cluster, models, table, embedded, monkeypatch):
+    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 10)
+    dataset = ray.data.from_arrow(plain(table).slice(0, 2_000))
+    scored = mlserver.ray.score(dataset, models / "lightgbm", keep=["id"], concurrency=1, ship=True)
+    wanted = embedded(models / "lightgbm", table.slice(0, 2_000), FEATURES)["predict"]
+    assert same_bits(sorted_table(scored)["predict"].to_numpy(), wanted)
+
+
+def test_missing_models_are_named(models):
     with pytest.raises(mlserver.errors.ScoringError, match="cannot read the model"):
         mlserver.ray.score(None, models / "nothing")
-    monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 10)
-    with pytest.raises(mlserver.errors.ScoringError, match="put it into an object store"):
-        mlserver.ray.score(None, models / "xgboost")

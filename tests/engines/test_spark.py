@@ -1,7 +1,10 @@
 """`mlserver.spark` on executors in processes of their own."""
 
+import functools
+import http.server
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +15,7 @@ import mlserver.spark
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import FEATURES, ROWS, processes, same_bits, scoring_children, sorted_rows
+from conftest import BINARY, FEATURES, ROWS, processes, same_bits, scoring_children, sorted_rows
 from mlserver.errors import InferenceError, ScoringError
 from pyspark.sql import functions
 
@@ -172,3 +175,30 @@ def test_killed_processes_do_not_change_the_output(spark, frame, models):
         done.set()
         thread.join()
     assert {0, 1} <= set(killed), "the job was too short"
+
+
+def test_ship_brings_the_executable(spark, frame, models, table, embedded):
+    scored = mlserver.spark.score(frame, models / "lightgbm", keep="id", ship=True)
+    assert same_bits(sorted_rows(scored)["predict"], embedded(models / "lightgbm", table, FEATURES)["predict"])
+    # The children of the executors run the copy that has come with the session.
+    assert processes("/work/app-", "/mlserver-", "score")
+
+
+def test_model_of_a_store_is_the_same_for_all_tasks(frame, models, table, embedded, tmp_path):
+    refused = subprocess.run([BINARY, "pull", "http://127.0.0.1:9/x", tmp_path], capture_output=True, text=True).stderr
+    if "feature `storage`" in refused:
+        pytest.skip("the executable has no feature `storage`, which .ci/run builds")
+    served = tmp_path / "served"
+    served.mkdir()
+    shutil.copy(models / "lightgbm/model.bst", served / "model.bst")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=served)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        location = f"http://127.0.0.1:{server.server_address[1]}/model.bst"
+        scored = mlserver.spark.score(frame, location, columns=FEATURES, keep="id")
+        # The driver has its copy.
+        (served / "model.bst").unlink()
+        assert same_bits(sorted_rows(scored)["predict"], embedded(models / "lightgbm", table, FEATURES)["predict"])
+        with pytest.raises(ScoringError, match=r"model\.bst"):
+            mlserver.spark.score(frame, location, columns=FEATURES)
+        server.shutdown()

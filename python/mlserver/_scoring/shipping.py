@@ -3,29 +3,46 @@
 import atexit
 import contextlib
 import hashlib
+import importlib.util
 import io
 import os
+import re
 import shutil
+import stat
+import subprocess
 import tarfile
 import tempfile
+import zipfile
 from functools import lru_cache
 from typing import BinaryIO, NamedTuple, Optional, Tuple
 
+from .._executable import SHIPPED_MODULE, find_executable
 from ..errors import ScoringError
+from ..version import __version__
 
 __all__ = [
     "CLOSURE_BYTES",
     "ShippedModel",
     "as_file",
+    "as_local_value",
     "as_value",
+    "make_executable",
     "model_bytes",
-    "ship_in_closure",
+    "named_executable",
+    "package_archive",
+    "shipped_model",
+    "snapshot",
     "temporary_folder",
     "unpack",
+    "write_executable",
 ]
 
 #: Models up to this size travel with the tasks, in bytes. Larger ones are files of the engine.
 CLOSURE_BYTES = 64 << 20
+
+
+#: Stores that `mlserver pull` reads. MLflow's names stay with the nodes, because MLflow itself may have to resolve them.
+_STORE = re.compile(r"(s3|s3a|gs|gcs|az|azure|abfs|abfss|hf|https?)://")
 
 
 class ShippedModel(NamedTuple):
@@ -107,20 +124,32 @@ def as_file(location: str, folder: str) -> Tuple[ShippedModel, str]:
     return model, path
 
 
-def ship_in_closure(location: str) -> Optional[ShippedModel]:
-    """Returns a local model as a value, `None` for a URI. Raises `ScoringError` if it does not exist or is too large."""
+def as_local_value(location: str) -> Optional[ShippedModel]:
+    """Returns a local model as a value, `None` for a URI. Raises `ScoringError` if it does not exist."""
     if not os.path.isabs(location):
         return None
     try:
-        size = model_bytes(location)
+        return as_value(location)
     except OSError as error:
         raise ScoringError(f"cannot read the model `{location}`: {error}") from None
-    if size > CLOSURE_BYTES:
-        raise ScoringError(
-            f"the model `{location}` has {size >> 20} MiB, but {CLOSURE_BYTES >> 20} MiB travel at most: put it into an"
-            " object store, or on a disk that all nodes share and name it as `file:///...`"
-        )
-    return as_value(location)
+
+
+def snapshot(location: "str | os.PathLike[str]", executable: Optional["str | os.PathLike[str]"]) -> str:
+    """Returns the path of a copy of a model in a store, so that all tasks use the same one. Other locations stay as they are.
+
+    Raises `ScoringError` if the store cannot be read.
+    """
+    location = os.fspath(location)
+    if not _STORE.match(location):
+        return location
+    folder = tempfile.mkdtemp(prefix="model-", dir=temporary_folder())
+    command = [os.fspath(executable or find_executable()), "pull", "--quiet", location, folder]
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if run.returncode:
+        raise ScoringError(run.stderr.decode("utf-8", "replace").strip() or f"cannot fetch the model `{location}`")
+    files = [os.path.join(folder, name) for name in os.listdir(folder) if not name.startswith(".")]
+    # A file alone is a model without settings.
+    return files[0] if len(files) == 1 and os.path.isfile(files[0]) else folder
 
 
 def unpack(model: ShippedModel, root: str, file: Optional[str] = None) -> str:
@@ -145,6 +174,63 @@ def unpack(model: ShippedModel, root: str, file: Optional[str] = None) -> str:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def package_archive(folder: str) -> str:
+    """Writes this package to an archive in a folder, unless it is there, and returns the archive's path."""
+    archive = os.path.join(folder, f"mlserver-{__version__}.zip")
+    if os.path.exists(archive):
+        return archive
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.isfile(os.path.dirname(root)):
+        return os.path.dirname(root)  # it has been imported from an archive
+    partial = f"{archive}.{os.getpid()}.partial"
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
+        for parent, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(names):
+                path = os.path.join(parent, name)
+                file.write(path, os.path.relpath(path, os.path.dirname(root)))
+    os.rename(partial, archive)
+    return archive
+
+
+def named_executable(executable: str, folder: str) -> str:
+    """Returns the path of an executable under a name that no other version has, in a folder of this process."""
+    digest = hashlib.sha256()
+    with open(executable, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            digest.update(part)
+    path = os.path.join(folder, f"mlserver-{digest.hexdigest()[:16]}")
+    with contextlib.suppress(FileExistsError):
+        os.symlink(executable, path)
+    return path
+
+
+def write_executable(name: str, content: bytes, root: str) -> str:
+    """Writes an executable to a folder of this node, unless it is there, and returns its path."""
+    path = os.path.join(root, name)
+    if not os.path.exists(path):
+        handle, partial = tempfile.mkstemp(prefix=".mlserver-", dir=root)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(partial, 0o700)
+        os.rename(partial, path)
+    return path
+
+
+def shipped_model(name: str) -> str:
+    """Returns the path of a local model that `mlserver infer --engine ray` has sent with the job."""
+    found = importlib.util.find_spec(SHIPPED_MODULE)
+    if found is None or not found.origin:
+        raise ScoringError(f"the model `{name}` has not come with the job: name it by a URI")
+    return os.path.join(os.path.dirname(found.origin), "model", name)
+
+
+def make_executable(path: str) -> None:
+    """Lets this user run a file that an engine has brought, unless that is allowed already."""
+    if not os.access(path, os.X_OK):
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
 
 
 @lru_cache(maxsize=None)
