@@ -290,7 +290,7 @@ _mlserver() {
             fi
             case "${prev}" in
                 --input-format)
-                    COMPREPLY=($(compgen -W "requests openai rows csv tsv npy parquet" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "requests openai rows csv tsv npy parquet orc catalog" -- "${cur}"))
                     return 0
                     ;;
                 --column-type)
@@ -1115,7 +1115,7 @@ _mlserver() {
             return 0
             ;;
         mlserver__subcmd__infer)
-            opts="-i -o -u -m -t -H -b -w -s -r -v -q -h --input-data-path --input-format --column-type --outputs --output-data-path --resume --kafka-group --kafka-config --url --embedded --model-name --model-version --transport --request-headers --token --timeout --binary-data --no-binary-data --use-ssl --no-use-ssl --insecure --no-insecure --ca --cert --key --http2 --no-http2 --workers --max-workers --batch-size --retries --batch-interval --batch-jitter --rate --verbose --extra-verbose --no-verbose --quiet --summary --color --help"
+            opts="-i -o -u -m -t -H -b -w -s -r -v -q -h --input-data-path --input-format --column-type --outputs --output-data-path --resume --engine --engine-arg --keep --columns --partition-by --overwrite --dry-run --kafka-group --kafka-config --url --embedded --model-name --model-version --transport --request-headers --token --timeout --binary-data --no-binary-data --use-ssl --no-use-ssl --insecure --no-insecure --ca --cert --key --http2 --no-http2 --workers --max-workers --batch-size --retries --batch-interval --batch-jitter --rate --verbose --extra-verbose --no-verbose --quiet --summary --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1130,7 +1130,7 @@ _mlserver() {
                     return 0
                     ;;
                 --input-format)
-                    COMPREPLY=($(compgen -W "requests openai rows csv tsv npy parquet" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "requests openai rows csv tsv npy parquet orc catalog" -- "${cur}"))
                     return 0
                     ;;
                 --column-type)
@@ -1146,6 +1146,26 @@ _mlserver() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --engine)
+                    COMPREPLY=($(compgen -W "spark ray" -- "${cur}"))
+                    return 0
+                    ;;
+                --engine-arg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --columns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --partition-by)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -89,21 +89,29 @@ complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l debug -d 'Lo
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -l no-debug -d 'Do not log at debug level, even if the settings do'
 complete -c mlserver -n "__fish_mlserver_using_subcommand serve" -s h -l help -d 'Print help'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s i -l input-data-path -d 'Input file, `-` for standard input, kafka://HOST:PORT/TOPIC, or a URI of objects, such as `s3://BUCKET/in/part-*.parquet`; may be repeated [env: MLSERVER_INFER_INPUT_DATA_PATH]' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI\'s API), `rows` (JSON Lines of objects whose keys are columns), or a table [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests, or openai if its first line is one]' -r -f -a "requests\t''
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l input-format -d 'Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI\'s API), `rows` (JSON Lines of objects whose keys are columns), or a table; `orc` and `catalog` (tables by name) need --engine [env: MLSERVER_INFER_INPUT_FORMAT] [default: by extension: .ndjson is rows; .csv, .tsv, .npy and .parquet are tables; anything else is requests, or openai if its first line is one]' -r -f -a "requests\t''
 openai\t''
 rows\t''
 csv\t''
 tsv\t''
 npy\t''
-parquet\t''"
+parquet\t''
+orc\t''
+catalog\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l outputs -d 'Outputs to request for rows and tables, separated by commas [default: chosen by the model]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s o -l output-data-path -d 'Output file or object, `-` for standard output, kafka://HOST:PORT/TOPIC, or a folder for the answers to each input, with `/` at its end; .csv, .tsv, .parquet and .pq get columns, anything else JSON Lines [env: MLSERVER_INFER_OUTPUT_DATA_PATH]' -r -F
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l engine -d 'Run the job on a cluster: `spark` runs spark-submit of SPARK_HOME or PATH, `ray` runs `ray job submit`; the output is a folder of Parquet' -r -f -a "spark\t''
+ray\t''"
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l engine-arg -d 'Argument for spark-submit or `ray job submit`, such as `--engine-arg=--master=yarn`; may be repeated' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l keep -d 'Columns that the output keeps, separated by commas [default: all]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l columns -d 'Columns of the model\'s features in their order, separated by commas [default: by the names of the features]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l partition-by -d 'Columns whose values name the folders of the output, separated by commas' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-group -d 'Consumer group of the input topic: a run continues after the offsets that it has committed [env: MLSERVER_INFER_KAFKA_GROUP] [default: mlserver-infer]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l kafka-config -d 'librdkafka property for the input and the output topic, such as `security.protocol=sasl_ssl`; may be repeated [env: MLSERVER_INFER_KAFKA_CONFIG, as a JSON object]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s u -l url -d 'Server address, as HOST:PORT with an optional path; for a batch of OpenAI\'s API, /openai is tried if there is none [env: MLSERVER_INFER_URL] [default: localhost:8080, or localhost:8081 with --transport grpc]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l embedded -d 'Load the model of FOLDER, which may be a URI of an object store, or a model file, in this process instead of using a server' -r -F
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of OpenAI\'s API names [env: MLSERVER_INFER_MODEL_NAME]' -r
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s m -l model-name -d 'Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of OpenAI\'s API names; with --engine, the folder, file or URI of the model [env: MLSERVER_INFER_MODEL_NAME]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l model-version -d 'Model version [env: MLSERVER_INFER_MODEL_VERSION] [default: chosen by the server]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s t -l transport -d 'Protocol [env: MLSERVER_INFER_TRANSPORT] [default: rest]' -r -f -a "rest\t''
 grpc\t''"
@@ -125,7 +133,9 @@ json\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l color -d 'When to use colors; `auto` means on a terminal, unless `NO_COLOR` is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l resume -d 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows; a run that reads a topic always resumes'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l resume -d 'Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows; a run that reads a topic always resumes; with --engine, score the input files that the column `source_file` of the output does not name'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l overwrite -d 'Replace an existing output'
+complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l dry-run -d 'Print the command of the engine instead of running it'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -s b -l binary-data -d 'Send tensors as binary data instead of JSON [env: MLSERVER_INFER_BINARY_DATA]'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l no-binary-data -d 'Send tensors as JSON'
 complete -c mlserver -n "__fish_mlserver_using_subcommand infer" -l use-ssl -d 'Use TLS [env: MLSERVER_INFER_USE_SSL]'
@@ -145,7 +155,9 @@ rows\t''
 csv\t''
 tsv\t''
 npy\t''
-parquet\t''"
+parquet\t''
+orc\t''
+catalog\t''"
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -l column-type -d 'Datatype of a column of csv, tsv or rows; may be repeated [default: inferred from the first 1000 rows]' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s u -l url -d 'Server address, as HOST:PORT with an optional path; given twice' -r
 complete -c mlserver -n "__fish_mlserver_using_subcommand compare" -s m -l model-name -d 'Model name on both servers' -r

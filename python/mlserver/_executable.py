@@ -1,11 +1,12 @@
 """Where the executable `mlserver` is."""
 
+import gzip
 import importlib.util
 import os
 import shutil
-import stat
 import sys
 import sysconfig
+import tempfile
 
 from .errors import MLServerError
 
@@ -29,10 +30,7 @@ def find_executable() -> str:
         return os.path.abspath(chosen)
     shipped = importlib.util.find_spec(SHIPPED_MODULE)
     if shipped is not None and shipped.origin:
-        path = os.path.join(os.path.dirname(shipped.origin), "mlserver")
-        # Some versions of Ray unpack files without their permissions.
-        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
-        return path
+        return _unpacked(os.path.dirname(shipped.origin))
     folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     found = shutil.which("mlserver", path=os.pathsep.join(folders)) or shutil.which("mlserver")
     if found is None:
@@ -42,3 +40,15 @@ def find_executable() -> str:
             500,
         )
     return os.path.abspath(found)
+
+
+def _unpacked(folder: str) -> str:
+    """Returns the path of an executable that has come with a job, which is unpacked once on each node."""
+    path = os.path.join(folder, "mlserver")
+    if not os.path.exists(path):
+        handle, partial = tempfile.mkstemp(prefix=".mlserver-", dir=folder)
+        with gzip.open(f"{path}.gz") as source, os.fdopen(handle, "wb") as target:
+            shutil.copyfileobj(source, target)
+        os.chmod(partial, 0o700)
+        os.rename(partial, path)
+    return path

@@ -1,5 +1,6 @@
 """Models of a driver's disk on the nodes of a cluster."""
 
+import gzip
 import pathlib
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import threading
 from typing import Any, List
 
 import pytest
+from mlserver._executable import SHIPPED_MODULE, find_executable
 from mlserver._scoring import shipping
 from mlserver.errors import ScoringError
 
@@ -97,3 +99,20 @@ def test_models_of_stores_are_fetched_once(tmp_path: pathlib.Path) -> None:
         shipping.snapshot("s3://b/none", str(program))
     for location in ("models/churn", "file:///models/churn", "models:/churn/1"):
         assert shipping.snapshot(location, str(program)) == location
+
+
+def test_executable_of_a_job_is_unpacked_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / SHIPPED_MODULE
+    module.mkdir()
+    (module / "__init__.py").write_text("")
+    (module / "mlserver.gz").write_bytes(gzip.compress(b"#!/bin/sh\necho ran\n"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("MLSERVER_BIN", raising=False)
+    path = find_executable()
+    assert subprocess.run([path], capture_output=True, text=True, check=True).stdout == "ran\n"
+    assert find_executable() == path
+    assert sorted(entry.name for entry in module.iterdir() if entry.name != "__pycache__") == [
+        "__init__.py",
+        "mlserver",
+        "mlserver.gz",
+    ]

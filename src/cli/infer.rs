@@ -14,11 +14,15 @@ const INPUT: &str = "Input";
 const OUTPUT: &str = "Output";
 const KAFKA: &str = "Kafka";
 const SERVER: &str = "Server";
+const ENGINE: &str = "Engine";
 const CONCURRENCY: &str = "Concurrency";
 const REPORTING: &str = "Reporting";
 
 /// The arguments for a server that apply to a model in this process, too.
 const ALSO_EMBEDDED: [&str; 4] = ["embedded", "model_name", "model_version", "timeout"];
+
+/// The arguments for a server that apply to an engine, too.
+const ALSO_ENGINE: [&str; 2] = ["model_name", "model_version"];
 
 /// The defaults of arguments, for the help and for `commands::infer`.
 pub mod defaults {
@@ -129,6 +133,11 @@ fn describe(arg: Arg) -> Arg {
     let is_for_servers = arg.get_help_heading() == Some(SERVER) && !ALSO_EMBEDDED.contains(&id.as_str());
     // Switching something off does no harm.
     let arg = if is_for_servers && !id.starts_with("no_") { arg.conflicts_with("embedded") } else { arg };
+    let is_for_requests = matches!(arg.get_help_heading(), Some(SERVER | CONCURRENCY | KAFKA)) || id == "column_types";
+    let has_no_engine = is_for_requests && !ALSO_ENGINE.contains(&id.as_str()) && !id.starts_with("no_");
+    let arg = if has_no_engine { arg.conflicts_with("engine") } else { arg };
+    // Without an engine, they would have no effect.
+    let arg = if arg.get_help_heading() == Some(ENGINE) && id != "engine" { arg.requires("engine") } else { arg };
     let variables: Vec<_> = InferVariable::ALL.iter().filter(|variable| variable.argument == id).collect();
     let Some(help) = arg.get_help().filter(|_| !variables.is_empty()).map(ToString::to_string) else { return arg };
     let names: Vec<_> = variables.iter().map(|variable| format!("{}{}", variable.name, variable.format)).collect();
@@ -153,13 +162,17 @@ fn describe(arg: Arg) -> Arg {
     ("mlserver infer -u host:8080 -i batch.jsonl -o answers.jsonl", "a batch of OpenAI's API"),
     ("mlserver infer -m churn -i 's3://b/in/*.parquet' -o s3://b/out/ --resume", "objects of a bucket"),
     ("mlserver infer -m churn -i kafka://broker:9092/rows -o kafka://broker:9092/answers", "topics"),
+    (
+        "mlserver infer --engine spark -m s3://b/churn -i s3a://lake/in/ -o s3a://lake/out/ --engine-arg=--master=yarn",
+        "on a cluster",
+    ),
 ]))]
 pub struct InferArgs {
     /// Input file, `-` for standard input, kafka://HOST:PORT/TOPIC, or a URI of objects, such as `s3://BUCKET/in/part-*.parquet`; may be repeated
     #[arg(short, long, value_name = "PATH", help_heading = INPUT)]
     pub input_data_path: Vec<PathBuf>,
 
-    /// Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI's API), `rows` (JSON Lines of objects whose keys are columns), or a table
+    /// Input format: `requests` (JSON Lines of requests), `openai` (a batch file of OpenAI's API), `rows` (JSON Lines of objects whose keys are columns), or a table; `orc` and `catalog` (tables by name) need --engine
     #[arg(long, value_enum, help_heading = INPUT)]
     pub input_format: Option<InputFormat>,
 
@@ -176,9 +189,42 @@ pub struct InferArgs {
     pub output_data_path: Option<PathBuf>,
 
     /// Resume an interrupted run from PATH.partial, or continue a complete PATH of JSON Lines if the input has more rows; a run that
-    /// reads a topic always resumes
+    /// reads a topic always resumes; with --engine, score the input files that the column `source_file` of the output does not name
     #[arg(long, help_heading = OUTPUT)]
     pub resume: bool,
+
+    // Not a comment: backticks would make it longer.
+    #[arg(
+        long,
+        value_enum,
+        help_heading = ENGINE,
+        help = "Run the job on a cluster: `spark` runs spark-submit of SPARK_HOME or PATH, `ray` runs `ray job submit`; the output is a folder of Parquet"
+    )]
+    pub engine: Option<InferEngine>,
+
+    /// Argument for spark-submit or `ray job submit`, such as `--engine-arg=--master=yarn`; may be repeated
+    #[arg(long = "engine-arg", value_name = "ARG", allow_hyphen_values = true, help_heading = ENGINE)]
+    pub engine_args: Vec<String>,
+
+    /// Columns that the output keeps, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = ENGINE)]
+    pub keep: Vec<String>,
+
+    /// Columns of the model's features in their order, separated by commas [default: by the names of the features]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = ENGINE)]
+    pub columns: Vec<String>,
+
+    /// Columns whose values name the folders of the output, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = ENGINE)]
+    pub partition_by: Vec<String>,
+
+    /// Replace an existing output
+    #[arg(long, conflicts_with = "resume", help_heading = ENGINE)]
+    pub overwrite: bool,
+
+    /// Print the command of the engine instead of running it
+    #[arg(long, help_heading = ENGINE)]
+    pub dry_run: bool,
 
     /// Consumer group of the input topic: a run continues after the offsets that it has committed
     #[arg(long, value_name = "GROUP", help_heading = KAFKA)]
@@ -197,7 +243,7 @@ pub struct InferArgs {
     pub embedded: Option<PathBuf>,
 
     /// Model name; only needed if the server, or FOLDER of --embedded, has several models; overrides the models that a batch of
-    /// OpenAI's API names
+    /// OpenAI's API names; with --engine, the folder, file or URI of the model
     #[arg(short, long, value_name = "NAME", help_heading = SERVER)]
     pub model_name: Option<String>,
 
@@ -324,6 +370,15 @@ pub enum InputFormat {
     Tsv,
     Npy,
     Parquet,
+    Orc,
+    Catalog,
+}
+
+/// Where a job runs that scores a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InferEngine {
+    Spark,
+    Ray,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,10 @@
 """Models of several libraries, rows with missing values, and Spark in processes of its own."""
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,9 +35,10 @@ IMPLEMENTATIONS = {
 }
 DATATYPES = {"double": "FP64", "float": "FP32", "string": "BYTES"}
 NUMPY_TYPES = {"FP64": np.float64, "FP32": np.float32, "INT64": np.int64, "BYTES": object}
-ROWS = 20_000
-# How long to wait for anything before failing, in seconds.
-PATIENCE = 60
+# How many rows are compared with the answers of `mlserver infer`. CONTRIBUTING.md names a larger number.
+ROWS = int(os.environ.get("MLSERVER_TEST_ROWS", "20000"))
+# How long to wait for anything before failing, in seconds: engines start slowly beside other jobs.
+PATIENCE = 120
 
 # The package of this repository, for the workers of engines, too.
 # All processes that the tests start carry this text in their environment.
@@ -99,7 +103,7 @@ def models(tmp_path_factory):
 def embedded(tmp_path_factory):
     """Returns a function that gives the answers of `mlserver infer --embedded`: an array for each output."""
 
-    def answers(model, table, columns, outputs=()):
+    def answers(model, table, columns, outputs=(), model_name=None, matrix=None):
         folder = tmp_path_factory.mktemp("infer")
         selected = table.select(columns)
         # Integers with missing values are FP64. CSV has no dictionaries.
@@ -108,12 +112,24 @@ def embedded(tmp_path_factory):
             kind = pa.float64() if pa.types.is_integer(field.type) else field.type
             fields.append(field.with_type(pa.string() if pa.types.is_dictionary(kind) else kind))
         selected = selected.cast(pa.schema(fields))
-        pa.csv.write_csv(selected, folder / "rows.csv")
-        command = [BINARY, "infer", "--embedded", model, "-i", "rows.csv", "-o", "answers.jsonl", "--quiet"]
-        for field in fields:
-            command += ["--column-type", f"{field.name}={DATATYPES[str(field.type)]}"]
+        command = [BINARY, "infer", "--embedded", model, "-o", "answers.jsonl", "--quiet"]
+        if matrix:
+            # The name of the only input: the columns are one tensor.
+            datatype = DATATYPES[str(fields[0].type)]
+            with open(folder / "rows.jsonl", "w") as file:
+                for row in zip(*selected.to_pydict().values()):
+                    tensor = {"name": matrix, "shape": [1, len(row)], "datatype": datatype, "data": row}
+                    file.write(json.dumps({"inputs": [tensor]}) + "\n")
+            command += ["-i", "rows.jsonl"]
+        else:
+            pa.csv.write_csv(selected, folder / "rows.csv")
+            command += ["-i", "rows.csv"]
+            for field in fields:
+                command += ["--column-type", f"{field.name}={DATATYPES[str(field.type)]}"]
         if outputs:
             command += ["--outputs", ",".join(outputs)]
+        if model_name:
+            command += ["--model-name", model_name]
         run = subprocess.run([str(part) for part in command], cwd=folder, capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         lines = [json.loads(line)["outputs"] for line in (folder / "answers.jsonl").read_text().splitlines()]
@@ -166,30 +182,41 @@ def wait_for_end_of_children():
     wait_until(lambda: not scoring_children(), "the end of all children")
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    """A session whose two executors are processes."""
-    import pyspark
-    from pyspark.sql import SparkSession
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-    # Executors write into the home of Spark, which is inside of `site-packages`: a home of links keeps that tidy.
+
+@pytest.fixture(scope="session")
+def spark_home(tmp_path_factory):
+    """A home of Spark.
+
+    Executors write into it, and that of the package is inside of `site-packages`: a home of links keeps that tidy.
+    """
+    import pyspark
+
     home = tmp_path_factory.mktemp("spark")
     for entry in Path(pyspark.__file__).parent.iterdir():
         if entry.name != "work":
             (home / entry.name).symlink_to(entry)
-    java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return home
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home):
+    """A session whose two executors are processes."""
+    from pyspark.sql import SparkSession
+
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "700m",
         "spark.executor.memory": "700m",
-        "spark.driver.extraJavaOptions": java,
-        "spark.executor.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.sql.shuffle.partitions": "4",
         "spark.deploy.maxExecutorRetries": "20",
     }
-    variables = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": java}
+    variables = {"SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LAUNCHER_OPTS": JAVA}
     os.environ.update(variables, PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable)
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("tests")
     for name, value in settings.items():
@@ -200,6 +227,31 @@ def spark(tmp_path_factory):
     wait_until(
         lambda: not processes("mlserver", "score") and not processes("CoarseGrainedExecutorBackend"), "the end of all"
     )
+
+
+def start_ray(**options):
+    """Starts the head of a Ray cluster, and returns it with the address for jobs.
+
+    It gives up if its agents need 15 s, as they may beside other jobs. Then it is started again.
+    """
+    # Workers have niceness 15, with which they would not get far beside other jobs.
+    os.environ.update(RAY_worker_niceness="0")
+    from ray.cluster_utils import Cluster
+
+    for attempt in range(4):
+        try:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                options["dashboard_port"] = probe.getsockname()[1]
+            cluster = Cluster(initialize_head=True, head_node_args={"object_store_memory": 100 << 20, **options})
+            return cluster, f"http://127.0.0.1:{options['dashboard_port']}"
+        except Exception:
+            for pid in [*processes("/ray/core/"), *processes("/ray/dashboard/")]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if attempt == 3:
+                raise
+    raise AssertionError("unreachable")
 
 
 @pytest.fixture

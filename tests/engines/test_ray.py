@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
-from conftest import FEATURES, ROWS, same_bits, scoring_children, wait_for_end_of_children, wait_until
-from ray.cluster_utils import Cluster
+from conftest import FEATURES, ROWS, same_bits, scoring_children, start_ray, wait_for_end_of_children, wait_until
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes with a CPU each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 << 20})
+    cluster, _ = start_ray(num_cpus=1)
     cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
     ray.init(address=cluster.address, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False

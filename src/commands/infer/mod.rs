@@ -1,5 +1,6 @@
 //! `mlserver infer`: runs batch inference over a file or a topic. `mlserver compare` does so on two servers, and compares the answers.
 
+mod engine;
 mod jobs;
 mod options;
 mod report;
@@ -39,7 +40,10 @@ const LISTED_MODELS: usize = 20;
 
 /// Runs `mlserver infer`.
 pub fn run(args: &InferArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    run_resolved(args, resolve(args, environment), environment, ui)
+    match args.engine {
+        Some(engine) => engine::run(engine, args, environment, ui),
+        None => run_resolved(args, resolve(args, environment), environment, ui),
+    }
 }
 
 /// Runs `mlserver compare`.

@@ -21,7 +21,7 @@ pub use check::{StaticFinding, StaticFindingLevel};
 pub use environment::PythonVersion;
 use environment::{Environment, EnvironmentError, Environments};
 pub use script::{SCRIPT_IMPLEMENTATION, ScriptDescription, ScriptError};
-use sdk::SdkError;
+pub use sdk::{SdkError, installed_package, package_archive};
 
 /// How Python models run, from the server's settings.
 #[derive(Debug, Clone, Default)]

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::debug;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 use crate::archives::is_safe_folder;
 
@@ -29,25 +31,64 @@ pub struct SdkError {
 /// if the cache is not writable. Other users may be able to write to its parent, so it is only reused if the current user or root
 /// owns it and only the owner can write to it.
 pub(super) async fn install(variables: &BTreeMap<String, String>) -> Result<PathBuf, SdkError> {
+    let variables = variables.clone();
+    let installed = tokio::task::spawn_blocking(move || installed_package(&variables));
+    installed.await.expect("writing files does not panic")
+}
+
+/// Does the same outside of a task, and waits.
+///
+/// # Errors
+///
+/// Fails if the files cannot be written.
+pub fn installed_package(variables: &BTreeMap<String, String>) -> Result<PathBuf, SdkError> {
     let set = |name: &str| variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let temporary = set("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
     let parents = cache.map(|cache| cache.join("mlserver")).into_iter().chain([temporary]);
     let parents: Vec<PathBuf> = parents.collect();
-    let installed = tokio::task::spawn_blocking(move || {
-        let mut failure = None;
-        for parent in parents {
-            match install_in(&parent) {
-                Ok(folder) => return Ok(folder),
-                Err(source) => {
-                    debug!(path = %parent.display(), error = %source, "Cannot install the Python package here.");
-                    failure = Some(SdkError { path: parent, source: Arc::new(source) });
-                }
+    let mut failure = None;
+    for parent in parents {
+        match install_in(&parent) {
+            Ok(folder) => return Ok(folder),
+            Err(source) => {
+                debug!(path = %parent.display(), error = %source, "Cannot install the Python package here.");
+                failure = Some(SdkError { path: parent, source: Arc::new(source) });
             }
         }
-        Err(failure.expect("there is at least one candidate"))
-    });
-    installed.await.expect("writing files does not panic")
+    }
+    Err(failure.expect("there is at least one candidate"))
+}
+
+/// Returns an archive of the package `mlserver`, without the framework runtimes, in the folder of an installed package.
+///
+/// # Errors
+///
+/// Fails if the archive cannot be written.
+pub fn package_archive(installed: &Path) -> Result<PathBuf, SdkError> {
+    let path = installed.join("mlserver.zip");
+    if path.is_file() {
+        return Ok(path);
+    }
+    // As for the folder: others never see an incomplete archive.
+    let draft = installed.join(format!(".mlserver-{}.zip", uuid::Uuid::new_v4()));
+    let written = write_archive(&draft).and_then(|()| fs::rename(&draft, &path));
+    written.map_err(|source| {
+        let _ = fs::remove_file(&draft);
+        SdkError { path: path.clone(), source: Arc::new(source) }
+    })?;
+    Ok(path)
+}
+
+fn write_archive(path: &Path) -> io::Result<()> {
+    let mut archive = ZipWriter::new(fs::File::create(path)?);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+    for (name, data) in FILES.iter().filter(|(name, _)| name.starts_with("mlserver/")) {
+        archive.start_file(*name, options)?;
+        archive.write_all(data)?;
+    }
+    archive.finish()?;
+    Ok(())
 }
 
 fn install_in(parent: &Path) -> io::Result<PathBuf> {

@@ -1,6 +1,7 @@
 //! `mlserver infer`, against real servers and scripted ones that misbehave.
 
 mod embedded;
+mod engine;
 mod faults;
 mod flow;
 mod network;

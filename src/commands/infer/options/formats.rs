@@ -10,18 +10,20 @@ use crate::cli::infer::{InferArgs, InferVariable, InputFormat, defaults};
 use crate::client::{InputOrigin, SourceFormat, is_openai_batch};
 use crate::types::{Datatype, RequestedOutput};
 
-impl From<InputFormat> for SourceFormat {
-    fn from(format: InputFormat) -> Self {
-        match format {
-            InputFormat::Requests => Self::Requests,
-            InputFormat::Openai => Self::OpenAi,
-            InputFormat::Rows => Self::Objects,
-            InputFormat::Csv => Self::Delimited(b','),
-            InputFormat::Tsv => Self::Delimited(b'\t'),
-            InputFormat::Npy => Self::Npy,
-            InputFormat::Parquet => Self::Parquet,
+/// Returns the format that is read without an engine. Fails for those that only engines read.
+fn source_format(format: InputFormat) -> Result<SourceFormat, String> {
+    Ok(match format {
+        InputFormat::Requests => SourceFormat::Requests,
+        InputFormat::Openai => SourceFormat::OpenAi,
+        InputFormat::Rows => SourceFormat::Objects,
+        InputFormat::Csv => SourceFormat::Delimited(b','),
+        InputFormat::Tsv => SourceFormat::Delimited(b'\t'),
+        InputFormat::Npy => SourceFormat::Npy,
+        InputFormat::Parquet => SourceFormat::Parquet,
+        InputFormat::Orc | InputFormat::Catalog => {
+            return Err("--input-format: `orc` and `catalog` are read by engines: set --engine".to_owned());
         }
-    }
+    })
 }
 
 impl ArgumentReader {
@@ -34,7 +36,7 @@ impl ArgumentReader {
                 format => format,
             },
             (None, _) => SourceFormat::Requests,
-            (Some(format), _) => SourceFormat::from(format),
+            (Some(format), _) => self.checked(source_format(format)).unwrap_or(SourceFormat::Requests),
         };
         if matches!(input, Some(InputOrigin::Topic(_))) && format != SourceFormat::Requests {
             self.problems.push("--input-format: the records of a topic are requests".to_owned());

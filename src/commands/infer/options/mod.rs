@@ -1,6 +1,7 @@
 //! Resolves arguments and environment variables into the options of a run.
 
 mod endpoints;
+mod engine;
 mod formats;
 mod reader;
 mod target;
@@ -23,6 +24,7 @@ use reader::{ArgumentReader, parse};
 use target::target;
 
 pub(super) use endpoints::is_folder;
+pub(super) use engine::{EngineJob, resolve_engine};
 pub(super) use target::RunTarget;
 
 /// The resolved arguments.
