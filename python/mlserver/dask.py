@@ -73,7 +73,9 @@ def _travelling(location: str) -> Any:
         client = default_client()
     except (ImportError, ValueError):
         return model  # the tasks run in this process, or in its children
-    return delayed(client.scatter(model, hash=False))
+    # In a list, because the fields of a tuple would be scattered one by one.
+    (future,) = client.scatter([model], hash=False)
+    return delayed(future)
 
 
 def _score_partition(

@@ -173,6 +173,12 @@ def test_other_version_of_executable_is_named(child: str, monkeypatch: pytest.Mo
     assert mlserver.__version__ in str(raised.value)
 
 
+def test_commit_of_executable_is_no_other_version(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCORING_CHILD", json.dumps({"version": f"{mlserver.__version__} (0123456789)"}))
+    with mlserver.load("model", executable=child) as scorer:
+        assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
 def test_pickled_scorer_predicts_with_the_same_child(scorer: Scorer) -> None:
     scorer.predict({"a": [1.0]})
     before = pids()

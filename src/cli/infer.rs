@@ -193,8 +193,13 @@ pub struct InferArgs {
     #[arg(long, help_heading = OUTPUT)]
     pub resume: bool,
 
-    /// Run the job on a cluster: `spark` runs spark-submit of SPARK_HOME or PATH, `ray` runs `ray job submit`; the output is a folder of Parquet
-    #[arg(long, value_enum, help_heading = ENGINE)]
+    // Not a comment: backticks would make it longer.
+    #[arg(
+        long,
+        value_enum,
+        help_heading = ENGINE,
+        help = "Run the job on a cluster: `spark` runs spark-submit of SPARK_HOME or PATH, `ray` runs `ray job submit`; the output is a folder of Parquet"
+    )]
     pub engine: Option<InferEngine>,
 
     /// Argument for spark-submit or `ray job submit`, such as `--engine-arg=--master=yarn`; may be repeated

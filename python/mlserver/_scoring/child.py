@@ -240,7 +240,8 @@ class Child:
         ready = self._calls[0] = Call(0, None)
         self._wait(lambda: ready.kind != 0)
         found = ready.head.get("version")
-        if found != __version__:
+        # Executables of a release name their commit after the version: `1.8.0 (3d3027564)`.
+        if str(found).partition(" ")[0] != __version__:
             self._fail("its version is another one")
             raise ScoringError(
                 f"`{self.arguments.executable}` has version {found or 'unknown'}, but the package `mlserver` in this Python"

@@ -64,7 +64,7 @@ pub(super) fn run(
 ) -> Result<(), CommandError> {
     let job = resolve_engine(engine, args, environment)?;
     let files = JobFiles::create(&job, args.dry_run, environment)?;
-    let command = EngineCommand::new(&job, &files, environment)?;
+    let command = EngineCommand::new(&job, &files, environment);
     if args.dry_run {
         ui.line(&command)?;
         return Ok(());
@@ -233,7 +233,7 @@ struct EngineCommand {
 }
 
 impl EngineCommand {
-    fn new(job: &EngineJob, files: &JobFiles, environment: &dyn Environment) -> Result<Self, CommandError> {
+    fn new(job: &EngineJob, files: &JobFiles, environment: &dyn Environment) -> Self {
         let shown = |path: &Path| path.to_string_lossy().into_owned();
         let variables = environment.variables();
         let set = |name: &str| variables.iter().find(|(other, value)| other == name && !value.is_empty());
@@ -250,7 +250,7 @@ impl EngineCommand {
                 let executable = set("MLSERVER_BIN").is_none().then(|| ("MLSERVER_BIN", files.executable.clone()));
                 let program = home.unwrap_or_else(|| PathBuf::from("spark-submit"));
                 let (engine, variables) = (job.engine, executable.into_iter().collect());
-                Ok(Self { engine, program, arguments, variables, stop: Vec::new() })
+                Self { engine, program, arguments, variables, stop: Vec::new() }
             }
             InferEngine::Ray => {
                 let id = format!("mlserver-infer-{}", uuid::Uuid::new_v4());
@@ -272,7 +272,7 @@ impl EngineCommand {
                 let mut stop = vec!["job".to_owned(), "stop".to_owned(), id];
                 stop.extend(address_of(&job.engine_args).map(|address| format!("--address={address}")));
                 let (engine, program) = (job.engine, PathBuf::from("ray"));
-                Ok(Self { engine, program, arguments, variables: Vec::new(), stop })
+                Self { engine, program, arguments, variables: Vec::new(), stop }
             }
         }
     }

@@ -3,13 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{InferCommand, InferExit};
+use crate::support::wait_until;
 
 /// A command whose engine is a script, in the folder `bin` of its own folder.
 fn with_engine(flags: &[&str], program: &str, script: &str) -> InferCommand {
@@ -149,9 +148,7 @@ fn infer_engine_names_a_missing_command() {
 fn infer_engine_signal_ends_the_job() {
     let command = spark(&[], "sleep 60 & echo $! > sleeper; touch begun; wait");
     let child = command.spawn();
-    while !command.path("begun").exists() {
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the job has not begun", || command.path("begun").exists());
     kill_process(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap(), Signal::TERM).unwrap();
     let exit = command.ended(child);
     assert_eq!(exit.code, Some(143), "{exit:?}");

@@ -45,8 +45,8 @@ pub(in crate::commands::infer) fn resolve_engine(
     let first: Option<PathBuf> = reader.required(first, "--input-data-path", &InferVariable::INPUT_DATA_PATH);
     let output = reader.value(args.output_data_path.clone(), &InferVariable::OUTPUT_DATA_PATH, parse);
     let output: Option<PathBuf> = reader.required(output, "--output-data-path", &InferVariable::OUTPUT_DATA_PATH);
-    let inputs: Vec<String> = first.into_iter().chain(args.input_data_path.iter().skip(1).cloned()).map(text).collect();
-    let output = output.map(text);
+    let inputs: Vec<String> = first.iter().chain(args.input_data_path.iter().skip(1)).map(|path| text(path)).collect();
+    let output = output.as_deref().map(text);
     let format = reader.engine_format(engine, args, &inputs);
     for (path, is_input) in inputs.iter().map(|input| (input, true)).chain(output.iter().map(|output| (output, false)))
     {
@@ -86,7 +86,7 @@ pub(in crate::commands::infer) fn resolve_engine(
     Ok(EngineJob { engine, location, output, arguments, engine_args: args.engine_args.clone() })
 }
 
-fn text(path: PathBuf) -> String {
+fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
