@@ -158,6 +158,7 @@ fn worker_death_kills_all_processes_that_it_has_started() {
 }
 
 #[test]
+#[cfg_attr(portable, ignore = "daemons of models remain after a forced end where the server cannot adopt orphans")]
 fn unload_and_forced_end_kill_all_processes_of_a_model() {
     let Some(server) = server(&[("m", "Ancestor")], &json!({})) else { return };
     let (_, processes) = family(&server);
