@@ -108,9 +108,14 @@ pub fn memory_file(name: &str, bytes: u64) -> io::Result<File> {
 ///
 /// Fails if the parent has ended already.
 pub fn end_with_parent(parent: u32) -> io::Result<()> {
+    let check = || {
+        let found = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        if found == Some(parent) { Ok(()) } else { Err(io::Error::other("the parent process has ended")) }
+    };
+    // Before, so that a wrong parent is an error, and after, because it may have ended in between.
+    check()?;
     system::end_with_parent(parent)?;
-    let found = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
-    if found == Some(parent) { Ok(()) } else { Err(io::Error::other("the parent process has ended")) }
+    check()
 }
 
 /// Makes this process the parent of all orphans below it, if the system can do that. They are its to reap.
