@@ -611,7 +611,8 @@ class Recorder(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         size = int(self.headers.get("content-length", 0))
         sent = {name.lower(): value for name, value in self.headers.items()}
-        about_client = ("host", "accept", "accept-encoding", "connection", "user-agent")
+        # KServe does not count the requests that lead to one another.
+        about_client = ("host", "accept", "accept-encoding", "connection", "user-agent", "request-depth")
         headers = {name: value for name, value in sorted(sent.items()) if name not in about_client}
         body = self.rfile.read(size)
         if UUID.search(body.decode("latin-1")):
