@@ -442,7 +442,7 @@ def test_memory_of_workers_is_shown_beside_their_models(browser, tmp_path):
     with served(tmp_path) as server:
         page = Page(browser, f"{server.url}/v2/console")
         page.find("#server", "MiB")
-        page.find("table[aria-label=Models] td[data-label=Memory]", "MiB")
+        page.find("table[aria-label=Models] td[data-label=Backend]", "MiB")
         page.find("section[aria-label=Workers]", "running")
 
 

@@ -20,7 +20,6 @@ const COLUMNS = [
   { title: "Model", kind: "name" },
   { title: "State" },
   { title: "Backend" },
-  { title: "Memory", kind: "number" },
   { title: "Requests/s", kind: "number" },
   { title: "Last 10 min" },
   { title: "p50", kind: "number" },
@@ -40,7 +39,7 @@ export function modelLink(name, version) {
 /** Returns what evaluates a model. */
 export function backend({ graph, backend, remote }) {
   const kind = graph ? "graph" : backend;
-  return remote ? `${kind}, asks other servers` : kind;
+  return remote && kind !== null ? `${kind}, asks other servers` : kind;
 }
 
 /** Returns the memory of the workers that have a model. Models without workers are in the memory of the server. */
@@ -51,7 +50,7 @@ export function memory(name, workers) {
   const others = new Set(own.flatMap(({ models }) => models).filter((one) => one !== name));
   const shared = others.size === 0 ? "" : `, with ${others.size} other ${others.size === 1 ? "model" : "models"}`;
   const processes = own.length === 1 ? "1 process" : `${own.length} processes`;
-  return el("span", { title: `${processes}${shared}` }, bytes(total), shared && el("div", { class: "muted" }, "shared"));
+  return el("div", { class: "muted", title: `${processes}${shared}` }, bytes(total), shared && ", shared");
 }
 
 export function hits({ cache_hits: found, cache_misses: missed }) {
@@ -131,8 +130,7 @@ export function overviewView(context) {
     const drawing = model.requests > 0 ? spark(label, [["requests", requests], ...(model.failures > 0 ? [["failures", failures]] : [])]) : null;
     const cells = [
       [el("span", { class: `state ${tone(model.state)}` }, model.state.toLowerCase()), model.reason && el("div", { class: "reason" }, model.reason)],
-      backend(model),
-      memory(model.name, data.workers),
+      backend(model) && [backend(model), memory(model.name, data.workers)],
       short(model.requests_per_second),
       drawing,
       model.p50 === null ? null : duration(model.p50),
