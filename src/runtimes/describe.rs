@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::onnx::{ExternalFiles, PREDICT, not_batched, tensor_metadata};
-use super::{LoadError, implementation, mlflow};
+use super::{LoadError, ModelFile, implementation, mlflow};
 use crate::codecs::ColumnOrder;
 use crate::evaluators::catboost::{CatBoostFeature, CatBoostModel, CatBoostOutput};
 use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, GraphInterface, ModelInfo, OnnxModel, ValueInfo};
@@ -49,16 +49,30 @@ impl FileDescription {
     ///
     /// Fails if it cannot be read, or is not a file of the family. Families without a native evaluator are not read.
     pub fn read(family: &ModelFamily, path: &Path) -> Result<Self, LoadError> {
-        let implementation = || family.implementations[0].to_owned();
-        match family.native {
-            Some(NativeEvaluator::Trees(library)) => trees(library, family.title, path),
-            Some(NativeEvaluator::Sklearn) => sklearn(path),
-            Some(NativeEvaluator::CatBoost) => catboost(family.title, path),
-            Some(NativeEvaluator::Onnx) => onnx(family.title, path),
-            Some(NativeEvaluator::Mlflow) => mlflow::describe(path),
-            Some(NativeEvaluator::Identity | NativeEvaluator::Step | NativeEvaluator::Graph) | None => {
-                Err(LoadError::NotNative { implementation: implementation() })
-            }
+        match family.native.and_then(|evaluator| Self::by(evaluator, family.title, path)) {
+            Some(description) => description,
+            None => Err(LoadError::NotNative { implementation: family.implementations[0].to_owned() }),
+        }
+    }
+
+    /// Returns requests of one row that a loaded model may answer, in the order in which to try them, by reading its file again.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be read.
+    pub fn examples_of(file: &ModelFile) -> Result<Vec<Value>, LoadError> {
+        Self::by(file.evaluator, "", &file.path).map_or(Ok(Vec::new()), |description| Ok(description?.examples))
+    }
+
+    /// Reads what an evaluator reads. `None` if it reads nothing, or a graph, whose steps are other models.
+    fn by(evaluator: NativeEvaluator, title: &str, path: &Path) -> Option<Result<Self, LoadError>> {
+        match evaluator {
+            NativeEvaluator::Trees(library) => Some(trees(library, title, path)),
+            NativeEvaluator::Sklearn => Some(sklearn(path)),
+            NativeEvaluator::CatBoost => Some(catboost(title, path)),
+            NativeEvaluator::Onnx => Some(onnx(title, path)),
+            NativeEvaluator::Mlflow => Some(mlflow::describe(path)),
+            NativeEvaluator::Identity | NativeEvaluator::Step | NativeEvaluator::Graph => None,
         }
     }
 }

@@ -16,7 +16,7 @@ use super::onnx::{OnnxRuntime, Place};
 use super::sklearn::SklearnModel;
 use super::tree_explanations::ExplanationSettings;
 use super::trees::TreeModel;
-use super::{Description, LoadError, Runtime};
+use super::{Description, LoadError, ModelFile, Runtime};
 use crate::compute::ComputePool;
 use crate::evaluators::onnx::GraphInterface;
 use crate::families::{ModelFamily, NativeEvaluator};
@@ -118,6 +118,7 @@ pub fn load_native(
 ) -> Result<Arc<dyn Runtime>, LoadError> {
     let expected = ModelFamily::artifact_names(settings).join(", ");
     let artifact_error = |unsupported, source| LoadError::Artifact { path: artifact.to_owned(), unsupported, source };
+    let file = || Some(ModelFile { evaluator, path: artifact.to_owned() });
     match evaluator {
         NativeEvaluator::Identity => Ok(Arc::new(identity())),
         // Its steps need the other models of a server.
@@ -130,7 +131,8 @@ pub fn load_native(
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
             let explanation = model.explanation();
             let features = explanation.feature_names.clone();
-            let description = Description { explanation: Some(explanation), features, ..Description::native() };
+            let explanation = Some(explanation);
+            let description = Description { explanation, features, file: file(), ..Description::native() };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Sklearn => {
@@ -139,8 +141,12 @@ pub fn load_native(
             let model = SklearnModel::load(bytes.into(), settings, explanations);
             let model = model.map_err(|error| artifact_error(error.is_refusal(), error.into()))?;
             let (explanation, features) = (model.explanation(), model.features());
-            let description =
-                Description { explanation, features, ..Description::native_with(TensorRule::MissingText) };
+            let description = Description {
+                explanation,
+                features,
+                file: file(),
+                ..Description::native_with(TensorRule::MissingText)
+            };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::CatBoost => {
@@ -151,8 +157,12 @@ pub fn load_native(
             let explanation = model.explanation();
             let features = explanation.feature_names.clone();
             let explanation = Some(explanation);
-            let description =
-                Description { explanation, features, ..Description::native_with(TensorRule::MissingText) };
+            let description = Description {
+                explanation,
+                features,
+                file: file(),
+                ..Description::native_with(TensorRule::MissingText)
+            };
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Onnx => load_onnx(settings, artifact, compute, Place::Server),
@@ -213,7 +223,8 @@ fn load_onnx(
     let file = read(artifact, &ModelFamily::artifact_names(settings).join(", "))?;
     let model = OnnxRuntime::load(artifact, &file, settings, place)?;
     let (metadata, not_batched) = (Some(model.metadata(settings)), model.not_batched());
-    let description = Description { metadata, not_batched, ..Description::native() };
+    let file = Some(ModelFile { evaluator: NativeEvaluator::Onnx, path: artifact.to_owned() });
+    let description = Description { metadata, not_batched, file, ..Description::native() };
     Ok(Arc::new(Native::new(model, description, compute.clone())))
 }
 

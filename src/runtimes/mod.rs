@@ -26,6 +26,7 @@ pub mod workers;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 
+use crate::families::NativeEvaluator;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiHandlers,
     TensorRule, V1Handlers,
@@ -198,6 +200,15 @@ pub struct Description {
     pub not_batched: Option<String>,
     /// HTML that shows how it is made of other models, for the page of its documentation.
     pub drawing: Option<Arc<str>>,
+    /// What a native model was loaded from. `None` for those that need no file.
+    pub file: Option<ModelFile>,
+}
+
+/// The file or folder of a model, and what reads it.
+#[derive(Debug, Clone)]
+pub struct ModelFile {
+    pub evaluator: NativeEvaluator,
+    pub path: PathBuf,
 }
 
 impl Description {
@@ -224,6 +235,7 @@ impl Description {
             features: None,
             not_batched: None,
             drawing: None,
+            file: None,
         }
     }
 }

@@ -165,6 +165,28 @@ fn console_example_of_a_model_works() {
 }
 
 #[test]
+fn console_example_is_one_that_the_model_has_answered() {
+    let declared = |columns: i64| json!([{"name": "x", "datatype": "FP32", "shape": [-1, columns]}]);
+    let folder = Folder::new()
+        .with_iris("undeclared", &json!({"name": "undeclared"}))
+        .with_iris("wrong", &json!({"name": "wrong", "inputs": declared(3)}))
+        .with_identity("echo");
+    let server = TestServer::start(folder);
+    let described = |model: &str| server.get(&format!("/v2/console/models/{model}")).ok();
+    for model in ["undeclared", "wrong"] {
+        let described = described(model);
+        assert_eq!(described["example_answered"], true, "{described}");
+        server.post(&format!("/v2/models/{model}/infer"), described["example"].to_string()).ok();
+    }
+    let echo = described("echo");
+    assert_eq!((&echo["example"], &echo["example_answered"]), (&Value::Null, &Value::Null), "it reads no file");
+    // Nobody sees that a request was tried.
+    let row = |model: &str| described(model)["model"]["in_flight"].clone();
+    assert_eq!(row("wrong"), 0);
+    assert!(!server.log().contains("wrong\" failed"), "{}", server.log());
+}
+
+#[test]
 fn console_has_the_end_of_the_log() {
     let server = TestServer::iris();
     let lines = || server.get(LOG).ok()["lines"].as_array().unwrap().clone();

@@ -40,12 +40,13 @@ use super::native::{Native, NativeModel, Plan};
 use super::row_sizes::{RowSizes, rows};
 use super::sklearn::{elements, tensor};
 use super::tree_explanations::{self, ExplanationSettings, TreeOutput};
-use super::{Description as RuntimeDescription, Explanation, FileDescription, OutputError, RuntimeError};
+use super::{Description as RuntimeDescription, Explanation, FileDescription, ModelFile, OutputError, RuntimeError};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::EstimatorExplanation;
 use crate::evaluators::table::Elements;
 use crate::evaluators::trees::EnsembleOutput;
+use crate::families::NativeEvaluator;
 use crate::settings::ModelSettings;
 use crate::types::{
     CustomCall, CustomReply, CustomRoute, InferenceRequest, InferenceResponse, ModelMetadata, Parameters, PathTemplate,
@@ -298,6 +299,7 @@ impl MlflowModel {
                     .then(|| tree_explanations::space(explained.space).into()),
                 feature_names: evaluator.explained_names().map(Into::into),
             }),
+            file: Some(ModelFile { evaluator: NativeEvaluator::Mlflow, path: folder.to_owned() }),
             ..RuntimeDescription::native()
         };
         let model = EnforcedModel {

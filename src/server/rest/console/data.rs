@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::{Grant, Scope};
-use crate::console::{Console, ModelReport};
+use crate::console::{Console, Example, ModelReport};
 use crate::registry::{ModelState, RegisteredModel};
 use crate::server::RepositoryAccess;
 use crate::server::rest::errors::RequestError;
@@ -157,6 +157,12 @@ pub(super) fn model(call: Call<'_>) -> Handled<'_> {
         let feature_names = feature_names.and_then(|explanation| explanation.feature_names.as_deref());
         let feature_names = feature_names.filter(|names| names.len() <= MAX_FEATURES);
         let samples = console.samples(&report.model);
+        let declared = openapi::example(&report.model.metadata);
+        let example = if rights.infer {
+            console.example(&report.model, declared, &call.app.compute).await
+        } else {
+            Example::untried(declared)
+        };
         let step_seconds = report.model.is_graph.then(|| {
             let times = console.step_times(&report.model.name).into_iter();
             times.map(|(step, time)| (step, time.as_secs_f64())).collect::<BTreeMap<_, _>>()
@@ -165,7 +171,8 @@ pub(super) fn model(call: Call<'_>) -> Handled<'_> {
             "interval_seconds": SAMPLE_INTERVAL.as_secs(),
             "model": row(&report, &samples, rights.details),
             "metadata": report.model.metadata,
-            "example": openapi::example(&report.model.metadata),
+            "example": example.request,
+            "example_answered": example.is_answered,
             "feature_names": feature_names,
             "drawing": report.model.drawing().and_then(image_of),
             "step_seconds": step_seconds,

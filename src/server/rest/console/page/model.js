@@ -198,6 +198,7 @@ function requestForm(name, version, data, answered) {
     { onsubmit: submit },
     el("div", { class: "row spread" }, el("h2", {}, "Try it"), el("div", { class: "row", role: "group", "aria-label": "Form of the request" }, tab.table, tab.json)),
     data.example === null && el("p", { class: "muted" }, "The model does not declare its inputs. Change the request to what it takes."),
+    data.example_answered === false && el("p", { class: "muted" }, "The model does not answer these values. Change them to what it takes."),
     editor,
     explains && el("p", {}, el("label", { for: "explain" }, explain, "Explain the prediction")),
     problem,

@@ -2,16 +2,21 @@
 //!
 //! One task takes a sample every ten seconds, from the metrics that the server keeps anyway. Requests do not know of it.
 
+mod example;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
+pub use self::example::Example;
+use self::example::Examples;
 use crate::compute::ComputePool;
 use crate::platform;
 use crate::registry::{RegisteredModel, Registry};
@@ -34,6 +39,7 @@ struct ConsoleState {
     sampler: Sampler,
     workers: Arc<dyn WorkerSource>,
     graphs: GraphMetrics,
+    examples: Examples,
     /// When the server started, in seconds since 1970.
     started: u64,
     /// Ends with the console.
@@ -84,7 +90,7 @@ impl Console {
         let sampler = Sampler { registry, history: Arc::default(), resident: Arc::default() };
         let task = AbortOnDropHandle::new(spawn_supervised("console", sampler.clone().run(compute)));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self(Arc::new(ConsoleState { sampler, workers, graphs, started, _task: task }))
+        Self(Arc::new(ConsoleState { sampler, workers, graphs, examples: Examples::default(), started, _task: task }))
     }
 
     /// Returns when the server started, in seconds since 1970.
@@ -122,6 +128,11 @@ impl Console {
     /// Returns how long each step of a graph took when it last ran, by its name. Steps that have not run are missing.
     pub fn step_times(&self, graph: &str) -> BTreeMap<String, Duration> {
         self.0.graphs.latest(graph)
+    }
+
+    /// Returns a request for the form of a model. `declared` is that of the inputs in its metadata, `compute` has the threads for trying.
+    pub async fn example(&self, model: &RegisteredModel, declared: Option<Value>, compute: &ComputePool) -> Example {
+        self.0.examples.find(model, declared, compute).await
     }
 
     /// Returns the last 200 lines of the log.
