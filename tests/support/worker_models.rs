@@ -1,6 +1,6 @@
 //! Models in Python that `tests/fixtures/workers/models.py` defines, and the workers that run them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -119,6 +119,11 @@ impl ClientLoad {
     pub(crate) fn wait_for(&self, more: usize) {
         let wanted = self.count() + more;
         wait_until("the load goes on", || self.count() >= wanted);
+    }
+
+    /// Returns the values of all answers so far, which are the process ids of workers for most models. Every request must have succeeded.
+    pub(crate) fn values(&self) -> HashSet<i64> {
+        self.outcomes.lock().unwrap().iter().map(|outcome| value(&outcome.answer)).collect()
     }
 
     /// Stops the load and returns the outcome of every request that was sent.
