@@ -5,7 +5,7 @@ import inspect
 import itertools
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
 from .._imports import folder_var
@@ -226,10 +226,9 @@ class PredictCall(Call):
             model.threads.submit(self._run_in_thread)
 
     async def execute(self) -> Final:
+        self.enter_model(self._request_id())
         if self._awaitable is not None:
-            self.enter_model(self.head.get("id"))
             return self._answer(await self._awaitable)
-        self.enter_model(None)
         request = self._read()
         self.begin()
         response = self._function(request)
@@ -245,7 +244,7 @@ class PredictCall(Call):
         final: Optional[Final] = None
         is_continued = False
         try:
-            self.enter_model(None)
+            self.enter_model(self._request_id())
             request = self._read()
             self.begin()
             response = self._function(request)
@@ -278,9 +277,12 @@ class PredictCall(Call):
     def _target(self, model: LoadedModel) -> Tuple[Callable[[Any], Any], bool]:
         return model.predict, model.predict_is_async
 
+    def _request_id(self) -> Optional[str]:
+        found: Optional[str] = self.head.get("id")
+        return found
+
     def _read(self) -> Any:
         request = read_request(self.head, self.tail)
-        request_id_var.set(request.id)
         if self.model is not None:
             decode_on_demand(request, self.model.settings)
         return request
@@ -300,12 +302,10 @@ class RespondCall(PredictCall):
         super().start(model)
 
     async def execute(self) -> Final:
+        self.enter_model(self._request_id())
         if self._streamed is not None:
-            self.enter_model(self._request_id())
             return await send_pieces(self, self._streamed)
-        self.enter_model(None)
         if self._awaitable is not None:
-            self._read()
             response = await self._awaitable
         else:
             request = self._read()
@@ -329,7 +329,6 @@ class RespondCall(PredictCall):
         return dict(self.head["headers"]).get("x-request-id")
 
     def _read(self) -> Any:
-        request_id_var.set(self._request_id())
         return self.head, self.tail
 
     def _answer(self, response: Any) -> Final:
@@ -448,23 +447,23 @@ def answer(model: Optional[LoadedModel], response: Any) -> Final:
     except TensorError as error:
         raise _cannot_be_sent(model, error) from error
     if model is not None and not model.has_warned:
-        _warn(model, wired)
+        for output in wired:
+            if output.packed.elements is None:
+                _warn(model, output)
+                break
     return Final(FrameKind.ANSWER, head, tail)
 
 
-def _warn(model: LoadedModel, wired: List[WireTensor]) -> None:
-    """Logs the first output that has no regular form, once for each model."""
-    for output in wired:
-        if output.packed.elements is None:
-            model.has_warned = True
-            logger.warning(
-                "The data of output '%s' of model '%s' does not suit its datatype and shape: %s. REST clients receive it as it "
-                "is, and gRPC fails. This is logged once for each model.",
-                output.name,
-                model.name,
-                output.packed.reason,
-            )
-            return
+def _warn(model: LoadedModel, output: WireTensor) -> None:
+    """Logs that an output has no regular form, once for each model."""
+    model.has_warned = True
+    logger.warning(
+        "The data of output '%s' of model '%s' does not suit its datatype and shape: %s. REST clients receive it as it is, and "
+        "gRPC fails. This is logged once for each model.",
+        output.name,
+        model.name,
+        output.packed.reason,
+    )
 
 
 def _cannot_be_sent(model: Optional[LoadedModel], error: BaseException) -> MLServerError:
