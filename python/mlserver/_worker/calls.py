@@ -5,6 +5,7 @@ import inspect
 import itertools
 import threading
 import traceback
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
@@ -199,6 +200,10 @@ async def _unload(service: "Service", number: int) -> None:
             model.loop.stop()
 
 
+#: The answer of a plain function that has run longer than this, in seconds, is sent at once.
+_QUICK_SECONDS = 0.0005
+
+
 class PredictCall(Call):
     """Runs `predict`: a coroutine on an event loop, a plain function on the model's threads."""
 
@@ -223,6 +228,8 @@ class PredictCall(Call):
         else:
             self._turn = threading.Lock()
             self.in_thread = True
+            if model.threads.has_waiting:
+                self.service.connection.expect_more()
             model.threads.submit(self._run_in_thread)
 
     async def execute(self) -> Final:
@@ -243,6 +250,7 @@ class PredictCall(Call):
         cancellation_var.set(self)
         final: Optional[Final] = None
         is_continued = False
+        start = monotonic()
         try:
             self.enter_model(self._request_id())
             request = self._read()
@@ -259,7 +267,18 @@ class PredictCall(Call):
         finally:
             if not is_continued:
                 self.end(final)
-                self.service.connection.flush()
+                self._flush_from_thread(monotonic() - start)
+
+    def _flush_from_thread(self, seconds: float) -> None:
+        """Sends the answer of a plain function, together with the next one if both are quick.
+
+        This saves both sides most of their system calls, and Python a change of threads for each.
+        """
+        model, connection = self.model, self.service.connection
+        if seconds < _QUICK_SECONDS and model is not None and model.threads.has_waiting:
+            connection.flush_later()
+        else:
+            connection.flush()
 
     def _goes_on(self, response: Any) -> bool:
         """Returns whether a task has to end the call, with what the plain function has returned."""
