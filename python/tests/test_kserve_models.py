@@ -900,6 +900,42 @@ def test_async_iterator_without_annotation_is_streamed():
         assert [list(answer.outputs[0].data) for answer in model.infer_stream([tensor([1])])] == [[0], [1], [2]]
 
 
+class ReturnsItems(Loads):
+    """Answers V1 with an iterator over the instances."""
+
+    def predict(self, payload: Any, headers: Any = None) -> Any:
+        yield from payload["instances"]
+
+
+class ReturnsItemsLater(Loads):
+    async def predict(self, payload: Any, headers: Any = None) -> Any:  # type: ignore[override]
+        async def items() -> AsyncIterator[Any]:
+            for item in payload["instances"]:
+                yield item
+
+        return items()
+
+
+@pytest.mark.parametrize("cls", [ReturnsItems, ReturnsItemsLater])
+def test_iterators_over_v1_are_sent_as_events(cls):
+    items = [{"predictions": [1, None]}, {"text": "two\nlines ä"}, [1.5], 3]
+    with serve(cls, name="m") as model:
+        reply = model.call("POST", "/v1/models/m:predict", json={"instances": items})
+        assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream")
+        *events, rest = reply.body.split(b"\n\n")
+        assert rest == b""
+        assert [event[:6] for event in events] == [b"data: "] * 4
+        assert [json.loads(event[6:]) for event in events] == items
+
+
+@pytest.mark.parametrize("cls", [ReturnsItems, ReturnsItemsLater])
+def test_text_of_iterators_over_v1_is_sent_as_it_is(cls):
+    with serve(cls, name="m") as model:
+        items = ["data: one\n\n", "two", "ä", "", "event: end\ndata: {}\n\n"]
+        reply = model.call("POST", "/v1/models/m:predict", json={"instances": items})
+        assert (reply.status, reply.body) == (200, "".join(items).encode())
+
+
 class CoroutineTypes(Loads):
     async def get_input_types(self) -> Any:
         return [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]

@@ -169,9 +169,10 @@ _with_nan = json.JSONEncoder(default=lambda value: _plain(value))
 
 
 def chunk_of(item: Any) -> bytes:
+    """Returns an item of a stream: text as it is, and anything else as an event, so that clients see where it ends."""
     if isinstance(item, str):
         return item.encode()
-    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else to_json(item)
+    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else b"data: %b\n\n" % to_json(item)
 
 
 def streamed_reply(items: "AsyncGenerator[Any, None]", response_headers: Optional[Dict[str, str]]) -> StreamedReply:
