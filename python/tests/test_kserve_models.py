@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 import uuid
 import warnings
 from typing import Any, AsyncIterator, Dict, Iterator, List
@@ -326,6 +327,67 @@ def test_own_call_is_used():
         assert v1(model, {"instances": [1]})["verb"] == "PREDICT"
         answer = model.call("POST", "/v1/models/m:predict", json={"instances": []})
         assert answer.headers["x-own"] == "yes"
+
+
+class RayAnswer:
+    """A response of Ray Serve: it comes also if nobody awaits it."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Iterator[Any]:
+        yield from asyncio.sleep(0).__await__()
+        return self._answer
+
+
+class Remote:
+    """A method of a handle of Ray Serve."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def remote(self, *args: Any, **named: Any) -> RayAnswer:
+        return RayAnswer(self._function(*args, **named))
+
+
+class Deployment(Remote):
+    """A handle of Ray Serve."""
+
+    def __init__(self) -> None:
+        super().__init__(self._call)
+        self.calls: List[Any] = []
+        self.load = Remote(lambda: self.calls.append("load"))
+        self.get_input_types = Remote(lambda: [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}])
+        self.get_output_types = Remote(lambda: [{"name": "y", "datatype": "FP32", "shape": [-1]}])
+
+    def _call(self, body: Any, headers: Any = None) -> Any:
+        self.calls.append(headers)
+        if isinstance(body, dict):
+            return {"predictions": body["instances"], "custom": headers.get("x-custom")}
+        return InferResponse(body.id, "m", [InferOutput("y", [1], "FP32", [sum(body.inputs[0].data)])])
+
+
+def test_models_of_ray_call_their_deployment(monkeypatch: pytest.MonkeyPatch):
+    # KServe's own module needs Ray's names, although only for annotations.
+    for name in ("ray", "ray.serve", "ray.serve.handle"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    for name in ("DeploymentHandle", "DeploymentResponse"):
+        setattr(sys.modules["ray.serve.handle"], name, object)
+    from kserve.ray import RayModel  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    deployment = Deployment()
+
+    class Deployed(RayModel):  # type: ignore[misc,unused-ignore]
+        def __init__(self, name: str) -> None:
+            super().__init__(name, deployment)
+
+    with serve(Deployed, name="m") as model:
+        assert model.ready
+        assert deployment.calls == ["load"]
+        found = v1(model, {"instances": [1]}, headers={"x-custom": "a", "content-type": "application/json"})
+        assert found == {"predictions": [1], "custom": "a"}
+        assert list(model.infer(tensor([1.5, 2])).outputs[0].data) == [3.5]
+        assert [each.name for each in (*model.metadata.inputs, *model.metadata.outputs)] == ["x", "y"]
 
 
 def test_own_call_of_plain_steps_runs_on_the_models_thread():
