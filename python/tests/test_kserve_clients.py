@@ -409,7 +409,8 @@ class GrpcPredictor:
                 owner.proceed.wait(60)
                 return dataplane_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
 
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        self.threads = concurrent.futures.ThreadPoolExecutor(2)
+        self.server = grpc.server(self.threads)
         dataplane_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Servicer(), self.server)
         address = "127.0.0.1:0"
         add = self.server.add_insecure_port
@@ -420,6 +421,8 @@ class GrpcPredictor:
     def close(self) -> None:
         self.proceed.set()
         self.server.stop(None).wait(60)
+        # The server does not end them.
+        self.threads.shutdown()
 
 
 def test_transformer_counts_the_requests_that_led_to_its_own(predictor: Predictor) -> None:
