@@ -5,6 +5,10 @@
 
 All of them have one worker and the same work: tensors become NumPy arrays, and the arrays become tensors again. What comes
 back is compared before anything is timed. Needs `wrk` and `h2load` (Debian's `wrk` and `nghttp2-client`).
+
+`--before EXECUTABLE` measures an older executable in the same rounds, instead of the peers:
+
+    python3.11 benches/serving/workers.py --ours target/dist/mlserver --before older/mlserver --env ~/.cache/mlserver-bench
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from run import Failed, Program, install_peer, machine, running, wrk
@@ -207,9 +211,24 @@ def h2load(port: int, body: Path, connections: int, seconds: float) -> dict[str,
     return {"rate": float(rate[1]), "50": float(middle[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[middle[2]]}
 
 
+def available(cases: dict[str, Case], programs: dict[str, Program]) -> dict[str, Case]:
+    """Returns the cases whose servers run, each with its twin of the older executable, if that runs."""
+    found = {}
+    for name, case in cases.items():
+        targets = {peer: wanted for peer, wanted in case.targets.items() if cases[peer].server in programs}
+        older = programs.get(f"before-{case.server}")
+        if older is not None:
+            found[f"before-{name}"] = replace(case, label=f"{case.label}, before", server=older.name, targets={})
+            targets[f"before-{name}"] = 1
+        if case.server in programs:
+            found[name] = replace(case, targets=targets)
+    return found
+
+
 def measure(title: str, cases: dict[str, Case], programs: dict[str, Program], folder: Path, shape: list[int],
             connections: int, args: argparse.Namespace) -> None:  # fmt: skip
     """Rounds of load, one case after the other, in an order that turns with each round; prints a table."""
+    cases = available(cases, programs)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
     with ExitStack() as stack:
         wanted = dict.fromkeys(case.server for case in cases.values())
@@ -319,6 +338,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compares models in Python with others, in one run.")
     parser.add_argument("--ours", type=Path, required=True, help="our binary, built with `--profile dist`")
     parser.add_argument("--env", type=Path, required=True, help="folder for the peers' virtual environments")
+    parser.add_argument("--before", type=Path, metavar="EXECUTABLE", help="an older binary of ours, instead of the peers")
     parser.add_argument("--peer", type=Path, help="MLServer's `mlserver`, instead of one in --env")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
@@ -329,12 +349,15 @@ def main() -> None:
             if shutil.which(program) is None:
                 raise Failed(f"`{program}` is not installed (apt-get install wrk nghttp2-client)")
         python = install_libraries(args.env.resolve())
-        peer = args.peer or install_peer(args.env.resolve())
+        peer = None if args.before else args.peer or install_peer(args.env.resolve())
         with tempfile.TemporaryDirectory(prefix="mlserver-bench-") as name:
             folder = Path(name)
             ours = folder / "ours-binary"
             # copied, because the build folder may change during the run
             shutil.copy2(args.ours.resolve(), ours)
+            before = folder / "before-binary"
+            if args.before:
+                shutil.copy2(args.before.resolve(), before)
             (folder / "app.py").write_text(MOSEC)
 
             def write_models(name: str, **models: str) -> str:
@@ -352,29 +375,34 @@ def main() -> None:
             busy = write_models("busy", busy="Busy")
             variables = {"MLSERVER_DEBUG": "false", "MLSERVER_PYTHON_EXECUTABLE": str(python)}
 
-            def serve(name: str, models: str, workers: int = 1) -> Program:
-                environment = {**variables, "MLSERVER_PARALLEL_WORKERS": str(workers)}
-                return Program(name, lambda port: [str(ours), "start", models], environment=environment)
+            programs: dict[str, Program] = {}
 
-            programs = {
-                "ours": serve("ours", echo),
-                "plain": serve("plain", write_models("plain", plain="Plain")),
-                "second": serve("second", write_models("second", busy="Busy", plain_echo="Echo")),
-                "sort": serve("sort", write_models("sort", sort="Sort")),
-                "sort2": serve("sort2", write_models("sort2", sort2="Sort")),
-                "one": serve("one", busy),
-                "two": serve("two", busy, workers=2),
-                "peer": Program(
+            def serve(name: str, models: str, workers: int = 1) -> None:
+                """Adds our server, and the older one as `before-NAME`."""
+                environment = {**variables, "MLSERVER_PARALLEL_WORKERS": str(workers)}
+                programs[name] = Program(name, lambda port: [str(ours), "start", models], environment=environment)
+                if args.before:
+                    older = f"before-{name}"
+                    programs[older] = Program(older, lambda port: [str(before), "start", models], environment=environment)
+
+            serve("ours", echo)
+            serve("plain", write_models("plain", plain="Plain"))
+            serve("second", write_models("second", busy="Busy", plain_echo="Echo"))
+            serve("sort", write_models("sort", sort="Sort"))
+            serve("sort2", write_models("sort2", sort2="Sort"))
+            serve("one", busy)
+            serve("two", busy, workers=2)
+            if peer is not None:
+                programs["peer"] = Program(
                     "peer",
                     lambda port: [str(peer), "start", echo],
                     environment={"MLSERVER_PARALLEL_WORKERS": "1", "MLSERVER_DEBUG": "false"},
-                ),
-                "mosec": Program(
+                )
+                programs["mosec"] = Program(
                     "mosec",
                     lambda port: [str(python), str(folder / "app.py"), "--address", "127.0.0.1", "--port", str(port)],
                     ready_path="/",
-                ),
-            }
+                )
             print(f"{machine()}; {args.rounds} rounds of {args.seconds:g} s; one worker each")
             for part in args.only:
                 PARTS[part](programs, folder, args)

@@ -307,7 +307,7 @@ class BaseModel(OldNames):
 
     def _fill(self, values: Dict[str, Any], loc: Loc, problems: Problems) -> None:
         """Validates `values` and sets the fields."""
-        fields, aliases = self._fields(), self._aliases
+        fields, aliases = type(self).__dict__.get("_field_table") or self._fields(), self._aliases
         if self._core is not None:
             private = {name: values[name] for name in self._private if name in values}
             for name, value in private.items():
@@ -322,7 +322,7 @@ class BaseModel(OldNames):
         for name, field in fields.items():
             shown = aliases.get(name, name) if aliases else name
             if shown in values:
-                attributes[name] = field.validate(values[shown], (*loc, shown), problems)
+                attributes[name] = field.validate(values[shown], (*loc, shown) if loc else (shown,), problems)
                 fields_set.add(name)
             elif field.default is not _MISSING:
                 attributes[name] = field.default_factory() if field.default_factory else field.default
@@ -340,7 +340,7 @@ class BaseModel(OldNames):
                 else:
                     self._set_values({name: value})
                     fields_set.add(name)
-        object.__setattr__(self, "_fields_set", fields_set)
+        set_fields(self, fields_set)
         if self._has_post_init and len(problems.found) == found:
             self._after_core(None)
 
@@ -615,6 +615,10 @@ class BaseModel(OldNames):
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
         return json_schema_hook(cls, handler)
+
+
+#: Sets the names of the fields of an instance that are set. Takes half the time of `object.__setattr__`.
+set_fields: Callable[[BaseModel, Set[str]], None] = vars(BaseModel)["_fields_set"].__set__
 
 
 def is_of_sdk(cls: type) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, AsyncGenerator, Callable, Dict, List, NamedTuple, Option
 from ._blocking import completed, is_async
 from ._dump import jsonable, to_json
 from ._replies import EVENT_HEADERS, Pairs, Reply, ReplyInstead, RunPlain, StreamedReply, close, iterate
+from ._text import read_json
 from .errors import MLServerError
 
 __all__ = ["METHODS", "InvalidRequest", "OpenAIHandler", "handlers_of"]
@@ -187,7 +188,7 @@ def _options(function: Callable[..., Any]) -> List[str]:
 def _read(api: str, head: Dict[str, Any], content: Any) -> _Asked:
     """Reads a request. The server has checked the fields that it needs."""
     try:
-        body = json.loads(str(content, "utf-8"))
+        body = read_json(content)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise MLServerError(f"the body cannot be read as JSON: {reason}", 400) from None

@@ -14,7 +14,8 @@ tensor and `inference_request` once; the writer calls `wire_outputs`, which retu
 import operator
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional
 
-from ._tensor import PackedOutput, TensorError, pack_output, resolved_shape
+from ._model import set_fields
+from ._tensor import PackedOutput, TensorError, is_plain, pack_output, plain_output, resolved_shape
 from .types import (
     InferenceRequest,
     InferenceResponse,
@@ -24,7 +25,9 @@ from .types import (
     ResponseOutput,
     TensorData,
 )
+from .types.dataplane import flat_data
 
+_new = object.__new__
 _set = object.__setattr__
 
 
@@ -59,14 +62,16 @@ def parameters(values: Optional[Dict[str, Any]]) -> Optional[Parameters]:
     """Returns parameters with `values`."""
     if values is None:
         return None
-    instance = Parameters.__new__(Parameters)
+    instance = _new(Parameters)
     attributes = instance.__dict__
     attributes["content_type"] = attributes["headers"] = None
-    if (_reserved or _reserved_names()).isdisjoint(values):
+    if len(values) == 1 and "headers" in values:  # most requests
+        attributes["headers"] = values["headers"]
+    elif (_reserved or _reserved_names()).isdisjoint(values):
         attributes.update(values)
     else:
         instance._set_values(values)
-    _set(instance, "_fields_set", set(values))
+    set_fields(instance, set(values))
     return instance
 
 
@@ -85,14 +90,22 @@ def tensor_input(
     `elements` is the parsed value if the data came as JSON. If `nested` is true, the client sent rows, and Python sees rows.
     `sent_shape` is the client's shape, if it has negative dimensions, and `sent` its JSON, if the elements lose its form.
     """
-    instance = RequestInput.__new__(RequestInput)
+    data = TensorData(elements, shape if nested else None, sent) if nested or sent is not None else flat_data(elements)
+    return plain_input(name, datatype, shape if sent_shape is None else sent_shape, values, data)
+
+
+def plain_input(
+    name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], data: TensorData
+) -> RequestInput:
+    """Returns an input with these fields, without validation."""
+    instance = _new(RequestInput)
     attributes = instance.__dict__
     attributes["name"] = name
-    attributes["shape"] = shape if sent_shape is None else sent_shape
+    attributes["shape"] = shape
     attributes["datatype"] = datatype
-    attributes["parameters"] = parameters(values)
-    attributes["data"] = TensorData(elements, shape if nested else None, sent)
-    _set(instance, "_fields_set", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
+    attributes["parameters"] = None if values is None else parameters(values)
+    attributes["data"] = data
+    set_fields(instance, {"name", "shape", "datatype", "data"} if values is None else set(attributes))
     return instance
 
 
@@ -100,14 +113,14 @@ def tensor_output(
     name: str, datatype: str, shape: List[int], values: Optional[Dict[str, Any]], data: Any
 ) -> ResponseOutput:
     """Returns an output with these fields, without validation; `data` is elements or any other value."""
-    instance = ResponseOutput.__new__(ResponseOutput)
+    instance = _new(ResponseOutput)
     attributes = instance.__dict__
     attributes["name"] = name
     attributes["shape"] = shape
     attributes["datatype"] = datatype
     attributes["parameters"] = parameters(values)
-    attributes["data"] = TensorData(data)
-    _set(instance, "_fields_set", {"name", "shape", "datatype", "data"} if values is None else set(attributes))
+    attributes["data"] = TensorData(data) if isinstance(data, TensorData) else flat_data(data)
+    set_fields(instance, {"name", "shape", "datatype", "data"} if values is None else set(attributes))
     return instance
 
 
@@ -129,13 +142,20 @@ def inference_request(
     from_grpc: bool = False,
 ) -> InferenceRequest:
     """Returns a request with these fields, without validation."""
-    instance = InferenceRequest.__new__(InferenceRequest)
+    instance = _new(InferenceRequest)
     attributes = instance.__dict__
     attributes["id"] = request_id
     attributes["parameters"] = parameters(values)
     attributes["inputs"] = inputs
     attributes["outputs"] = outputs
-    _set(instance, "_fields_set", {name for name, value in attributes.items() if value is not None})
+    fields = {"inputs"}
+    if request_id is not None:
+        fields.add("id")
+    if values is not None:
+        fields.add("parameters")
+    if outputs is not None:
+        fields.add("outputs")
+    set_fields(instance, fields)
     if from_grpc:
         _set(instance, "_from_grpc", True)
     return instance
@@ -162,9 +182,8 @@ def wire_parameters(value: Any) -> Dict[str, Any]:
     if isinstance(value, dict):
         return {name: item for name, item in value.items() if item is not None}
     found = {name: item for name, item in value.__dict__.items() if item is not None}
-    shadowing = found.pop("_shadowing", None)
-    if shadowing:
-        found.update((name, item) for name, item in shadowing.items() if item is not None)
+    if "_shadowing" in found:
+        found.update((name, item) for name, item in found.pop("_shadowing").items() if item is not None)
     return found
 
 
@@ -178,21 +197,26 @@ def wire_outputs(response: InferenceResponse) -> List[WireTensor]:
 
 def _wire_output(output: Any) -> WireTensor:
     data, datatype = output.data, output.datatype
-    datatype = getattr(datatype, "value", datatype)
+    if type(datatype) is not str:
+        datatype = getattr(datatype, "value", datatype)
     try:
         shape = list(map(operator.index, output.shape))
         packed = _pack(data, datatype, shape)
     except (TensorError, TypeError) as error:
         raise TensorError(f"output '{output.name}': {error}") from error
     parameters = None if output.parameters is None else wire_parameters(output.parameters)
-    return WireTensor(output.name, datatype, shape, parameters, packed)
+    # Half the time of `WireTensor(…)`.
+    return tuple.__new__(WireTensor, (output.name, datatype, shape, parameters, packed))
 
 
 def _pack(data: Any, datatype: str, shape: List[int]) -> PackedOutput:
     if not isinstance(data, TensorData):
         return pack_output(data, datatype, shape)
     if data._shape is None and data._sent is None:
-        return pack_output(data._data, datatype, shape)
+        elements = data._data
+        if is_plain(elements, datatype, shape):
+            return plain_output(elements)
+        return pack_output(elements, datatype, shape)
     if data.nested and data.shape == shape:
         # The rows of an input are rows of the output, too.
         packed = pack_output(data.raw, datatype, shape)

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Optional, Set, Tuple, Type, TypeVar, Union
 
 from ._dump import Dumped, DumpOptions, Selection, to_json
+from ._text import read_file
 
 __all__ = ["OldNames"]
 
@@ -100,8 +101,7 @@ class OldNames(_Model):
     @classmethod
     def parse_file(cls: Type[M], path: "Union[str, os.PathLike[str]]", **_options: Any) -> M:
         """Creates a model from a JSON file."""
-        with open(path, encoding="utf-8") as file:
-            return cls.model_validate_json(file.read())
+        return cls.model_validate_json(read_file(path))
 
     @classmethod
     def construct(cls: Type[M], _fields_set: Optional[Set[str]] = None, **values: Any) -> M:

@@ -329,6 +329,25 @@ def pack_output(data: Any, datatype: str, shape: Sequence[int]) -> PackedOutput:
         return PackedOutput(None, False, _as_json(values), str(error))
 
 
+def is_plain(data: Any, datatype: str, shape: List[int]) -> bool:
+    """Returns whether the data of an output is elements of its datatype and shape, which are sent as they are."""
+    return (
+        type(data) in _PLAIN_ELEMENTS
+        and data.datatype == datatype
+        and math.prod(shape) * WIDTHS[datatype] == len(data.buffer)
+        and (not shape or min(shape) >= 0)
+    )
+
+
+def plain_output(elements: Elements) -> PackedOutput:
+    """Does what `PackedOutput(elements)` does, in half the time."""
+    return tuple.__new__(PackedOutput, (elements, False, None, ""))
+
+
+#: The types of elements that have the width of their datatype.
+_PLAIN_ELEMENTS = frozenset((FixedElements, NullableElements))
+
+
 def resolved_shape(shape: Sequence[int], count: int) -> Optional[List[int]]:
     """Returns a shape with its only `-1` resolved as by NumPy, or `None` if it does not have `count` elements."""
     if -1 not in shape:

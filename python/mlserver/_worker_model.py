@@ -62,6 +62,10 @@ class WorkerModel(MLModel):
         """Returns the models that this one asks."""
         return []
 
+    def asks_servers(self) -> bool:
+        """Returns whether it passes requests on to other servers, once it is loaded."""
+        return False
+
     def handlers(self) -> Sequence[WorkerHandler]:
         """Returns what answers requests to routes of the other server, and to those that its models have added."""
         return []

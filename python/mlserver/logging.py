@@ -4,6 +4,7 @@ Lines have the original's format: `time [logger][model:version] LEVEL - message`
 worker calls `install_handler`, which sends all records to the server instead of standard output.
 """
 
+import io
 import json
 import logging
 import logging.config
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Optional, Union
 
+from ._text import read_file, read_json_file
 from .context import model_name_var, model_version_var
 
 if TYPE_CHECKING:
@@ -105,10 +107,9 @@ def apply_logging_file(logging_settings: Union[str, Dict[str, Any]]) -> None:
         logging.config.dictConfig(logging_settings)
     elif isinstance(logging_settings, str) and Path(logging_settings).is_file():
         if logging_settings.endswith("json"):
-            with open(logging_settings, encoding="utf-8") as file:
-                logging.config.dictConfig(json.load(file))
+            logging.config.dictConfig(read_json_file(logging_settings))
         else:
-            logging.config.fileConfig(logging_settings, disable_existing_loggers=False)
+            logging.config.fileConfig(io.StringIO(read_file(logging_settings)), disable_existing_loggers=False)
     else:
         logger.warning("Unable to parse logging_settings.")
 

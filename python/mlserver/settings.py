@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Dict, List, Optional, Type, TypeVar, Union
 
 from ._imports import import_object
 from ._model import BaseModel, Factory, FieldInfo
+from ._text import read_file, read_json_file
 from ._validate import Loc, Problems
 from .types import MetadataTensor
 from .version import __version__
@@ -141,8 +142,7 @@ def _read_env_file(path: "Union[str, os.PathLike[str]]") -> Dict[str, str]:
     """Returns the variables of a `.env` file, with their names in lower case; empty if the file does not exist."""
     variables: Dict[str, str] = {}
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        lines = read_file(path).splitlines()
     except OSError:
         return variables
     for line in lines:
@@ -285,8 +285,7 @@ class ModelSettings(BaseSettings):
     @classmethod
     def parse_file(cls: Type[S], path: Any, **_options: Any) -> S:
         """Reads a `model-settings.json`, and stores its path."""
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
+        values = read_json_file(path)
         return typing.cast(S, typing.cast(Any, cls).from_source(values, str(path)))
 
     @classmethod

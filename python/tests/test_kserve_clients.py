@@ -25,6 +25,7 @@ from mlserver._kserve.protocol.infer_type import InferInput, InferRequest, Infer
 from mlserver._kserve.utils.inference_client_factory import InferenceClientFactory
 from mlserver._kserve_adapter.failures import translated
 from mlserver.errors import MLServerError
+from worker import LOADED, Worker
 
 Answer = Tuple[int, str, bytes]
 
@@ -136,6 +137,82 @@ def test_transformer_calls_predictor_over_v1(predictor: Predictor) -> None:
     assert (sent["authorization"], sent["x-request-id"], sent["x-b3-traceid"]) == ("Bearer x", "7", "3")
     assert "cookie" not in sent
     assert received == {"content-type": "application/json", "x-seen": "yes"}
+
+
+ASKERS = '''
+import kserve
+from kserve.protocol.rest.openai import OpenAIProxyModel
+
+
+class Plain(kserve.Model):
+    def load(self):
+        self.ready = True
+        return True
+
+    def predict(self, payload, headers=None):
+        return payload
+
+
+class Host(Plain):
+    """Sets its predictor itself, as transformers of older versions do."""
+
+    def load(self):
+        self.predictor_host = "predictor:80"
+        return super().load()
+
+
+class Explained(Plain):
+    def __init__(self, name):
+        super().__init__(name)
+        self.explainer_host = "explainer:80"
+
+
+class Config(Plain):
+    @property
+    def predictor_config(self):
+        from kserve.predictor_config import PredictorConfig
+
+        return PredictorConfig("predictor:80", "v2")
+
+
+class Proxy(OpenAIProxyModel):
+    def __init__(self, name):
+        super().__init__(name, "http://upstream:80")
+
+
+class OwnUrl(Plain):
+    """Has an attribute of its own that is called like that of the proxy."""
+
+    predictor_url = "http://somewhere:80"
+
+
+class Odd(Plain):
+    predictor_host = 5
+
+    @property
+    def predictor_config(self):
+        raise ValueError("mine")
+'''
+
+
+def test_models_whose_code_names_a_server_ask_servers(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "askers.py").write_text(ASKERS)
+    with Worker(paths=[str(tmp_path)]) as worker:
+        found = {}
+        for number, name in enumerate(["Plain", "Host", "Explained", "Config", "Proxy", "OwnUrl", "Odd"]):
+            loaded = worker.load(f"askers.{name}", model=number, id=256 + number, name=name.lower())
+            assert loaded.kind == LOADED, loaded.head
+            found[name] = loaded.head.get("asks_servers", False)
+        extra = {"predictor": "other"}
+        found["Served"] = worker.load(
+            "askers.Plain", model=9, id=300, name="served", parameters={"extra": extra}
+        ).head.get("asks_servers", False)
+        extra = {"predictor_host": "predictor:80"}
+        found["Transformer"] = worker.load(
+            "askers.Plain", model=10, id=301, name="transformer", parameters={"extra": extra}
+        ).head.get("asks_servers", False)
+    asking = {name for name, asks in found.items() if asks}
+    assert asking == {"Host", "Explained", "Config", "Proxy", "Transformer"}
 
 
 def test_transformer_calls_predictor_over_v2(predictor: Predictor) -> None:
@@ -409,7 +486,8 @@ class GrpcPredictor:
                 owner.proceed.wait(60)
                 return dataplane_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
 
-        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+        self.threads = concurrent.futures.ThreadPoolExecutor(2)
+        self.server = grpc.server(self.threads)
         dataplane_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Servicer(), self.server)
         address = "127.0.0.1:0"
         add = self.server.add_insecure_port
@@ -420,6 +498,8 @@ class GrpcPredictor:
     def close(self) -> None:
         self.proceed.set()
         self.server.stop(None).wait(60)
+        # The server does not end them.
+        self.threads.shutdown()
 
 
 def test_transformer_counts_the_requests_that_led_to_its_own(predictor: Predictor) -> None:

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 import uuid
 import warnings
 from typing import Any, AsyncIterator, Dict, Iterator, List
@@ -326,6 +327,67 @@ def test_own_call_is_used():
         assert v1(model, {"instances": [1]})["verb"] == "PREDICT"
         answer = model.call("POST", "/v1/models/m:predict", json={"instances": []})
         assert answer.headers["x-own"] == "yes"
+
+
+class RayAnswer:
+    """A response of Ray Serve: it comes also if nobody awaits it."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Iterator[Any]:
+        yield from asyncio.sleep(0).__await__()
+        return self._answer
+
+
+class Remote:
+    """A method of a handle of Ray Serve."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def remote(self, *args: Any, **named: Any) -> RayAnswer:
+        return RayAnswer(self._function(*args, **named))
+
+
+class Deployment(Remote):
+    """A handle of Ray Serve."""
+
+    def __init__(self) -> None:
+        super().__init__(self._call)
+        self.calls: List[Any] = []
+        self.load = Remote(lambda: self.calls.append("load"))
+        self.get_input_types = Remote(lambda: [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}])
+        self.get_output_types = Remote(lambda: [{"name": "y", "datatype": "FP32", "shape": [-1]}])
+
+    def _call(self, body: Any, headers: Any = None) -> Any:
+        self.calls.append(headers)
+        if isinstance(body, dict):
+            return {"predictions": body["instances"], "custom": headers.get("x-custom")}
+        return InferResponse(body.id, "m", [InferOutput("y", [1], "FP32", [sum(body.inputs[0].data)])])
+
+
+def test_models_of_ray_call_their_deployment(monkeypatch: pytest.MonkeyPatch):
+    # KServe's own module needs Ray's names, although only for annotations.
+    for name in ("ray", "ray.serve", "ray.serve.handle"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    for name in ("DeploymentHandle", "DeploymentResponse"):
+        setattr(sys.modules["ray.serve.handle"], name, object)
+    from kserve.ray import RayModel  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    deployment = Deployment()
+
+    class Deployed(RayModel):  # type: ignore[misc,unused-ignore]
+        def __init__(self, name: str) -> None:
+            super().__init__(name, deployment)
+
+    with serve(Deployed, name="m") as model:
+        assert model.ready
+        assert deployment.calls == ["load"]
+        found = v1(model, {"instances": [1]}, headers={"x-custom": "a", "content-type": "application/json"})
+        assert found == {"predictions": [1], "custom": "a"}
+        assert list(model.infer(tensor([1.5, 2])).outputs[0].data) == [3.5]
+        assert [each.name for each in (*model.metadata.inputs, *model.metadata.outputs)] == ["x", "y"]
 
 
 def test_own_call_of_plain_steps_runs_on_the_models_thread():
@@ -898,6 +960,42 @@ class ReturnsIterator(Loads):
 def test_async_iterator_without_annotation_is_streamed():
     with serve(ReturnsIterator, name="m") as model:
         assert [list(answer.outputs[0].data) for answer in model.infer_stream([tensor([1])])] == [[0], [1], [2]]
+
+
+class ReturnsItems(Loads):
+    """Answers V1 with an iterator over the instances."""
+
+    def predict(self, payload: Any, headers: Any = None) -> Any:
+        yield from payload["instances"]
+
+
+class ReturnsItemsLater(Loads):
+    async def predict(self, payload: Any, headers: Any = None) -> Any:  # type: ignore[override]
+        async def items() -> AsyncIterator[Any]:
+            for item in payload["instances"]:
+                yield item
+
+        return items()
+
+
+@pytest.mark.parametrize("cls", [ReturnsItems, ReturnsItemsLater])
+def test_iterators_over_v1_are_sent_as_events(cls):
+    items = [{"predictions": [1, None]}, {"text": "two\nlines ä"}, [1.5], 3]
+    with serve(cls, name="m") as model:
+        reply = model.call("POST", "/v1/models/m:predict", json={"instances": items})
+        assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream")
+        *events, rest = reply.body.split(b"\n\n")
+        assert rest == b""
+        assert [event[:6] for event in events] == [b"data: "] * 4
+        assert [json.loads(event[6:]) for event in events] == items
+
+
+@pytest.mark.parametrize("cls", [ReturnsItems, ReturnsItemsLater])
+def test_text_of_iterators_over_v1_is_sent_as_it_is(cls):
+    with serve(cls, name="m") as model:
+        items = ["data: one\n\n", "two", "ä", "", "event: end\ndata: {}\n\n"]
+        reply = model.call("POST", "/v1/models/m:predict", json={"instances": items})
+        assert (reply.status, reply.body) == (200, "".join(items).encode())
 
 
 class CoroutineTypes(Loads):

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List
 import pytest
 from mlserver import _kserve_imports, _kserve_script
 from mlserver._kserve_script import ScriptError, take
-from mlserver.testing import LoadFailed, serve
+from mlserver.testing import InferenceFailed, LoadFailed, serve
 
 SCRIPT = """
 import sys
@@ -47,6 +47,9 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     import kserve.model_server  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     monkeypatch.setattr(kserve.model_server.ModelServer, "start", kserve.model_server.ModelServer.start)
+    # Made when a script uses it, and then kept.
+    monkeypatch.setitem(vars(kserve.model_server), "app", None)
+    monkeypatch.delitem(vars(kserve.model_server), "app")
     monkeypatch.setattr(signal, "signal", signal.signal)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -110,12 +113,12 @@ def test_take_passes_arguments_and_main_module(script: Callable[[str], str]) -> 
 )
 def test_take_tells_why_a_script_has_no_such_model(script: Callable[[str], str], ending: str, expected: str) -> None:
     path = script(ending)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     for _ in range(2):
         with pytest.raises(ScriptError) as raised:
             take(path, [], "a")
         assert expected in str(raised.value)
-    assert threading.active_count() == before, "the threads of failed scripts have ended"
+    assert set(threading.enumerate()) <= before, "the threads of failed scripts have ended"
     if "1 / 0" in ending:
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
@@ -191,6 +194,79 @@ def test_describe_reports_models_and_options_that_are_not_the_defaults(script: C
         "models": ["model"],
         "options": {"workers": 3, "enable_docs_url": True, "grace_period": 5},
     }
+
+
+APP = """
+from kserve.model_server import app
+
+@app.get("/about/{name}")
+def about(name: str, size: int = 1):
+    return {"about": name, "size": size}
+
+@app.post("/sum")
+async def add(numbers: list[int]):
+    return sum(numbers)
+
+"""
+
+STARTS = "kserve.ModelServer().start([Plus('a', 1)])"
+
+
+@pytest.mark.needs("fastapi")
+def test_routes_of_the_application_are_served(script: Callable[[str], str]) -> None:
+    middleware = (
+        "@app.middleware('http')\n"
+        "async def mark(request, call_next):\n"
+        "    response = await call_next(request)\n"
+        "    response.headers['x-marked'] = request.url.path\n"
+        "    return response\n\n"
+    )
+    path = script(APP + middleware + STARTS)
+    extra = {"script": path, "arguments": [], "name": "a"}
+    with serve("mlserver._kserve_script.ScriptModel", name="a", parameters={"extra": extra}) as model:
+        reply = model.call("GET", "/about/demo?size=3")
+        assert (reply.status, reply.json()) == (200, {"about": "demo", "size": 3})
+        assert reply.headers["x-marked"] == "/about/demo"
+        assert model.call("POST", "/sum", json=[1, 2]).json() == 3
+        assert model.call("POST", "/sum", json=["no"]).status == 422
+        request = {"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [1]}]}
+        assert model.infer(request).outputs[0].data.root == [2]
+
+
+@pytest.mark.needs("fastapi")
+def test_describe_reports_how_the_application_is_used(script: Callable[[str], str]) -> None:
+    uses = (
+        "from fastapi.middleware.cors import CORSMiddleware\n"
+        "from starlette.middleware.gzip import GZipMiddleware\n"
+        "app.add_middleware(CORSMiddleware, allow_origins=['https://a.example'], allow_methods=('GET',), max_age=5)\n"
+        "app.add_middleware(GZipMiddleware)\n"
+        "app.mount('/files', object())\n"
+    )
+    assert described(script(APP + uses + STARTS), [])["options"] == {
+        "cors_settings": {"allow_origins": ["https://a.example"], "allow_methods": ["GET"], "max_age": 5},
+        "app: Mount /files, middleware GZipMiddleware": True,
+    }
+    assert described(script(APP + STARTS), [])["options"] == {}
+
+
+def test_application_without_fastapi_has_no_effect(
+    script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    path = script("sys.modules['fastapi'] = None\n" + APP + STARTS)
+    found = described(path, [])
+    assert found["models"] == ["a"]
+    (use,) = found["options"]
+    assert use.startswith("app: ")
+    assert "get" in use
+    assert "post" in use
+    extra = {"script": path, "arguments": [], "name": "a"}
+    with serve("mlserver._kserve_script.ScriptModel", name="a", parameters={"extra": extra}) as model:
+        with pytest.raises(InferenceFailed) as refused:
+            model.call("GET", "/about/demo")
+        assert refused.value.status == 404
+        request = {"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [1]}]}
+        assert model.infer(request).outputs[0].data.root == [2]
 
 
 def test_describe_reports_what_went_wrong(script: Callable[[str], str]) -> None:

@@ -924,7 +924,7 @@ def test_v1_sends_the_items_of_a_stream():
     with serve(V1Stream, name="m") as model:
         reply = model.call("POST", "/v1/models/m:predict", json={})
         assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream")
-        assert reply.body == b'data: a\n\n{"b":1}'
+        assert reply.body == b'data: a\n\ndata: {"b":1}\n\n'
         reply = model.call("POST", "/v1/models/m:predict", json={"fail": "first"})
         assert (reply.status, json.loads(reply.body)) == (400, {"error": "not this"})
         with pytest.raises(InferenceFailed, match="later"):

@@ -369,12 +369,13 @@ def test_close_leaves_code_that_does_not_end() -> None:
         def unload(self):
             return True  # on the thread that is not free
 
+    before = set(threading.enumerate())
     model = serve(Hung, name="hung")
     with pytest.raises(InferenceFailed, match="deadline"):
         model.infer([], timeout=0.05)
     with pytest.raises(UnloadFailed, match="cannot be unloaded while its code runs"):
         model.close()
-    [thread] = [thread for thread in threading.enumerate() if thread.name == "hung"]
+    [thread] = [thread for thread in set(threading.enumerate()) - before if thread.name == "hung"]
     released.set()
     thread.join(10)
     assert not thread.is_alive()
@@ -495,12 +496,13 @@ def test_metrics_are_those_of_the_model() -> None:
 
 
 def test_load_errors_are_reported() -> None:
+    before = set(threading.enumerate())
     with pytest.raises(LoadFailed) as failed:
         serve(Trouble, parameters={"extra": {"entry": "load", "trouble": "system_exit"}})
     assert (failed.value.status, failed.value.message) == (500, "builtins.SystemExit: 3")
     with pytest.raises(LoadFailed, match="there is no module `no_such_module`"):
         serve("no_such_module.Model")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("worker-")]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("worker-")]
 
 
 def test_unload_runs_after_a_failed_load_and_at_the_end() -> None:

@@ -34,7 +34,7 @@ OF_KSERVE = {
     "_grpc_client", "_grpc_client_stub", "_http_client", "_http_client_instance", "_explainer_client",
     "enable_latency_logging", "engine", "explain", "explainer_host", "get_input_types", "get_output_types", "healthy",
     "postprocess", "preprocess", "required_response_headers", "start", "start_engine", "stop", "stop_engine", "use_ssl",
-    "validate", "__annotations__", "__call__", "__dict__",
+    "predictor_config", "predictor_host", "validate", "__annotations__", "__call__", "__dict__",
 }  # fmt: skip
 
 #: Names of further lookups that the old names of the worker had: models of users have them.

@@ -4,8 +4,10 @@ The frames of `tests/fixtures/frames` are shared with the server's tests. The se
 and reads the others; the worker does the opposite.
 """
 
+import json
 import pathlib
 import signal
+import sys
 import tempfile
 import time
 from typing import Any, Callable, Dict, List
@@ -155,6 +157,45 @@ def test_frame_reader_splits_frames_at_any_boundary(chunk: int):
         assert frame_ is not None
         assert (header.kind, header.id, head, tail) == frame_[:4]
     assert len(found) == len(expected)
+
+
+@pytest.mark.needs("numpy")
+def test_small_request_raises_no_exceptions_inside():
+    """Each costs as much as ten other lookups, and nobody sees them."""
+    import numpy
+    from mlserver import MLModel, ModelSettings
+    from mlserver._worker.calls import answer
+    from mlserver.codecs import NumpyCodec
+    from mlserver.types import InferenceResponse
+    from mlserver.types.dataplane import decode_on_demand
+
+    model: Any = MLModel(ModelSettings(name="m", implementation="models.M"))
+    model.has_warned = False
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "size": 16}
+    head = {"id": "1", "headers": {"host": "localhost"}, "inputs": [tensor]}
+    raised = []
+
+    def trace(_frame: Any, event: str, argument: Any) -> Any:
+        if event == "exception":
+            raised.append(argument[0])
+        return trace
+
+    def predict() -> Any:
+        payload = frames.read_request(head, bytearray(numpy.arange(4, dtype="f").tobytes()))
+        decode_on_demand(payload, model.settings)
+        array = model.decode(payload.inputs[0], default_codec=NumpyCodec)
+        response = InferenceResponse(model_name=model.name, outputs=[NumpyCodec.encode_output("x", array)])
+        return answer(model, response)
+
+    predict()  # what is imported and cached once
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        final = predict()
+    finally:
+        sys.settrace(before)
+    assert json.loads(final.head)["outputs"][0]["datatype"] == "FP32"
+    assert raised == []
 
 
 def test_read_request_decodes_fixture():

@@ -1,10 +1,14 @@
 """Each call of a worker ends with exactly one final frame, whatever user code raises, and the next one is answered."""
 
+import asyncio
 import re
+import socket
 import time
 from typing import Any, Dict, List, Tuple
 
 import pytest
+from mlserver._worker.connection import Connection
+from mlserver._worker.frames import FrameKind
 from trouble_models import TROUBLES
 from worker import (
     ANSWER,
@@ -198,7 +202,9 @@ def test_many_observations_are_sent_in_several_frames_and_bounded(implementation
         worker.load(f"trouble_models.{implementation}")
         worker.send(frame(PREDICT, 512, request("observations"), NUMBER))
         # The worker waits for a server that does not read, but not forever.
-        time.sleep(8)
+        assert worker.process.stdout is not None
+        while b"all observed" not in worker.process.stdout.readline():
+            assert worker.process.poll() is None
         frames = until_pong(worker, 512)
         assert frames[-1].kind == ANSWER
         counts = [len(found.head["observed"]) for found in frames if found.kind == METRICS]
@@ -274,6 +280,85 @@ def test_plain_call_that_waits_for_its_thread_is_cancelled_at_once():
         assert (second.id, second.kind) == (512, ANSWER), "a plain function cannot be interrupted"
         assert not worker.begun(513)
         assert predict(worker, 514, "fine").kind == ANSWER
+
+
+def test_answers_of_plain_functions_are_sent_together():
+    with Worker() as worker:
+        worker.load("trouble_models.Patient")
+        before = int(predict(worker, 512, "first").head["outputs"][0]["name"])
+        rounds, ahead = 50, 8
+        for _ in range(rounds):
+            worker.send(*(frame(PREDICT, 513 + number, request("fine"), NUMBER) for number in range(ahead)))
+            assert [worker.receive().id for _ in range(ahead)] == [513 + number for number in range(ahead)]
+        after = int(predict(worker, 512, "last").head["outputs"][0]["name"])
+        assert after - before < rounds * ahead, "each answer was written alone"
+
+
+def test_answer_of_a_plain_function_does_not_wait_for_a_slow_one():
+    with Worker() as worker:
+        worker.load("trouble_models.Patient")
+        for number in range(512, 532, 4):
+            # Those before the slow one are answered while it runs, and what comes later is answered after it.
+            names = ["fine", "fine", "wait", "fine"]
+            worker.send(*(frame(PREDICT, number + place, request(name), NUMBER) for place, name in enumerate(names)))
+            assert [worker.receive().id for _ in range(2)] == [number, number + 1]
+            worker.send(frame(CANCEL, number + 2))
+            assert [worker.receive().id for _ in range(2)] == [number + 2, number + 3]
+
+
+def test_cancelled_call_between_plain_functions_does_not_keep_answers():
+    with Worker() as worker:
+        worker.load("trouble_models.Patient")
+        names = ["wait", "fine", "fine"]
+        worker.send(*(frame(PREDICT, 512 + place, request(name), NUMBER) for place, name in enumerate(names)))
+        while not worker.begun(512):
+            time.sleep(0.001)
+        worker.send(frame(CANCEL, 514), frame(CANCEL, 513))
+        cancelled = [worker.receive(), worker.receive()]
+        assert [(one.id, one.kind, one.head["kind"]) for one in cancelled] == [
+            (514, ERROR, "cancelled"),
+            (513, ERROR, "cancelled"),
+        ]
+        worker.send(frame(CANCEL, 512))
+        assert worker.receive()[:2] == (ANSWER, 512), "those behind it have ended already"
+
+
+def test_answers_are_gathered_for_a_moment_only():
+    ours, theirs = socket.socketpair()
+    loop = asyncio.new_event_loop()
+    connection = Connection(loop, ours, lambda: None)
+    theirs.setblocking(False)
+
+    def received() -> List[int]:
+        try:
+            content = theirs.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        return [content[start] for start in range(0, len(content), 24)]
+
+    try:
+        connection.send(FrameKind.DONE, 1)
+        connection.flush_later()
+        assert received() == [DONE], "nothing is expected"
+        connection.expect_more()
+        connection.send(FrameKind.DONE, 2)
+        connection.flush_later()
+        assert received() == []
+        connection.send(FrameKind.PONG, 3)
+        connection.flush()
+        assert received() == [DONE, PONG]
+        connection.send(FrameKind.DONE, 4)
+        connection.flush_later()
+        assert received() == []
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert received() == [DONE], "the moment has passed"
+        connection.send(FrameKind.DONE, 5)
+        connection.flush_later()
+        assert received() == [DONE]
+    finally:
+        loop.close()
+        ours.close()
+        theirs.close()
 
 
 def test_load_that_raises_is_followed_by_unload():

@@ -12,7 +12,8 @@ from contextvars import copy_context
 from http import HTTPStatus
 
 import mlserver
-from mlserver import MLModel
+from mlserver import MLModel, cancelled
+from mlserver._worker.connection import Connection
 from mlserver.errors import MLServerError
 from mlserver.handlers import custom_handler
 from mlserver.types import InferenceResponse, ResponseOutput
@@ -83,6 +84,7 @@ def trouble(name):
     if name == "observations":
         for number in range(300_000):
             mlserver.log(trouble_seen=number)
+        print("all observed", flush=True)
     if name == "not_finite":
         mlserver.log(trouble_seen=float("nan"), trouble_other=float("inf"), trouble_good=1.0)
     if name == "fork":
@@ -160,6 +162,26 @@ class PlainTrouble(Trouble):
         # Runs before the first answer; its answers do not depend on the requests.
         trouble(self.settings.parameters.extra.get("stream", ""))
         return Answers(self.settings.parameters.extra.get("item", ""))
+
+
+class Patient(PlainTrouble):
+    """A plain function that may run until its call is cancelled, and that counts how often the worker writes."""
+
+    def load(self):
+        self.writes = 0
+        write = Connection._write
+
+        def counted(connection):
+            self.writes += 1
+            write(connection)
+
+        Connection._write = counted
+        return True
+
+    def predict(self, payload):
+        while payload.id == "wait" and not cancelled():
+            time.sleep(0.001)
+        return response(payload.id, str(self.writes))
 
 
 class Answers:

@@ -166,6 +166,7 @@ mod tests {
         let file = parse(&list).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&file.to_text()).unwrap(), list);
         assert_eq!(file.0[0].expires_at(), Some(1_896_048_000));
+        assert_eq!(KeyFile::parse(format!("\u{feff}{list}").as_bytes()).unwrap(), file, "a byte-order mark");
         assert_eq!(parse(&json!([])).unwrap(), KeyFile::default());
     }
 

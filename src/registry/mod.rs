@@ -551,7 +551,8 @@ impl Registry {
                 .is_some_and(|family| family.native == Some(NativeEvaluator::Graph)),
             metrics: metrics.of_model(&settings.name, version.as_deref(), cached),
             metrics_as_default: metrics.of_model(&settings.name, None, cached),
-            asks_servers: asks_servers(settings),
+            asks_servers: asks_servers(settings)
+                || matches!(&state, ModelState::Ready(runtime) if runtime.description().asks_servers),
             header: HeaderValue::from_bytes(settings.name.as_bytes()).ok(),
             response_headers: OnceLock::new(),
             failure_log: LogLimiter::default(),

@@ -192,6 +192,8 @@ pub struct Description {
     pub required_steps: Vec<RequiredStep>,
     /// Whether it also asks models of other servers.
     pub has_remote_steps: bool,
+    /// Whether its code passes requests on to other servers, as it says itself once it is loaded.
+    pub asks_servers: bool,
     /// How the model explains its predictions by itself, if it does.
     pub explanation: Option<Explanation>,
     /// The names of the features of a row, in order, if the file of a native model has them.
@@ -231,6 +233,7 @@ impl Description {
             steps: Vec::new(),
             required_steps: Vec::new(),
             has_remote_steps: false,
+            asks_servers: false,
             explanation: None,
             features: None,
             not_batched: None,

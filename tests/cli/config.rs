@@ -1,6 +1,7 @@
 //! `mlserver config`, and help, version and usage errors of the command line.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -486,6 +487,25 @@ fn version_matches_the_original() {
     mlserver, version [VERSION]
     --- stderr
     ");
+}
+
+#[test]
+fn serve_is_the_same_as_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let settings = r#"{"name": "m", "implementation": "mlserver_identity.IdentityModel"}"#;
+    let case = Case::new().file("models/m/model-settings.json", settings);
+    // Help, an argument that does not exist, a folder that does not exist, and a server that gets as far as its port.
+    let port: &[&str] =
+        &["models", "--host", "127.0.0.1", "--http-port", &port, "--grpc-port", "0", "--metrics-port", "0"];
+    for (status, arguments) in [(0, &["--help"][..]), (2, &["--nope"]), (1, &["nowhere"]), (1, port)] {
+        let run = |command| {
+            let output = case.command(&[&[command], arguments].concat()).output().unwrap();
+            assert_eq!(output.status.code(), Some(status), "{command} {arguments:?}");
+            String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+        };
+        assert_eq!(run("serve"), run("start"), "{arguments:?}");
+    }
 }
 
 #[test]

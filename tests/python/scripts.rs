@@ -121,6 +121,16 @@ fn script_options_are_settings_below_all_others() {
     assert!(ended.stdout.contains("answering the requests in flight, for at most 7 s"), "{}", ended.stdout);
     let server = starting(&script).unwrap().without("MLSERVER_HTTP_PORT").flags(&["--http-port", "0"]).start();
     assert_eq!(answer(&server, "a"), json!([3.0, 8.0, 1.0]));
+    // An exception handler is never called, by KServe either.
+    let script = "server = kserve.ModelServer()\n\
+                  server.register_exception_handler(lambda loop, context: None)\n\
+                  server.start([Times('a')])";
+    let server = starting(script).unwrap().start();
+    assert_eq!(answer(&server, "a"), json!([3.0, 8.0, 1.0]));
+    let ended = server.terminate();
+    let warning =
+        "`model.py` sets `exception_handler`, which has no effect: exceptions that no task handles are logged";
+    assert_eq!(ended.stdout.matches(warning).count(), 1, "{}", ended.stdout);
     // As options of the script's own command line, too.
     let script = "args, _ = kserve.model_server.parser.parse_known_args()\n\
                   kserve.ModelServer(http_port=args.http_port).start([Times('a')])";

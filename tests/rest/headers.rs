@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use mlserver::types::{InferenceRequest, InferenceResponse};
 use prost::Message;
 use serde_json::json;
@@ -153,6 +153,45 @@ class Seen(MLModel):
             connection.write(request(BODY).replace("/v2/models/m/", &format!("/v2/models/{model}/")));
             let answer = connection.answer().ok();
             assert_eq!(answer["outputs"][0]["data"], json!(expected), "{model} {server_settings} {extra}");
+        }
+    }
+}
+
+/// A model of KServe may name the server that it asks in its code, which only its worker knows.
+#[test]
+fn kserve_models_whose_code_names_a_server_see_listed_credentials() {
+    const MODELS: &str = "
+import kserve
+
+class Own(kserve.Model):
+    predictor_url = 'http://mine'
+
+    def load(self):
+        self.ready = True
+        return True
+
+    def predict(self, payload, headers=None):
+        return {'predictions': [headers.get('authorization', '')]}
+
+class Asking(Own):
+    def load(self):
+        self.predictor_host = 'h:80'
+        return super().load()
+";
+    for (forwarded, asking) in [(json!([]), ""), (json!(["authorization"]), "Bearer secret")] {
+        let folder = ["Own", "Asking"].iter().fold(Folder::new(), |folder, class| {
+            let settings = json!({"name": class, "implementation": format!("models.{class}")});
+            folder
+                .file(&format!("{class}/models.py"), MODELS)
+                .file(&format!("{class}/model-settings.json"), settings.to_string())
+        });
+        let Some(server) = with_python(folder.settings(&json!({"forward_headers": forwarded}))) else { return };
+        let server = server.start();
+        for (model, expected) in [("Own", "Bearer secret"), ("Asking", asking)] {
+            let headers = [("authorization", "Bearer secret")];
+            let path = format!("/v1/models/{model}:predict");
+            let answer = server.request(&Method::POST, &path, &headers, br#"{"instances": [1]}"#).ok();
+            assert_eq!(answer["predictions"], json!([expected]), "{model} {forwarded}");
         }
     }
 }

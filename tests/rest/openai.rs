@@ -128,6 +128,23 @@ fn openai_errors_name_field_type_and_code() {
     assert_eq!(server.request(&Method::POST, "/openai/v1/embeddings", &named, b"{").header("x-request-id"), "req-7");
 }
 
+/// The server reads the bodies of models that take tensors, and Python those of its models.
+#[test]
+fn openai_bodies_may_begin_with_a_byte_order_mark() {
+    let native = TestServer::start(hashing(&embedding()));
+    let embeddings = json!({"model": "hashing", "input": "a"}).to_string();
+    let Some(python) = llm(&json!({})) else { return };
+    for (server, path, body) in
+        [(&native, "/openai/v1/embeddings", embeddings), (&python, CHAT, chat("hello", &json!({})))]
+    {
+        server.post(path, format!("\u{feff}{body}")).ok();
+        let wide: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let error = error(&server.post(path, wide), 400);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.ends_with("it is UTF-16 text: save it as UTF-8"), "{path}: {message}");
+    }
+}
+
 #[test]
 fn openai_models_lists_those_that_answer() {
     let server = TestServer::start(hashing(&embedding()).with_identity("identity"));

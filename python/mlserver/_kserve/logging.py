@@ -1,9 +1,11 @@
 """KServe's loggers."""
 
-import json
+import io
 import logging
 import logging.config
 from typing import Any, Dict, Optional, Union
+
+from .._text import read_file, read_json_file
 
 __all__ = ["KSERVE_LOG_CONFIG", "configure_logging", "logger", "trace_logger"]
 
@@ -54,8 +56,7 @@ def configure_logging(log_config: Optional[Union[Dict[str, Any], str]] = None) -
     elif isinstance(log_config, dict):
         logging.config.dictConfig(log_config)
     elif log_config.endswith(".json"):
-        with open(log_config, encoding="utf-8") as file:
-            logging.config.dictConfig(json.load(file))
+        logging.config.dictConfig(read_json_file(log_config))
     elif log_config.endswith((".yaml", ".yml")):
         try:
             import yaml  # type: ignore[import-untyped,unused-ignore]
@@ -64,7 +65,6 @@ def configure_logging(log_config: Optional[Union[Dict[str, Any], str]] = None) -
                 f"cannot read the log configuration {log_config!r}: PyYAML is not installed"
                 " (install it, or write the configuration as JSON)"
             ) from error
-        with open(log_config, encoding="utf-8") as file:
-            logging.config.dictConfig(yaml.safe_load(file))
+        logging.config.dictConfig(yaml.safe_load(read_file(log_config)))
     else:
-        logging.config.fileConfig(log_config, disable_existing_loggers=False)
+        logging.config.fileConfig(io.StringIO(read_file(log_config)), disable_existing_loggers=False)

@@ -18,7 +18,7 @@ from ..errors import MLServerError
 from ..settings import ModelSettings
 from ..types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor, Parameters
 from .failures import raise_translated, text_of
-from .openai import answers_openai, openai_handlers
+from .openai import answers_openai, is_proxy, openai_handlers
 from .package import Package, is_default, packages
 from .predictor import ServedPredictor, served_predictor
 from .steps import Code, Pipeline, Step, lacks_explainer, log_latency, single_result, with_headers
@@ -164,6 +164,19 @@ class KServeModel(WorkerModel):
 
     def steps(self) -> List[str]:
         return [] if self._served_predictor is None else [self._served_predictor]
+
+    def asks_servers(self) -> bool:
+        model = self.model
+        if is_proxy(type(model)) or _has(model, "explainer_host"):
+            return True
+        # The predictor of a model of this server is no other server.
+        if self._served_predictor is not None:
+            return False
+        self._set_context()
+        with contextlib.suppress(Exception):
+            if _has(model.predictor_config, "predictor_host"):
+                return True
+        return _has(model, "predictor_host") or _has(self._predictor, "predictor_host")
 
     def handlers(self) -> List[WorkerHandler]:
         return self._handlers
@@ -573,6 +586,15 @@ class AsyncKServeModel(KServeModel):
 
     async def _run_for_stream(self, request: Any, headers: Dict[str, str]) -> Tuple[Any, Optional[Dict[str, str]]]:
         return await self._run_async(request, headers, "predict")
+
+
+def _has(holder: Any, name: str) -> bool:
+    """Returns whether an attribute is the address of a server. A user's object may have anything under its name."""
+    try:
+        address = getattr(holder, name, None)
+    except Exception:
+        return False
+    return isinstance(address, str) and bool(address)
 
 
 async def _call(function: Callable[[], Any]) -> Any:

@@ -23,10 +23,15 @@ def answers_openai(cls: type) -> bool:
     return _package_of(cls) is not None
 
 
-def _package_of(cls: type) -> Any:
+def is_proxy(cls: type) -> bool:
+    """Returns whether a class extends KServe's `OpenAIProxyModel`, for which another server answers."""
+    return _package_of(cls, "OpenAIProxyModel", "openai_proxy_model") is not None
+
+
+def _package_of(cls: type, name: str = "OpenAIModel", file: str = "openai_model") -> Any:
     for base in cls.__mro__:
         package, _, module = base.__module__.rpartition(".")
-        if base.__name__ == "OpenAIModel" and module == "openai_model" and package.endswith(_PACKAGE):
+        if base.__name__ == name and module == file and package.endswith(_PACKAGE):
             return package
     return None
 

@@ -10,6 +10,7 @@ from typing import Any, AsyncGenerator, Callable, Dict, Iterable, NamedTuple, Op
 
 from .._dump import jsonable
 from .._replies import Pairs, Reply, ReplyInstead, StreamedReply
+from .._text import TextError, read_json
 from .._worker.failures import is_http_exception
 from ..errors import MLServerError
 from .failures import translated
@@ -69,12 +70,12 @@ def read_body(head: Dict[str, Any], content: Any) -> Tuple[Any, Dict[str, str], 
     if not (is_event or _is_json(headers.get("content-type", ""))):
         return bytes(content), headers, verb
     try:
-        body = json.loads(str(content, "utf-8"), parse_constant=_refuse)
+        body = read_json(content, _refuse)
         if _SURROGATE.search(content) is not None:
             # Raises an error, unless all of them are pairs. The answer could not have them.
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        if is_event and isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        if is_event and isinstance(error, (json.JSONDecodeError, TextError)):
             declared = headers.get("ce-content-type") or headers.get("content-type", "")
             if declared.partition(";")[0].strip().lower() in _EVENT_JSON_TYPES:
                 raise MLServerError(f"Failed to decode or parse binary json cloudevent: {error}", 400) from None
@@ -168,9 +169,10 @@ _with_nan = json.JSONEncoder(default=lambda value: _plain(value))
 
 
 def chunk_of(item: Any) -> bytes:
+    """Returns an item of a stream: text as it is, and anything else as an event, so that clients see where it ends."""
     if isinstance(item, str):
         return item.encode()
-    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else to_json(item)
+    return bytes(item) if isinstance(item, (bytes, bytearray, memoryview)) else b"data: %b\n\n" % to_json(item)
 
 
 def streamed_reply(items: "AsyncGenerator[Any, None]", response_headers: Optional[Dict[str, str]]) -> StreamedReply:

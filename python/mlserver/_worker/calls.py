@@ -5,7 +5,8 @@ import inspect
 import itertools
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from .._blocking import is_async
 from .._imports import folder_var
@@ -199,6 +200,10 @@ async def _unload(service: "Service", number: int) -> None:
             model.loop.stop()
 
 
+#: The answer of a plain function that has run longer than this, in seconds, is sent at once.
+_QUICK_SECONDS = 0.0005
+
+
 class PredictCall(Call):
     """Runs `predict`: a coroutine on an event loop, a plain function on the model's threads."""
 
@@ -223,13 +228,14 @@ class PredictCall(Call):
         else:
             self._turn = threading.Lock()
             self.in_thread = True
+            if model.threads.has_waiting:
+                self.service.connection.expect_more()
             model.threads.submit(self._run_in_thread)
 
     async def execute(self) -> Final:
+        self.enter_model(self._request_id())
         if self._awaitable is not None:
-            self.enter_model(self.head.get("id"))
             return self._answer(await self._awaitable)
-        self.enter_model(None)
         request = self._read()
         self.begin()
         response = self._function(request)
@@ -244,8 +250,9 @@ class PredictCall(Call):
         cancellation_var.set(self)
         final: Optional[Final] = None
         is_continued = False
+        start = monotonic()
         try:
-            self.enter_model(None)
+            self.enter_model(self._request_id())
             request = self._read()
             self.begin()
             response = self._function(request)
@@ -260,7 +267,18 @@ class PredictCall(Call):
         finally:
             if not is_continued:
                 self.end(final)
-                self.service.connection.flush()
+                self._flush_from_thread(monotonic() - start)
+
+    def _flush_from_thread(self, seconds: float) -> None:
+        """Sends the answer of a plain function, together with the next one if both are quick.
+
+        This saves both sides most of their system calls, and Python a change of threads for each.
+        """
+        model, connection = self.model, self.service.connection
+        if seconds < _QUICK_SECONDS and model is not None and model.threads.has_waiting:
+            connection.flush_later()
+        else:
+            connection.flush()
 
     def _goes_on(self, response: Any) -> bool:
         """Returns whether a task has to end the call, with what the plain function has returned."""
@@ -278,9 +296,12 @@ class PredictCall(Call):
     def _target(self, model: LoadedModel) -> Tuple[Callable[[Any], Any], bool]:
         return model.predict, model.predict_is_async
 
+    def _request_id(self) -> Optional[str]:
+        found: Optional[str] = self.head.get("id")
+        return found
+
     def _read(self) -> Any:
         request = read_request(self.head, self.tail)
-        request_id_var.set(request.id)
         if self.model is not None:
             decode_on_demand(request, self.model.settings)
         return request
@@ -300,12 +321,10 @@ class RespondCall(PredictCall):
         super().start(model)
 
     async def execute(self) -> Final:
+        self.enter_model(self._request_id())
         if self._streamed is not None:
-            self.enter_model(self._request_id())
             return await send_pieces(self, self._streamed)
-        self.enter_model(None)
         if self._awaitable is not None:
-            self._read()
             response = await self._awaitable
         else:
             request = self._read()
@@ -329,7 +348,6 @@ class RespondCall(PredictCall):
         return dict(self.head["headers"]).get("x-request-id")
 
     def _read(self) -> Any:
-        request_id_var.set(self._request_id())
         return self.head, self.tail
 
     def _answer(self, response: Any) -> Final:
@@ -448,23 +466,23 @@ def answer(model: Optional[LoadedModel], response: Any) -> Final:
     except TensorError as error:
         raise _cannot_be_sent(model, error) from error
     if model is not None and not model.has_warned:
-        _warn(model, wired)
+        for output in wired:
+            if output.packed.elements is None:
+                _warn(model, output)
+                break
     return Final(FrameKind.ANSWER, head, tail)
 
 
-def _warn(model: LoadedModel, wired: List[WireTensor]) -> None:
-    """Logs the first output that has no regular form, once for each model."""
-    for output in wired:
-        if output.packed.elements is None:
-            model.has_warned = True
-            logger.warning(
-                "The data of output '%s' of model '%s' does not suit its datatype and shape: %s. REST clients receive it as it "
-                "is, and gRPC fails. This is logged once for each model.",
-                output.name,
-                model.name,
-                output.packed.reason,
-            )
-            return
+def _warn(model: LoadedModel, output: WireTensor) -> None:
+    """Logs that an output has no regular form, once for each model."""
+    model.has_warned = True
+    logger.warning(
+        "The data of output '%s' of model '%s' does not suit its datatype and shape: %s. REST clients receive it as it is, and "
+        "gRPC fails. This is logged once for each model.",
+        output.name,
+        model.name,
+        output.packed.reason,
+    )
 
 
 def _cannot_be_sent(model: Optional[LoadedModel], error: BaseException) -> MLServerError:

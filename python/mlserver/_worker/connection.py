@@ -19,6 +19,8 @@ Receive = Callable[[Header, Dict[str, Any], Buffer], None]
 
 #: Buffers of at most this size in total, in bytes, are joined: that is cheaper than passing each to the kernel.
 _JOIN_LIMIT = 16 << 10
+#: How long answers wait for those that follow, in seconds.
+_GATHER_SECONDS = 0.001
 #: The most buffers in one system call; the kernel's limit is 1024.
 _MAX_BUFFERS = 64
 
@@ -40,6 +42,8 @@ class Connection:
         #: Whether received frames are being processed; what they send is flushed afterwards.
         self.is_reading = False
         self._is_detached = False
+        #: Whether the event loop will flush in a moment, so that what is sent until then may wait.
+        self._will_flush = False
         #: Guards the fields below.
         self._lock = threading.Lock()
         self._outgoing: List[Buffer] = []
@@ -85,6 +89,22 @@ class Connection:
         with self._lock:
             if self._outgoing and not self._full:
                 self._write()
+
+    def expect_more(self) -> None:
+        """Lets `flush_later` gather answers for a moment. Called on the event loop's thread."""
+        if not self._will_flush:
+            self._will_flush = True
+            self._loop.call_later(_GATHER_SECONDS, self._flush_gathered)
+
+    def flush_later(self) -> None:
+        """Does what `flush` does: at the end of the moment, if answers are being gathered."""
+        # If the moment ends after this line, its flush sends what was sent before this call.
+        if not self._will_flush:
+            self.flush()
+
+    def _flush_gathered(self) -> None:
+        self._will_flush = False
+        self.flush()
 
     def drain(self, timeout: float) -> bool:
         """Writes all buffers, on any thread, and waits for the server to read them. Returns whether it has."""

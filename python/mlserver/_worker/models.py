@@ -113,6 +113,7 @@ async def load(
             await _unload_failed(model)
             raise
     steps = [] if adapted is None else adapted.steps()
+    asks_servers = adapted is not None and adapted.asks_servers()
     return model, {
         "ready": ready,
         "streams": _streams(instance),
@@ -132,6 +133,7 @@ async def load(
         ],
         "metadata": metadata,
         **({"steps": steps} if steps else {}),
+        **({"asks_servers": True} if asks_servers else {}),
     }
 
 

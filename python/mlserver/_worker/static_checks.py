@@ -162,10 +162,11 @@ class Checks:
     def requirements(self, path: str) -> None:
         """Compares the installed packages with a `requirements.txt`."""
         requirement_class = _requirement_class()
+        encodings = _encodings()
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read(MAX_SOURCE).splitlines()
-        except OSError as error:
+            with open(path, "rb") as file:
+                lines = str(encodings.without_mark(file.read(MAX_SOURCE)), "utf-8", "replace").splitlines()
+        except (OSError, encodings.TextError) as error:
             self.add("warning", f"`{path}` cannot be read: {error}")
             return
         for line in lines:
@@ -267,6 +268,17 @@ def _requirement_class() -> Any:
         except ImportError:
             continue
     return None
+
+
+def _encodings() -> Any:
+    """Returns `mlserver._text`. This file is a script, and the model's interpreter may have another version of the package."""
+    path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_text.py")
+    spec = importlib.util.spec_from_file_location("_mlserver_text", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(question: Dict[str, Any]) -> List[Dict[str, str]]:

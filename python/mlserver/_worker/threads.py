@@ -84,6 +84,11 @@ class ModelThreads:
             # A call may still need the threads of a model that is being unloaded.
             self._start(1 if self._threads else self.count)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a function waits for a thread."""
+        return not self._functions.empty()
+
     def stop(self) -> None:
         """Ends the threads once they have run the functions that were submitted before."""
         self._is_stopped = True

@@ -5,7 +5,7 @@ copied once when it is encoded, so that later changes to it do not affect the re
 """
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Type
 
 from .._payload import tensor_output
 from .._tensor import NUMPY_NAMES, BytesElements, FixedElements, NullableElements, TensorError, is_array, pack
@@ -58,13 +58,11 @@ def convert_nan(val: Any) -> Any:
 
 def _datatype_of(tensor: InputOrOutput) -> str:
     datatype: Any = tensor.datatype
-    return str(getattr(datatype, "value", datatype))
+    return datatype if type(datatype) is str else str(getattr(datatype, "value", datatype))
 
 
 def decode_array(tensor: InputOrOutput) -> "np.ndarray[Any, Any]":
     """Returns a tensor's data as an array of its dtype and shape."""
-    import numpy
-
     datatype = _datatype_of(tensor)
     held = tensor.data.raw if isinstance(tensor.data, TensorData) else tensor.data
     try:
@@ -73,6 +71,8 @@ def decode_array(tensor: InputOrOutput) -> "np.ndarray[Any, Any]":
         elif datatype == "BYTES":
             array = _decode_bytes(held, tensor)
         else:
+            import numpy
+
             values = held.tolist() if isinstance(held, (FixedElements, BytesElements)) else held
             array = numpy.array(values, dtype=NUMPY_NAMES[datatype])
         shaped: np.ndarray[Any, Any] = array.reshape(tensor.shape)
@@ -111,13 +111,20 @@ def _count(shape: List[int]) -> int:
 def encode_data(array: "np.ndarray[Any, Any]", datatype: str) -> Any:
     """Returns an array's elements, row by row. An array of objects becomes a list."""
     dtype = array.dtype
-    if dtype.kind in "biuf" and dtype.isnative and datatype_name(dtype) == datatype:
+    own, elements = _elements_of(dtype)
+    if own == datatype:
         # Copied, so that later changes to the array do not affect the response.
-        buffer = memoryview(array.tobytes())
-        return NullableElements(datatype, buffer) if dtype.kind == "f" else FixedElements(datatype, buffer)
+        return elements(datatype, memoryview(array.tobytes()))
     if dtype.kind == "O":
         return array.ravel().tolist()
     return pack(array.ravel().tolist() if datatype == "BYTES" else array, datatype)
+
+
+@lru_cache(maxsize=128)
+def _elements_of(dtype: "np.dtype[Any]") -> Tuple[Optional[str], Type[FixedElements]]:
+    """Returns the datatype whose elements are the bytes of arrays of a dtype, if there is one, and their type."""
+    datatype = datatype_name(dtype) if dtype.kind in "biuf" and dtype.isnative else None
+    return datatype, NullableElements if dtype.kind == "f" else FixedElements
 
 
 #: The names in MLServer 1.x, which forks of its codecs import.

@@ -92,7 +92,9 @@ _save_decoded = save_decoded
 
 def has_decoded(parametrised_obj: Parametrised) -> bool:
     """Returns whether a decoded value is cached with a request, an input or an output."""
-    return own_attribute(parametrised_obj.parameters, DecodedParameterName, _MISSING) is not _MISSING
+    parameters = parametrised_obj.parameters
+    # Looking up an attribute that is missing raises an exception, which most requests can do without.
+    return parameters is not None and own_attribute(parameters, DecodedParameterName, _MISSING) is not _MISSING
 
 
 def get_decoded(parametrised_obj: Parametrised) -> Any:

@@ -13,13 +13,13 @@ queues and memory, and the restart of workers. Models run on other threads than 
 not forwarded.
 """
 
-import json as json_module
 import os
 import uuid
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 from urllib.parse import unquote
 
 from .._dump import jsonable, to_json
+from .._text import read_json_file
 from .._worker.frames import FrameError, FrameKind
 from ..model import MLModel
 from ..settings import ModelParameters, ModelSettings
@@ -71,8 +71,7 @@ def serve(
     found = _settings_file(model)
     if found is not None:
         source = os.path.abspath(found) if source is None else source
-        with open(found, encoding="utf-8") as file:
-            values = json_module.load(file)
+        values = read_json_file(found)
     else:
         values["implementation"] = model
         values["name"] = model.__name__ if isinstance(model, type) else str(model).rpartition(".")[2]

@@ -4,14 +4,15 @@ import copy
 import enum
 import json
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .._dump import DumpOptions, dumped_json
+from .._model import set_fields
 from .._pydantic import NotADataclass, encode_in_fastapi
 from .._tensor import BytesElements, DoubleElements, Elements, FixedElements, nest
 from .._validate import Loc, Problems
 from ..context import model_name_var
-from .base import BaseModel
+from .base import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from ..settings import ModelSettings
@@ -79,7 +80,7 @@ def decode_on_demand(request: "InferenceRequest", settings: "ModelSettings") -> 
     parameters = request.parameters
     if parameters is not None:
         # Weak, because a cycle would keep requests in memory until the garbage is collected.
-        _set(parameters, "_request", (weakref.ref(request), settings))
+        _set_request(parameters, (weakref.ref(request), settings))
 
 
 def _decoded(request: "InferenceRequest", settings: "ModelSettings") -> Any:
@@ -274,6 +275,23 @@ class TensorData(BaseModel):
 
 encode_in_fastapi(TensorData, lambda data: dumped_json(data.root))
 
+# The setters of slots, which take half the time of `object.__setattr__`.
+_new_data = TensorData.__new__
+_set_data: Callable[[TensorData, Any], None] = vars(TensorData)["_data"].__set__
+_set_shape: Callable[[TensorData, Any], None] = vars(TensorData)["_shape"].__set__
+_set_sent: Callable[[TensorData, Any], None] = vars(TensorData)["_sent"].__set__
+_set_request: Callable[[Parameters, Any], None] = vars(Parameters)["_request"].__set__
+
+
+def flat_data(root: Any) -> TensorData:
+    """Does what `TensorData(root)` does, in half the time, for a value that is not data itself."""
+    data = _new_data(TensorData)
+    _set_data(data, root)
+    _set_shape(data, None)
+    _set_sent(data, None)
+    set_fields(data, _ROOT)
+    return data
+
 
 def _as_text(value: Any) -> Any:
     """Returns text in place of bytes that are UTF-8."""
@@ -399,7 +417,11 @@ class InferenceResponse(BaseModel):
             name = model_name_var.get(None)
             if name:
                 values["model_name"] = name
-        super().__init__(**values)
+        # What the constructor of the base class does, without another call: models create one for each request.
+        problems = Problems()
+        self._fill(values, (), problems)
+        if problems.found:
+            raise ValidationError(type(self).__name__, problems.found)
 
 
 class InferenceErrorResponse(BaseModel):

@@ -89,6 +89,9 @@ pub(super) struct LoadedHead {
     /// The models that it asks with `ask` frames.
     #[serde(default)]
     pub(super) steps: Vec<String>,
+    /// Whether it passes requests on to other servers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) asks_servers: bool,
     /// What the model itself declares. Native models may leave that to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metadata: Option<ModelMetadata>,

@@ -106,6 +106,7 @@ pub(super) async fn load(
             v1: v1_handlers(&loaded.handlers),
             openai: openai_handlers(&loaded.handlers),
             steps: loaded.steps.into_iter().map(StepModel::new).collect(),
+            asks_servers: loaded.asks_servers,
             ..loaded.native.map_or_else(python_description, native_description)
         },
         handlers: loaded.handlers,

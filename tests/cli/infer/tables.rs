@@ -190,6 +190,12 @@ fn infer_tables_values_never_change_silently() {
     assert_eq!(ask("in.csv", "x\n18446744073709551615\n", &[])[0], unsigned);
     assert_eq!(ask("in.csv", "x\n18446744073709551615\n", &["--column-type", "x=UINT64"])[0], unsigned);
     assert_eq!(ask("in.ndjson", "\u{feff}{\"x\":18446744073709551615}\n", &[])[0], unsigned);
+    let marked = ["--column-type", "x=UINT64"];
+    assert_eq!(
+        ask("in.csv", "\u{feff}x\n18446744073709551615\n", &marked)[0],
+        unsigned,
+        "the mark is no part of a name"
+    );
     assert_eq!(ask("in.ndjson", "{\"x\":1}\n{\"x\":1,\"x\":2}\n", &[])[1], "the key `x` is there twice");
 }
 

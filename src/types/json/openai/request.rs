@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::types::{BytesElements, OpenAiApi};
+use crate::types::{BytesElements, OpenAiApi, text};
 
 /// Why a request is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -218,10 +218,12 @@ impl Texts {
 }
 
 fn read_fields(body: &[u8]) -> Result<Fields<'_>, OpenAiError> {
-    serde_json::from_slice(body).map_err(|error| {
-        let message = format!("the body is not a JSON object with the fields of this endpoint: {error}");
+    let refused = |reason: &dyn fmt::Display| {
+        let message = format!("the body is not a JSON object with the fields of this endpoint: {reason}");
         OpenAiError { message, param: None }
-    })
+    };
+    let text = text::without_mark(body).map_err(|error| refused(&error))?;
+    serde_json::from_slice(text).map_err(|error| refused(&error))
 }
 
 fn optional<'a, T: Deserialize<'a>>(
@@ -581,10 +583,11 @@ mod tests {
         let deep =
             format!("{{\"model\": \"m\", \"prompt\": \"a\", \"x\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(param(Completions, &deep), Ok(()), "nothing of it is kept");
-        for body in ["", "null", "[]", "1", "\"a\"", "{", "{\"model\": \"m\"", "{\"model\": NaN}", "{}x", "\u{feff}{}"]
-        {
+        for body in ["", "null", "[]", "1", "\"a\"", "{", "{\"model\": \"m\"", "{\"model\": NaN}", "{}x"] {
             assert_eq!(param(Completions, body), Err(None), "{body}");
         }
+        assert_eq!(param(Completions, "\u{feff}{}"), Err(Some("model")), "the object has none");
+        assert_eq!(param(Completions, "\u{feff}\u{feff}{}"), Err(None));
         assert_eq!(read_head(Completions, b"{\"model\": \"\xff\"}").unwrap_err().param, None);
     }
 
