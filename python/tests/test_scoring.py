@@ -361,6 +361,70 @@ def test_interrupted_call_ends_the_child(scorer: Scorer) -> None:
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises `KeyboardInterrupt`; a shell has background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_interrupted_start_leaves_no_child(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: List[int] = []
+    interrupted = threading.Event()
+    popen = subprocess.Popen
+
+    def interrupted_popen(*arguments: Any, **options: Any) -> Any:
+        process = popen(*arguments, **options)
+        started.append(process.pid)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted.wait(20)
+        return process
+
+    with monkeypatch.context() as changed:
+        changed.setattr(processes.subprocess, "Popen", interrupted_popen)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            scorer.predict({"a": [1.0]})
+        interrupted.set()
+        # The traceback keeps the child's end of the socket open, as that of a notebook does.
+        wait_until(lambda: started and not is_running(started[0]))
+        assert raised.value is not None
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_interrupted_close_ends_the_child(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer.predict({"wait": []})
+    (pid,) = pids()
+    (child,) = (shared.child for shared in processes._state.shared.values() if shared.child is not None)
+    wait = child._process.wait
+
+    def interrupted_wait(timeout: Any = None) -> int:
+        monkeypatch.setattr(child._process, "wait", wait)
+        raise KeyboardInterrupt
+
+    os.kill(pid, signal.SIGSTOP)  # it does not notice that its socket has been closed
+    monkeypatch.setattr(child._process, "wait", interrupted_wait)
+    with pytest.raises(KeyboardInterrupt):
+        scorer.close()
+    assert not is_running(pid)
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_child_that_nobody_has_ends_with_its_process(child: str) -> None:
+    # As if an interrupt came between the start of the process and the first use of the result.
+    code = (
+        "import sys, mlserver; from mlserver._scoring import processes;"
+        "process = processes._state.spawn([sys.argv[1], '-c', 'import time; time.sleep(600)'], stdout=-3);"
+        "print(process.pid, flush=True)"
+    )
+    command = [sys.executable, "-c", code, sys.executable]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=_environment(), check=True, timeout=60)
+    wait_until(lambda: not is_running(int(run.stdout)))
+
+
 def test_answer_outside_of_memory_is_rejected(scorer: Scorer) -> None:
     with pytest.raises(InferenceError, match="output `outside` is outside of the memory of its call"):
         scorer.predict({"outside": [1.0]})
