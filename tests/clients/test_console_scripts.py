@@ -83,7 +83,8 @@ def test_scopes_are_those_of_the_language(text, undefined):
 
 
 def test_exports_and_invalid_syntax():
-    module = read_module(b"export function f() {} export const { a, b: [c] } = x; const z = 1; export { z as y }; export default z;")
+    text = "export function f() {} export const { a, b: [c] } = x; const z = 1; export { z as y }; export default z;"
+    module = read_module(text.encode())
     assert module.exports == {"f", "a", "c", "y", "default"}
     with pytest.raises(ValueError, match="the syntax is invalid"):
         read_module(b"const = 1;")
