@@ -12,8 +12,8 @@ use std::{env, fs};
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-env=MLSERVER_VERSION={}{}", env::var("CARGO_PKG_VERSION")?, commit());
-    // `RUSTFLAGS='--cfg portable'` is the same, and compiles all dependencies again.
-    if env::var_os("CARGO_FEATURE_PORTABLE").is_some() {
+    // The one condition for systems. On Linux, `RUSTFLAGS='--cfg portable'` is the same as the feature, and compiles all dependencies again.
+    if env::var("CARGO_CFG_TARGET_OS")? != "linux" || env::var_os("CARGO_FEATURE_PORTABLE").is_some() {
         println!("cargo::rustc-cfg=portable");
     }
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);

@@ -7,6 +7,7 @@ pyarrow. Works with Ray 2.9 and later.
 """
 
 import os
+import pickle
 from dataclasses import asdict
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -14,6 +15,7 @@ from . import scoring
 from ._scoring import shipping
 from ._scoring.arrow_job import ArrowJob, engine_type
 from ._scoring.options import JobOptions, ScorerOptions
+from .version import __version__
 
 __all__ = ["Scorer", "score"]
 
@@ -106,9 +108,9 @@ def score(
     """Returns a dataset with the columns that are kept, and one for each output of a model.
 
     The arguments up to `executable` are those of `mlserver.spark.score`. Files of the driver travel to the nodes, through the
-    object store if they have more than 64 MiB. `ship` sends the driver's executable, too; this package comes to the nodes with
-    `ray.init(runtime_env={"py_modules": [mlserver]})`. The others are those of `Dataset.map_batches`: `concurrency` is how many
-    actors there are, or the least and the most.
+    object store if they have more than 64 MiB. `ship` sends this package and the driver's executable, too: nodes, which then
+    need pyarrow only, must have the processor and the system of the driver. The others are those of `Dataset.map_batches`:
+    `concurrency` is how many actors there are, or the least and the most.
 
     Raises `ScoringError` if a local model does not exist. The model and the columns are checked where the actors run.
     """
@@ -130,9 +132,15 @@ def score(
         "errors": job.errors,
         **asdict(scorer_options),
     }
+    kind: Any = Scorer
+    values: List[Any] = [scorer.location]
+    if ship:
+        references: Dict[str, Any] = {"program": arguments.pop("program"), "archive": arguments.pop("archive", None)}
+        kind, values = _shipped_class(), [__version__, _package(), pickle.dumps((scorer.location, arguments))]
+        arguments = references
     return dataset.map_batches(
-        Scorer,
-        fn_constructor_args=[scorer.location],
+        kind,
+        fn_constructor_args=values,
         fn_constructor_kwargs=arguments,
         batch_format="pyarrow",
         batch_size=batch_size,
@@ -150,6 +158,54 @@ def _travelling(location: str) -> Dict[str, Any]:
     import ray
 
     return {"shipped": model._replace(archive=None), "archive": ray.put(model.archive)}
+
+
+def _shipped_class() -> Any:
+    """Returns the class of actors on nodes that need not have this package.
+
+    Pickle sends a class of a function as its code, and no name of this module may occur in it.
+    """
+
+    class ShippedScorer:
+        def __init__(self, version: str, package: Any, pickled: bytes, **references: Any) -> None:
+            import os
+            import pickle
+            import sys
+            import tempfile
+
+            import ray
+
+            try:
+                root = str(ray._private.worker._global_node.get_session_dir_path())
+            except AttributeError:
+                root = tempfile.gettempdir()
+            path = os.path.join(tempfile.mkdtemp(prefix="mlserver-", dir=root), f"mlserver-{version}.zip")
+            with open(path, "wb") as file:
+                file.write(ray.get(package))
+            sys.path.insert(0, path)
+            import mlserver.ray
+            import mlserver.version
+
+            if mlserver.version.__version__ != version:
+                raise RuntimeError(
+                    f"this worker of Ray has imported version {mlserver.version.__version__} of the package `mlserver`, and the"
+                    f" driver has {version}: install the same version in both"
+                )
+            location, arguments = pickle.loads(pickled)
+            self._scorer = mlserver.ray.Scorer(location, **{**arguments, **references})
+
+        def __call__(self, batch: Any) -> Any:
+            return self._scorer(batch)
+
+    return ShippedScorer
+
+
+def _package() -> Any:
+    """Returns a reference to the archive of this package."""
+    import ray
+
+    with open(shipping.package_archive(shipping.temporary_folder()), "rb") as file:
+        return ray.put(file.read())
 
 
 def _program(scorer: scoring.Scorer) -> Tuple[str, Any]:

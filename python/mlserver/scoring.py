@@ -12,16 +12,17 @@ import os
 import re
 import subprocess
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._executable import find_executable
 from ._scoring import processes
 from ._scoring.batches import BATCH_BYTES, score
 from ._scoring.child import Child, ChildArguments
-from ._scoring.inputs import LoadedModel, chosen, plan
+from ._scoring.inputs import LoadedModel, chosen, only_column, plan
 from ._scoring.options import ScorerOptions
 from ._scoring.outputs import Predictions
 from ._scoring.tables import ArrayInput, ArrowTable, DictTable, PandasTable, Table, read_input
+from ._tensor import NUMPY_NAMES
 from .errors import InferenceError, ScoringError
 from .version import __version__
 
@@ -99,8 +100,9 @@ class Scorer:
         - A dictionary of columns: a dictionary of arrays of NumPy or pyarrow, or of lists, as the columns are. If it has arrays
           of several dimensions, they are the tensors of these names.
 
-        Columns are found by the names of the model's features, and others are ignored. `columns` names them in the order of the
-        features instead. Of a model without names of features, all columns are sent.
+        Columns are found by the names of the model's features, and others are ignored. Those that a pipeline of scikit-learn
+        drops may be missing. `columns` names the columns in the order of the features instead. Of a model without names of
+        features, all columns are sent.
 
         Raises `InferenceError` if the data does not fit the model, and `ScoringError` if the child cannot start or has died.
         """
@@ -119,9 +121,9 @@ class Scorer:
         """Returns the names, datatypes and shapes of the outputs that predictions have.
 
         `columns` has the names and datatypes of the table that will be predicted; without it, the model must declare its
-        inputs. `order` is what `columns` of `predict` will be. A native model is asked with a table without rows, or with one
-        row of zeros and empty text if it rejects that. A model in Python that does not declare its outputs is asked with such a
-        row.
+        inputs. The datatype of a column of lists is `FP64[3]`, or `FP64[]` for an element for each feature. `order` is what
+        `columns` of `predict` will be. A native model is asked with a table without rows, or with one row of zeros and empty
+        text if it rejects that. A model in Python that does not declare its outputs is asked with such a row.
 
         Raises `InferenceError` if the model does not take such columns.
         """
@@ -144,11 +146,17 @@ class Scorer:
                     return declared
         return [OutputSchema(each.name, each.datatype, (-1, *each.row_shape)) for each in found.outputs]
 
-    def chosen_columns(self, names: Sequence[str], columns: Optional[Sequence[str]] = None) -> List[str]:
+    def chosen_columns(
+        self, names: Sequence[str], columns: Optional[Sequence[str]] = None, lists: Collection[str] = ()
+    ) -> List[str]:
         """Returns the columns of a table with these names that a prediction uses, in the order of the features.
 
-        Raises `InferenceError` if one is missing.
+        `lists` are the columns whose values are lists: one that alone is used has all features. Raises `InferenceError` if a
+        column is missing.
         """
+        only = only_column(names, columns)
+        if only is not None and only in lists:
+            return [only]
         with self._child() as child:
             return [column for column, _ in chosen(_known(child), names, columns)]
 
@@ -273,21 +281,25 @@ def _known(child: Child, needs_names: bool = True) -> LoadedModel:
     model = LoadedModel(child.model)
     if needs_names and model.is_native and not model.inputs and "features" not in child.model:
         # Names that are not in the model itself, but in a part of it, such as the first step of a pipeline.
-        child.model["features"] = _inspected(child.arguments)
+        child.model.update(_inspected(child.arguments))
         model = LoadedModel(child.model)
     return model
 
 
-def _inspected(arguments: ChildArguments) -> List[str]:
-    """Returns the names of the features in the file of a native model, an empty list if there are none."""
+def _inspected(arguments: ChildArguments) -> Dict[str, Any]:
+    """Returns the features in the file of a native model: their names, those that it does not read, and their number."""
     command = [arguments.executable, "inspect", arguments.location, "--format", "json"]
     run = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
     )
     try:
-        return list(json.loads(run.stdout)["columns"])
-    except (ValueError, KeyError, TypeError):
-        return []  # a folder of several models, or a graph
+        found = json.loads(run.stdout)
+        shapes = [each["shape"] for each in found["inputs"]]
+        width = shapes[0][1] if len(shapes) == 1 and len(shapes[0]) == 2 else 0
+        features = {"features": list(found["columns"]), "unread_features": list(found["unread_columns"])}
+        return {**features, "width": width}
+    except (ValueError, KeyError, TypeError, IndexError):
+        return {"features": []}  # a folder of several models, or a graph
 
 
 def _declared(model: LoadedModel, names: Optional[Sequence[str]]) -> Optional[List[OutputSchema]]:
@@ -314,8 +326,20 @@ def _sample(model: LoadedModel, columns: Optional[Dict[str, str]], rows: int) ->
             )
         else:
             columns = {name: types.get(name, "FP64") for name in names}
-    zero: Dict[str, Any] = {"BYTES": "", "BOOL": False}
-    return {
-        name: [zero.get(datatype, 0.0 if datatype.startswith(("FP", "BF")) else 0)] * rows
-        for name, datatype in columns.items()
-    }
+    return {name: _sample_column(model, name, datatype, rows) for name, datatype in columns.items()}
+
+
+def _sample_column(model: LoadedModel, name: str, datatype: str, rows: int) -> Any:
+    datatype, bracket, size = datatype.partition("[")
+    zero: Any = {"BYTES": "", "BOOL": False}.get(datatype, 0.0 if datatype.startswith(("FP", "BF")) else 0)
+    if not bracket:
+        return [zero] * rows
+    width = int(size.rstrip("]") or 0) or model.width
+    if width is None:
+        raise InferenceError(
+            f"column `{name}` has lists, and the model does not declare how many elements a row has: declare its inputs in"
+            " model-settings.json"
+        )
+    import pyarrow as pa
+
+    return pa.array([[zero] * width] * rows, pa.list_(getattr(pa, NUMPY_NAMES[datatype])()))

@@ -58,7 +58,8 @@ def score(
     - `location`, `outputs`, `model_name`, `version`, `threads`, `missing`: as in `mlserver.load`. Files of the driver travel to
       the executors. A model of a store is fetched once, by the driver, and travels like them.
     - `columns`: the columns of the features, in their order. Otherwise they are found by the names of the features; a model
-      that has none gets all columns.
+      that has none gets all columns. A single column may have all features of a row, as an array or as a vector of
+      `pyspark.ml`.
     - `keep`: the columns to keep, or `*` for all.
     - `errors`: `raise` fails the task of a row that the model rejects; `column` adds `mlserver_error` with the reason, and the
       predictions of the row are null.
@@ -83,17 +84,24 @@ def score(
     scorer = Scorer(shipping.snapshot(location, executable), scorer_options)
     names: List[str] = list(df.columns)
     kept = options.kept(names)
-    used = scorer.chosen_columns(names, options.columns)
-    check_unique(used, names)
     types = {field.name: field.dataType for field in df.schema.fields}
-    schema = scorer.schema({name: _datatype(name, types[name]) for name in used}, used)
+    used = scorer.chosen_columns(names, options.columns, [name for name in names if _is_list(types[name])])
+    check_unique(used, names)
+    fields = {field.name: field for field in df.schema.fields}
+    schema = scorer.schema({name: _datatype(fields[name]) for name in used}, used)
     added = options.added([each.name for each in schema], kept)
     # Columns are called by their places, because Spark would look for a field where a name has a dot.
     places = [names.index(name) for name in dict.fromkeys([*kept, *used])]
     safe = {names[place]: f"c{place}" for place in places}
     narrow = df.toDF(*[f"c{place}" for place in range(len(names))]).select(*[f"c{place}" for place in places])
+    inputs = dict(safe)
+    for name in used:
+        if _is_vector(types[name]):
+            # Beside the column itself, which may be kept. Arrow has no vectors.
+            inputs[name] = f"v{names.index(name)}"
+            narrow = narrow.withColumn(inputs[name], _as_array(df.sparkSession, safe[name]))
     job = ArrowJob(
-        columns=[safe[name] for name in used],
+        columns=[inputs[name] for name in used],
         names=used,
         keep=[places.index(names.index(name)) for name in kept],
         outputs=schema,
@@ -104,7 +112,11 @@ def score(
     counts = _counts(df)
     result = _result_type(df, kept, types, job, schema)
     task = _Task(
-        scorer, _ship(df.sparkSession, scorer.location), job, counts, _ship_code(df.sparkSession, scorer) if ship else None
+        scorer,
+        _ship(df.sparkSession, scorer.location),
+        job,
+        counts,
+        _ship_code(df.sparkSession, scorer) if ship else None,
     )
     scored = narrow.mapInArrow(_mapper(task), result).toDF(*kept, *added)
     setattr(scored, _COUNTS, counts)
@@ -125,9 +137,9 @@ def udf(
 ) -> Any:
     """Returns a function of columns for expressions, and for SQL with `spark.udf.register`.
 
-    It takes the columns of the features in their order, or one struct, whose fields are found by the names of the features. It
-    needs pandas on the executors. Spark itself converts integers with nulls to floats for it; `score` does not have this limit,
-    and is faster.
+    It takes the columns of the features in their order, one struct, whose fields are found by the names of the features, or one
+    array with all features (of a vector, `pyspark.ml.functions.vector_to_array`). It needs pandas on the executors. Spark
+    itself converts integers with nulls to floats for it; `score` does not have this limit, and is faster.
 
     - `output`: which output of the model the function returns, the first one by default.
     - `columns`: the names and datatypes (`FP64`, `BYTES`) of the columns, which are only needed if the model does not declare
@@ -153,9 +165,7 @@ def udf(
     session = SparkSession.getActiveSession()
     if session is None:
         raise ScoringError("there is no active Spark session: create one before `udf`")
-    task = _Task(
-        scorer, _ship(session, scorer.location), None, None, _ship_code(session, scorer) if ship else None
-    )
+    task = _Task(scorer, _ship(session, scorer.location), None, None, _ship_code(session, scorer) if ship else None)
     return pandas_udf(_column_function(task, schema.name), returnType=_spark_type(engine_type(schema)))
 
 
@@ -211,6 +221,10 @@ def _column_function(task: _Task, output: str) -> Any:
         scorer = task.local_scorer()
         if len(columns) == 1 and isinstance(columns[0], pd.DataFrame):
             found = scorer.predict({name: columns[0][name] for name in columns[0].columns})
+        elif len(columns) == 1 and len(columns[0]) and hasattr(columns[0].iloc[0], "dtype"):
+            import numpy
+
+            found = scorer.predict({"features": numpy.stack(list(columns[0]))}, ["features"])
         else:
             names = scorer.features() or [f"c{place}" for place in range(len(columns))]
             if len(names) != len(columns):
@@ -222,16 +236,44 @@ def _column_function(task: _Task, output: str) -> Any:
     return score_columns
 
 
-def _datatype(name: str, kind: Any) -> str:
+def _datatype(field: Any) -> str:
     """Returns the datatype of a column. Raises `InferenceError` for types that models do not take."""
+    kind = field.dataType
+    if _is_vector(kind):
+        # What pyspark.ml has written about the vectors.
+        size = (field.metadata.get("ml_attr") or {}).get("num_attrs", "")
+        return f"FP64[{size}]"
+    if kind.typeName() == "array" and kind.elementType.typeName() in _ELEMENTS:
+        return f"{_ELEMENTS[kind.elementType.typeName()]}[]"
     datatype = _DATATYPES.get(kind.typeName())
     if datatype is None:
         raise InferenceError(
-            f"column `{name}` is {kind.simpleString()}, which models do not take: cast it to a number or a string, or choose"
-            " other columns with `columns`"
+            f"column `{field.name}` is {kind.simpleString()}, which models do not take: cast it to a number or a string, or"
+            " choose other columns with `columns`"
         )
     return datatype
 
+
+def _is_list(kind: Any) -> bool:
+    return _is_vector(kind) or kind.typeName() == "array"
+
+
+def _is_vector(kind: Any) -> bool:
+    """Reports whether a type is that of the vectors of `pyspark.ml`, or of `pyspark.mllib`."""
+    return type(kind).__name__ == "VectorUDT"
+
+
+def _as_array(session: Any, column: str) -> Any:
+    """Returns a column of vectors as arrays."""
+    if _is_remote(session):
+        from pyspark.ml.connect.functions import vector_to_array
+    else:
+        from pyspark.ml.functions import vector_to_array
+    return vector_to_array(column)
+
+
+#: The datatypes of the elements of arrays, which stay as they are.
+_ELEMENTS = {"byte": "INT8", "short": "INT16", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64"}
 
 _DATATYPES = {
     "boolean": "BOOL",

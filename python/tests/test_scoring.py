@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -361,6 +362,70 @@ def test_interrupted_call_ends_the_child(scorer: Scorer) -> None:
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises `KeyboardInterrupt`; a shell has background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_interrupted_start_leaves_no_child(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: List[int] = []
+    interrupted = threading.Event()
+    popen = subprocess.Popen
+
+    def interrupted_popen(*arguments: Any, **options: Any) -> Any:
+        process = popen(*arguments, **options)
+        started.append(process.pid)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupted.wait(20)
+        return process
+
+    with monkeypatch.context() as changed:
+        changed.setattr(processes.subprocess, "Popen", interrupted_popen)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            scorer.predict({"a": [1.0]})
+        interrupted.set()
+        # The traceback keeps the child's end of the socket open, as that of a notebook does.
+        wait_until(lambda: started and not is_running(started[0]))
+        assert raised.value is not None
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_interrupted_close_ends_the_child(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer.predict({"wait": []})
+    (pid,) = pids()
+    (child,) = (shared.child for shared in processes._state.shared.values() if shared.child is not None)
+    wait = child._process.wait
+
+    def interrupted_wait(timeout: Any = None) -> int:
+        monkeypatch.setattr(child._process, "wait", wait)
+        raise KeyboardInterrupt
+
+    os.kill(pid, signal.SIGSTOP)  # it does not notice that its socket has been closed
+    monkeypatch.setattr(child._process, "wait", interrupted_wait)
+    with pytest.raises(KeyboardInterrupt):
+        scorer.close()
+    assert not is_running(pid)
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_child_that_nobody_has_ends_with_its_process(child: str) -> None:
+    # As if an interrupt came between the start of the process and the first use of the result.
+    code = (
+        "import sys, mlserver; from mlserver._scoring import processes;"
+        "process = processes._state.spawn([sys.argv[1], '-c', 'import time; time.sleep(600)'], stdout=-3);"
+        "print(process.pid, flush=True)"
+    )
+    command = [sys.executable, "-c", code, sys.executable]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=_environment(), check=True, timeout=60)
+    wait_until(lambda: not is_running(int(run.stdout)))
+
+
 def test_answer_outside_of_memory_is_rejected(scorer: Scorer) -> None:
     with pytest.raises(InferenceError, match="output `outside` is outside of the memory of its call"):
         scorer.predict({"outside": [1.0]})
@@ -449,6 +514,37 @@ def test_columns_are_found_by_names(child: str, monkeypatch: pytest.MonkeyPatch)
         assert scorer.schema() == [OutputSchema("b", "FP64", (-1, 1)), OutputSchema("a_c", "FP64", (-1, 1))]
 
 
+def test_columns_that_the_model_does_not_read_may_be_missing(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = {"features": ["a", "b", "c"], "unread_features": ["b"]}
+    monkeypatch.setenv("SCORING_CHILD", json.dumps({"loaded": loaded}))
+    with mlserver.load("model", executable=child) as scorer:
+        assert scorer.predict({"c": [1.0], "a": [2.0]}) == {"a": [4.0], "c": [2.0]}
+        assert scorer.predict({"c": [1.0], "b": [3.0], "a": [2.0]}) == {"a": [4.0], "b": [6.0], "c": [2.0]}
+        assert scorer.chosen_columns(["x", "c", "a"]) == ["a", "c"]
+        with pytest.raises(InferenceError, match="the data lacks the column `a` that the model expects"):
+            scorer.predict({"b": [1.0], "c": [1.0]})
+        with pytest.raises(InferenceError, match="there are 2 columns, but the model expects 3"):
+            scorer.predict({"a": [1.0], "c": [1.0]}, columns=["a", "c"])
+
+
+@needs_executable
+def test_columns_that_a_pipeline_drops_may_be_missing(tmp_path: pathlib.Path) -> None:
+    archive = pathlib.Path(__file__).resolve().parents[2] / "tests/goldens/sklearn/1.5.2.tar.gz"
+    with tarfile.open(archive) as file:
+        content = file.extractfile("compose/frame_names.joblib")
+        assert content is not None
+        (tmp_path / "m.joblib").write_bytes(content.read())
+    random = Random(3)
+    columns = {name: [random.gauss(1, 2) for _ in range(50)] for name in ("one", "two", "three", "four", "five")}
+    with mlserver.load(tmp_path / "m.joblib", executable=BINARY) as scorer:
+        wanted = scorer.predict(columns)
+        assert len(set(wanted["predict"])) > 1
+        read = {name: columns[name] for name in ("four", "two", "one")}
+        assert scorer.predict(read) == wanted
+        with pytest.raises(InferenceError, match="the data lacks the column `two` that the model expects"):
+            scorer.predict({name: columns[name] for name in ("one", "three", "four", "five")})
+
+
 def test_schema_needs_columns_if_the_model_declares_none(scorer: Scorer) -> None:
     with pytest.raises(InferenceError, match="the model does not declare its inputs"):
         scorer.schema()
@@ -512,6 +608,28 @@ def test_pandas_frames_become_frames(scorer: Scorer) -> None:
         scorer.predict(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]))
 
 
+@pytest.mark.needs("pandas")
+def test_columns_of_frames_are_found_by_any_label(scorer: Scorer) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame([[1.0, 2.0, 3.0, 4.0]], columns=[7, "b", ("c", 1), True])
+    assert scorer.predict(frame).to_dict("list") == {"7": [2.0], "b": [4.0], "('c', 1)": [6.0], "True": [8.0]}
+    levels = pd.DataFrame([[1.0, 2.0]], columns=pd.MultiIndex.from_tuples([("x", "y"), ("x", "z")]))
+    assert scorer.predict(levels).to_dict("list") == {"('x', 'y')": [2.0], "('x', 'z')": [4.0]}
+    with pytest.raises(InferenceError, match="there are two columns `1`"):
+        scorer.predict(pd.DataFrame([[1.0, 2.0]], columns=[1, "1"]))
+
+
+@pytest.mark.needs("pandas")
+def test_frames_are_not_searched_by_place(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pandas as pd
+
+    # A series by its place takes pandas several times as long.
+    monkeypatch.setattr(pd.DataFrame, "iloc", property(lambda _: pytest.fail("a column was looked up by its place")))
+    frame = pd.DataFrame({f"c{place}": [float(place)] for place in range(28)})
+    assert scorer.predict(frame)["c27"].tolist() == [54.0]
+
+
 @pytest.mark.needs("pyarrow")
 def test_arrow_tables_become_tables(scorer: Scorer) -> None:
     import pyarrow as pa
@@ -547,6 +665,28 @@ def test_arrow_tables_become_tables(scorer: Scorer) -> None:
     assert scorer.predict(table.slice(0, 0)).num_rows == 0
     lists = scorer.predict(pa.table({"x": pa.array([[1.0, 2.0], [3.0, 4.0]])}))
     assert lists.to_pydict() == {"x": [[2.0, 4.0], [6.0, 8.0]]}
+
+
+@pytest.mark.needs("pyarrow")
+def test_one_column_of_lists_has_all_features(child: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    monkeypatch.setenv("SCORING_CHILD", json.dumps({"loaded": {"features": ["a", "b", "c"]}}))
+    lists = pa.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    with mlserver.load("model", executable=child) as scorer:
+        assert scorer.chosen_columns(["id", "v"], ["v"], ["v"]) == ["v"]
+        found = scorer.predict(pa.table({"id": ["x", "y"], "v": lists}), columns=["v"])
+        assert found.to_pydict() == {"v": [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]}
+        assert scorer.predict({"v": np.ones((2, 3))})["v"].tolist() == [[2.0] * 3] * 2
+        assert scorer.schema({"v": "FP64[]"}, ["v"]) == [OutputSchema("v", "FP64", (-1, 3))]
+        assert scorer.schema({"v": "FP32[5]"}, ["v"])[0].shape == (-1, 5)
+        with pytest.raises(InferenceError, match="there are 1 columns, but the model expects 3"):
+            scorer.predict({"v": [1.0]}, columns=["v"])
+    monkeypatch.setenv("SCORING_CHILD", json.dumps({"loaded": {"features": []}}))
+    message = "column `v` has lists, and the model does not declare how many"
+    with mlserver.load("other", executable=child) as scorer, pytest.raises(InferenceError, match=message):
+        scorer.schema({"v": "FP64[]"}, ["v"])
 
 
 @pytest.mark.needs("pyarrow")

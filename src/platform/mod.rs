@@ -1,8 +1,8 @@
 //! What differs between operating systems: memory files, the end of a parent, tables of processes, limits of memory, owners of ports.
 //!
 //! `linux` reads `/proc` and control groups and uses the calls that only Linux has. `portable` is for macOS and other Unix systems: it
-//! needs POSIX, and the programs `ps`, `lsof` and `sysctl` where POSIX has no call. `--cfg portable`, which the feature `portable` sets for
-//! this crate alone, compiles it on Linux, where its tests run. The rest of the code knows no systems: it calls the functions below,
+//! needs POSIX, and the programs `ps`, `lsof` and `sysctl` where POSIX has no call. `build.rs` sets `cfg(portable)` for this crate, on all
+//! systems but Linux, and on Linux with the feature `portable`, with which the tests run there. The rest of the code knows no systems: it calls the functions below,
 //! and what a system cannot tell is `None`.
 
 use std::collections::BTreeSet;
@@ -20,14 +20,14 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 
-#[cfg(all(target_os = "linux", not(portable)))]
+#[cfg(not(portable))]
 mod linux;
-#[cfg(not(all(target_os = "linux", not(portable))))]
+#[cfg(portable)]
 mod portable;
 
-#[cfg(all(target_os = "linux", not(portable)))]
+#[cfg(not(portable))]
 use linux as system;
-#[cfg(not(all(target_os = "linux", not(portable))))]
+#[cfg(portable)]
 use portable as system;
 
 /// Whether this process can be the parent of all orphans below it: see [`adopt_orphans`].

@@ -34,6 +34,8 @@ pub struct FileDescription {
     pub inputs: Vec<TensorMetadata>,
     /// The names of the columns of the only input.
     pub columns: Vec<String>,
+    /// The columns that the model takes and does not read, so that a data frame may lack them.
+    pub unread_columns: Vec<String>,
     /// The names by which the server finds the columns of a table, although the library of the model takes them by position.
     pub found_by_name: Vec<String>,
     /// The names of the outputs that a request may ask for.
@@ -117,6 +119,7 @@ fn trees(library: TreeLibrary, title: &str, path: &Path) -> Result<FileDescripti
         not_native: None,
         inputs: vec![tensor(INPUT, "FP32", vec![-1, columns])],
         columns: model.feature_names().unwrap_or_default().to_vec(),
+        unread_columns: Vec::new(),
         found_by_name: match library {
             TreeLibrary::LightGbm => found_by_name(model.feature_names()),
             TreeLibrary::XgBoost => Vec::new(),
@@ -170,6 +173,7 @@ fn onnx_graph(title: &str, graph: &GraphInterface) -> FileDescription {
         not_native: None,
         inputs: inputs.iter().map(tensor_metadata).collect(),
         columns: Vec::new(),
+        unread_columns: Vec::new(),
         found_by_name: Vec::new(),
         outputs: std::iter::once(PREDICT.to_owned()).chain(outputs.iter().map(|output| output.name.clone())).collect(),
         examples: example.map(|inputs| json!({"inputs": inputs})).into_iter().collect(),
@@ -244,6 +248,7 @@ fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         not_native: None,
         inputs,
         columns: if has_names { names.clone() } else { Vec::new() },
+        unread_columns: Vec::new(),
         found_by_name: if has_names { names } else { Vec::new() },
         outputs: outputs.map(|(name, _)| name.to_owned()).collect(),
         examples,
@@ -335,6 +340,7 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         not_native: None,
         inputs,
         columns: names.to_vec(),
+        unread_columns: model.unread_columns(),
         found_by_name: found_by_name(model.features_by_position()),
         outputs: model.methods().iter().map(|method| method.name().to_owned()).collect(),
         examples,
@@ -361,6 +367,7 @@ pub(super) fn refused(title: String, reason: &dyn fmt::Display) -> FileDescripti
         not_native: Some(reason.to_string()),
         inputs: Vec::new(),
         columns: Vec::new(),
+        unread_columns: Vec::new(),
         found_by_name: Vec::new(),
         outputs: Vec::new(),
         examples: Vec::new(),

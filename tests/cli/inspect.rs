@@ -59,6 +59,28 @@ fn inspect_prints_json() {
 }
 
 #[test]
+fn inspect_names_the_columns_that_a_pipeline_drops() {
+    let model = sklearn_golden("1.5.2/compose/frame_names.joblib");
+    let folder = Folder::new().file("m.joblib", model);
+    let (_, text, _) = inspect(&folder, &["m.joblib", "--format", "json"]);
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["columns"], serde_json::json!(["one", "two", "three", "four", "five"]));
+    assert_eq!(found["unread_columns"], serde_json::json!(["three", "five"]));
+    let (_, text, _) = inspect(&folder, &["m.joblib"]);
+    assert!(text.contains("  of which a data frame may lack three, five\n"), "{text}");
+    let without = Folder::new().file("m.joblib", sklearn_golden("1.5.2/compose/frame_remainder.joblib"));
+    let (_, text, _) = inspect(&without, &["m.joblib", "--format", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["unread_columns"], serde_json::json!([]));
+    // A server answers without them.
+    let column = |name: &str| serde_json::json!({"name": name, "shape": [1, 1], "datatype": "FP64", "data": [1.5]});
+    let inputs = ["one", "two", "four"].map(column);
+    let request = serde_json::json!({"parameters": {"content_type": "pd"}, "inputs": inputs});
+    let server = ServerBuilder::new(folder).argument("m.joblib").start();
+    let answer = server.post("/v2/models/m/infer", request.to_string()).ok();
+    assert_eq!(answer["outputs"][0]["shape"], serde_json::json!([1, 1]));
+}
+
+#[test]
 fn inspect_examples_are_answered_by_a_server() {
     for (file, source) in [("m.json", "iris-xgboost/model.json"), ("m.txt", "breast-cancer-lightgbm/model.bst")] {
         let answer = answer_to_example(Folder::new().file(file, quickstart(source)), file, "m");

@@ -2,5 +2,6 @@
 
 mod documents;
 mod layers;
+mod profiles;
 mod readme;
 mod vocabulary;

@@ -91,6 +91,17 @@ def test_large_models_and_the_executable_travel_through_the_object_store(cluster
     assert same_bits(sorted_table(scored)["predict"].to_numpy(), wanted)
 
 
+def test_ship_brings_the_package(cluster, models, table, embedded):
+    dataset = ray.data.from_arrow(plain(table).slice(0, 2_000))
+    # Workers that have no package of their own.
+    bare = {"env_vars": {"PYTHONPATH": ""}}
+    scored = mlserver.ray.score(dataset, models / "lightgbm", keep=["id"], concurrency=1, ship=True, runtime_env=bare)
+    wanted = embedded(models / "lightgbm", table.slice(0, 2_000), FEATURES)["predict"]
+    assert same_bits(sorted_table(scored)["predict"].to_numpy(), wanted)
+    with pytest.raises(Exception, match="No module named 'mlserver'"):
+        mlserver.ray.score(dataset, models / "lightgbm", concurrency=1, runtime_env=bare).materialize()
+
+
 def test_missing_models_are_named(models):
     with pytest.raises(mlserver.errors.ScoringError, match="cannot read the model"):
         mlserver.ray.score(None, models / "nothing")

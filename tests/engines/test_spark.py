@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import BINARY, FEATURES, ROWS, processes, same_bits, scoring_children, sorted_rows
 from mlserver.errors import InferenceError, ScoringError
+from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import functions
 
 
@@ -56,6 +57,25 @@ def test_columns_are_chosen_kept_and_named(frame, models, table, embedded):
     scored = mlserver.spark.score(renamed, models / "xgboost", columns=columns, keep=["note.of", "person.age", "id"])
     assert scored.columns == ["note.of", "person.age", "id", "predict"]
     assert same_bits(sorted_rows(scored)["predict"], wanted)
+
+
+def test_arrays_and_vectors_have_all_features_of_a_row(frame, models, table, embedded):
+    filled = frame.fillna(0.0, FEATURES).where("age = age")
+    wanted = {row["id"]: row["predict"] for row in mlserver.spark.score(filled, models / "lightgbm").collect()}
+    vectors = VectorAssembler(inputCols=FEATURES, outputCol="features").transform(filled)
+    arrays = filled.withColumn("features", functions.array(*[functions.col(name).cast("double") for name in FEATURES]))
+    for kind, wide in (("vector", vectors), ("array", arrays)):
+        scored = mlserver.spark.score(wide, models / "lightgbm", columns=["features"])
+        assert scored.columns == [*filled.columns, "features", "predict"]
+        found = scored.collect()
+        assert {row["id"]: row["predict"] for row in found} == wanted, kind
+        assert found[0]["features"] == wide.where(functions.col("id") == found[0]["id"]).first()["features"]
+    function = mlserver.spark.udf(models / "lightgbm")
+    found = arrays.select("id", function("features").alias("predict")).collect()
+    assert {row["id"]: row["predict"] for row in found} == wanted
+    texts = filled.withColumn("features", functions.array("city"))
+    with pytest.raises(InferenceError, match=r"column `features` is array<string>, which models do not take"):
+        mlserver.spark.score(texts, models / "lightgbm", columns=["features"])
 
 
 def test_columns_that_do_not_fit_are_rejected_on_the_driver(frame, models):

@@ -111,11 +111,13 @@ class Child:
         try:
             with theirs:
                 self._process = spawn(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=log)
-        except OSError as error:
+        except BaseException as error:
             self._socket.close()
             os.close(self._log_pipe)
             self._close_memory()
-            raise ScoringError(f"cannot run `{arguments.executable} score`: {error}") from error
+            if isinstance(error, OSError):
+                raise ScoringError(f"cannot run `{arguments.executable} score`: {error}") from error
+            raise
         finally:
             os.close(log)
         self._log_thread = threading.Thread(target=self._read_log, name="mlserver-scoring-log", daemon=True)
@@ -391,9 +393,16 @@ class Child:
             self._socket.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(_EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             self._process.kill()
             self._process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise  # a second interrupt
+        finally:
+            self._release(reason)
+
+    def _release(self, reason: str) -> None:
+        """Lets the calls of a process that has ended fail, and gives back what it had."""
         self._log_thread.join(_LOG_SECONDS)
         with self._changed:
             self._failure = self._describe_end(reason)

@@ -1,12 +1,12 @@
 """Which columns become which inputs of a model."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ..errors import InferenceError
 from .columns import Source
 from .tables import ArrayInput, DictTable, Table
 
-__all__ = ["LoadedModel", "NamedSource", "RequestPlan", "plan"]
+__all__ = ["LoadedModel", "NamedSource", "RequestPlan", "chosen", "only_column", "plan"]
 
 #: What `mlserver infer` sends with the columns of a table.
 _FRAME = {"content_type": "pd", "named_columns": True}
@@ -28,6 +28,10 @@ class LoadedModel:
         self.is_native: bool = (metadata.get("parameters") or {}).get("backend") == "native"
         #: The names of the features, if the model has some.
         self.features: Optional[List[str]] = _features(loaded)
+        #: The size of a row by the file of the model, 0 if it is not known.
+        self._width: int = loaded.get("width") or 0
+        #: The features that the model does not read.
+        self.unread: FrozenSet[str] = frozenset(loaded.get("unread_features") or ())
 
     @property
     def column_names(self) -> Optional[List[str]]:
@@ -37,6 +41,14 @@ class LoadedModel:
         if len(self.inputs) > 1 or (self.inputs and not self.is_matrix):
             return [declared["name"] for declared in self.inputs]
         return None
+
+    @property
+    def width(self) -> Optional[int]:
+        """How many elements a row has, if the model declares it."""
+        if self.features is not None:
+            return len(self.features)
+        shape = self.inputs[0].get("shape") or [] if len(self.inputs) == 1 else [0, self._width]
+        return int(shape[1]) if len(shape) == 2 and shape[1] > 0 else None
 
     @property
     def is_matrix(self) -> bool:
@@ -69,12 +81,19 @@ def plan(model: LoadedModel, data: Union[Table, ArrayInput], columns: Optional[S
     """Finds the inputs of a model in a caller's data.
 
     `columns` names the caller's columns in the order of the features. Otherwise they are found by the names of the features; if
-    the model declares none, all columns are sent. Raises `InferenceError` if one is missing or has an unsupported type.
+    the model declares none, all columns are sent. A single column of lists has all features. Raises `InferenceError` if a
+    column is missing or has an unsupported type.
     """
     if isinstance(data, ArrayInput):
         name = model.inputs[0]["name"] if len(model.inputs) == 1 else "input-0"
         source = data.source()
         return RequestPlan(data.rows, [NamedSource(name, source, source.datatype == "BYTES")], None, {})
+    only = None if model.is_matrix else only_column(data.names, columns)
+    if only is not None:
+        source = data.tensor(only) if isinstance(data, DictTable) and data.has_tensors else data.column(only)
+        if len(source.row_shape) == 1 and source.row_shape != (1,):
+            name = model.inputs[0]["name"] if len(model.inputs) == 1 else only
+            return RequestPlan(data.rows, [NamedSource(name, source, False)], None, source.invalid)
     if isinstance(data, DictTable) and data.has_tensors:
         named = [NamedSource(name, data.tensor(name), False) for name, _ in chosen(model, data.names, columns)]
         return RequestPlan(data.rows, named, None, _invalid(named))
@@ -95,10 +114,16 @@ def plan(model: LoadedModel, data: Union[Table, ArrayInput], columns: Optional[S
     return RequestPlan(data.rows, named, _FRAME, _invalid(named))
 
 
+def only_column(names: Sequence[str], columns: Optional[Sequence[str]]) -> Optional[str]:
+    """Returns the column that alone is used, which may have all features of a row as a list."""
+    used = list(names if columns is None else columns)
+    return used[0] if len(used) == 1 and used[0] in names else None
+
+
 def chosen(model: LoadedModel, names: Sequence[str], columns: Optional[Sequence[str]]) -> List[Tuple[str, str]]:
     """Returns pairs of a caller's column and the name that it is sent under.
 
-    Raises `InferenceError` with the columns that are missing.
+    Columns that the model does not read may be missing. Raises `InferenceError` with the others that are.
     """
     wanted = model.column_names
     if columns is not None:
@@ -120,6 +145,7 @@ def chosen(model: LoadedModel, names: Sequence[str], columns: Optional[Sequence[
         # LightGBM writes `_` for the spaces of names.
         for name in names:
             found.setdefault(name.replace(" ", "_"), name)
+    wanted = [feature for feature in wanted if feature in found or feature not in model.unread]
     missing = [feature for feature in wanted if feature not in found]
     if missing and len(missing) == len(wanted) == len(names) == 1:
         return [(names[0], wanted[0])]

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Set
 
 from .child import Child, ChildArguments
 
@@ -48,15 +48,21 @@ class _ProcessState:
         self.shared: Dict[ChildArguments, _SharedChild] = {}
         self.tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.thread: Optional[threading.Thread] = None
+        #: The processes that may still run. An interrupt can come before a child has its process.
+        self.processes: Set[subprocess.Popen[bytes]] = set()
 
     def spawn(self, command: Any, **options: Any) -> "subprocess.Popen[bytes]":
-        """Starts a process on the spawning thread, which lives as long as this process."""
+        """Starts a process on the spawning thread, which lives as long as this process.
+
+        If the caller is interrupted meanwhile, the process is killed.
+        """
         done = threading.Event()
         result: Dict[str, Any] = {}
 
         def start() -> None:
             try:
-                result["process"] = subprocess.Popen(command, env=_environment(), **options)
+                process = result["process"] = subprocess.Popen(command, env=_environment(), **options)
+                self.processes = {process, *(other for other in self.processes if other.poll() is None)}
             except BaseException as error:
                 result["error"] = error
             done.set()
@@ -65,8 +71,12 @@ class _ProcessState:
             if self.thread is None:
                 self.thread = threading.Thread(target=self._spawn_and_reap, name="mlserver-scoring", daemon=True)
                 self.thread.start()
-        self.tasks.put(start)
-        done.wait()
+        try:
+            self.tasks.put(start)
+            done.wait()
+        except BaseException:
+            self.tasks.put(lambda: _kill(result.get("process")))
+            raise
         if "error" in result:
             raise result["error"]
         return result["process"]  # type: ignore[no-any-return]
@@ -168,6 +178,12 @@ def _environment() -> Dict[str, str]:
     return environment
 
 
+def _kill(process: "Optional[subprocess.Popen[bytes]]") -> None:
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
 def _nothing() -> None:
     pass
 
@@ -180,6 +196,8 @@ def _end_all() -> None:
                 _end(shared)
             finally:
                 shared.lock.release()
+    for process in _state.processes:
+        _kill(process)
 
 
 def _after_fork() -> None:

@@ -164,6 +164,9 @@ fn print(
     if !description.columns.is_empty() {
         ui.line(format_args!("  with the columns {}", shortened(&description.columns)))?;
     }
+    if !description.unread_columns.is_empty() {
+        ui.line(format_args!("  of which a data frame may lack {}", shortened(&description.unread_columns)))?;
+    }
     tensors("outputs of the example:", &answered.outputs, ui)?;
     ui.line(title("example:"))?;
     let (name, request) =
@@ -206,6 +209,7 @@ fn to_json(model: &InspectedModel, description: &FileDescription, answered: Opti
         "not_native_because": description.not_native,
         "inputs": answered.filter(|_| description.inputs.is_empty()).map_or(&description.inputs, |answered| &answered.inputs),
         "columns": description.columns,
+        "unread_columns": description.unread_columns,
         "outputs": description.outputs,
         "memory_bytes": answered.and_then(|answered| answered.memory),
         "example": answered.map(|answered| &answered.request),

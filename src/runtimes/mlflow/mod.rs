@@ -260,6 +260,7 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                 not_native: None,
                 inputs: signature.inputs,
                 columns: Vec::new(),
+                unread_columns: Vec::new(),
                 found_by_name: describe::found_by_name(features),
                 outputs: vec![OUTPUT.to_owned()],
                 examples,

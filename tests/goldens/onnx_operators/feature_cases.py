@@ -182,9 +182,67 @@ def texts(cases):
                     cases.add(name, one_node("Tokenizer", [array], domain="com.microsoft", **more), [array])
 
 
+def sums(cases):
+    """Adds sums, whose last bits depend on the order of the additions, and Sigmoid, which is a quotient of polynomials."""
+    # A shape, and the axes: whole tensors, rows, columns, and what lies between kept or reduced dimensions.
+    forms = [
+        ([1], [0]),
+        ([5], [0]),
+        ([37], [0]),
+        ([1000], [0]),
+        ([3, 5, 7], [0, 1, 2]),
+        ([5, 3], [1]),
+        ([7, 8], [1]),
+        ([9, 21], [1]),
+        ([4, 129], [1]),
+        ([1, 30], [1]),
+        ([5, 6, 11], [2]),
+        ([3, 4, 5, 6], [2, 3]),
+        ([3, 9], [0]),
+        ([400, 5], [0]),
+        ([50, 2, 3], [0]),
+        ([1, 9, 4], [1]),
+        ([2, 2, 3], [1]),
+        ([2, 3, 3], [1]),
+        ([3, 7, 5], [1]),
+        ([4, 13, 1], [1]),
+        ([2, 300, 9], [1]),
+        ([2, 600, 1], [1]),
+        ([2, 530, 16], [1]),
+        ([2, 280, 17], [1]),
+        ([2, 270, 32], [1]),
+        ([2, 135, 33], [1]),
+        ([2, 135, 140], [1]),
+        ([2, 3, 10, 7], [1, 2]),
+        ([3, 1, 9], [0, 2]),
+        ([3, 2, 9], [0, 2]),
+        ([4, 5, 3], [0, 2]),
+        ([4, 3, 2, 11], [0, 3]),
+        ([2, 3, 4, 5, 2], [0, 1, 4]),
+        ([4, 3, 5, 7], [1, 3]),
+        ([4, 3, 5, 7], [0, 2]),
+        ([2, 3, 2, 3, 7], [0, 2, 4]),
+    ]
+    for dtype in (np.float32, np.float64):
+        kind = np.dtype(dtype).name
+        for shape, axes in forms:
+            form = f"{'x'.join(map(str, shape))}-{''.join(map(str, axes))}"
+            # Few different values, so that the file stays small.
+            rng = rng_for(form)
+            x = rng.normal(size=16)[rng.randint(16, size=shape)].astype(dtype)
+            list_of = numpy_helper.from_array(np.array(axes, np.int64), "axes")
+            for operator in ("ReduceSum", "ReduceMean"):
+                model = one_node(operator, [x], domain="", constants=[list_of], keepdims=len(axes) % 2)
+                cases.add(f"{operator}-{kind}-{form}", model, [x], 0.0)
+    edges = np.array([0.0, -0.0, 1e-40, -1e-30, 17.844, 18, -18, 30, -30, np.inf, -np.inf, np.nan], np.float32)
+    x = np.concatenate([edges, rng_for("Sigmoid").uniform(-19, 19, 2000).astype(np.float32)])
+    cases.add("Sigmoid-float32", one_node("Sigmoid", [x], domain=""), [x], 0.0)
+
+
 def add_cases(cases):
     """Adds the cases of this file."""
     scalers(cases)
     encoders(cases)
     label_encoders(cases)
     texts(cases)
+    sums(cases)

@@ -41,6 +41,11 @@ pub(super) trait Evaluate: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the columns of the fit that a data frame may lack.
+    fn unread_columns(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns what explains the predictions, and the estimator that it belongs to. `info` is that of this one.
     ///
     /// # Errors

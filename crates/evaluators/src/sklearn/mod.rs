@@ -141,6 +141,11 @@ impl FittedEstimator {
         self.root.evaluate.features_by_position()
     }
 
+    /// Returns the columns of the fit that a data frame may lack, because the model drops them.
+    pub fn unread_columns(&self) -> Vec<String> {
+        self.root.evaluate.unread_columns()
+    }
+
     /// Returns the names of the features, if the version that wrote the file checks them.
     pub fn feature_names(&self) -> Option<&[String]> {
         self.root.info.names.as_deref()

@@ -98,6 +98,13 @@ impl Evaluate for Pipeline {
         true
     }
 
+    fn unread_columns(&self) -> Vec<String> {
+        match (self.transformers.first(), &self.last) {
+            (Some(first), _) | (None, FinalStep::Estimator(first)) => first.evaluate.unread_columns(),
+            (None, FinalStep::Nothing) => Vec::new(),
+        }
+    }
+
     fn features_by_position(&self) -> Option<&[String]> {
         match (self.transformers.first(), &self.last) {
             (Some(first), _) | (None, FinalStep::Estimator(first)) => first.evaluate.features_by_position(),

@@ -11,6 +11,7 @@ use crate::onnx::node::{Built, Known, NodeSpec, Operator, required};
 use crate::onnx::run::{Run, finish};
 use crate::onnx::tensor::{Buffer, Element, ElementType, Shape, Tensor, with_type};
 use crate::sklearn::erf;
+use crate::wide::wide;
 
 /// The operators of this file.
 pub(super) const OPERATORS: &[(&str, Constructor)] = &[
@@ -136,15 +137,62 @@ impl<T: Element, U: Element, F: Fn(&T) -> U + Send + Sync> Operator for Unary<T,
     }
 }
 
-/// Values beyond this have the same sigmoid in onnxruntime's single precision.
-const SIGMOID_LIMIT: f32 = 18.0;
-
 fn sigmoid(node: &NodeSpec<'_, '_>) -> Result<Built, NodeFault> {
     match node.input(0)? {
-        ElementType::F32 => unary(node, |x: &f32| 1.0 / (1.0 + (-x.clamp(-SIGMOID_LIMIT, SIGMOID_LIMIT)).exp())),
+        ElementType::F32 => {
+            node.check_inputs(1, 1)?;
+            Ok(Built::one(Sigmoid, ElementType::F32))
+        }
         ElementType::F64 => unary(node, |x: &f64| 1.0 / (1.0 + (-x).exp())),
         other => Err(NodeSpec::type_fault(other)),
     }
+}
+
+/// The sigmoid of single precision.
+#[derive(Debug)]
+struct Sigmoid;
+
+impl Operator for Sigmoid {
+    fn shapes(&self, inputs: &[Option<Known<'_, '_>>]) -> Result<Vec<Option<Shape>>, Fault> {
+        Ok(vec![Some(required(inputs, 0)?.shape)])
+    }
+
+    fn evaluate<'v>(&self, inputs: &[Option<Tensor<'v>>], run: &Run<'_>) -> Result<Vec<Tensor<'v>>, Fault> {
+        let (shape, values) = values::<f32>(inputs, 0)?;
+        let values: &[f32] = values;
+        let mut list = run.filled(*shape, &0.0_f32)?;
+        wide(
+            #[inline(always)]
+            || {
+                for (result, value) in list.iter_mut().zip(values) {
+                    *result = single_sigmoid(*value);
+                }
+            },
+        );
+        Ok(vec![finish(*shape, list)?])
+    }
+}
+
+/// Computes the quotient of two polynomials that onnxruntime computes, with its bits on processors with fused multiplication and
+/// addition. Values beyond 18 have the sigmoid of 18.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is called by a loop of `wide`")]
+fn single_sigmoid(value: f32) -> f32 {
+    let x = value.clamp(-18.0, 18.0);
+    let square = x * x;
+    let odd = 4.370_31e-11_f32
+        .mul_add(square, 1.156_273_2e-7)
+        .mul_add(square, 6.085_749e-5)
+        .mul_add(square, 8.513_771e-3)
+        .mul_add(square, 0.248_287_95);
+    let even = 6.102_473_7e-13_f32
+        .mul_add(square, 5.761_021_4e-9)
+        .mul_add(square, 6.291_068e-6)
+        .mul_add(square, 1.701_988_2e-3)
+        .mul_add(square, 0.116_817_65)
+        .mul_add(square, 0.993_151_9);
+    let result = odd * x / even + 0.5;
+    if result < 0.0 { 0.0 } else { result }
 }
 
 /// A function of two elements.

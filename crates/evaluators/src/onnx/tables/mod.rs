@@ -12,6 +12,7 @@ mod pick;
 mod reduce;
 mod scatter;
 mod scores;
+mod sums;
 mod svm;
 mod text;
 mod trees;

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use super::Constructor;
 use super::elementwise::values;
 use super::number::{Float, Number, floating, numeric};
+use super::sums::Layout;
 use crate::onnx::error::{Fault, NodeFault};
 use crate::onnx::node::{Built, Known, NodeSpec, Operator, axis, required};
 use crate::onnx::run::{Run, finish};
@@ -13,13 +14,18 @@ use crate::onnx::tensor::{ElementType, MAX_RANK, Shape, Tensor};
 
 /// The operators of this file.
 pub(super) const OPERATORS: &[(&str, Constructor)] = &[
-    ("ReduceSum", |node| numeric!(node.input(0)?, T => reduce::<T>(node, plain(T::ZERO, T::plus)))),
+    ("ReduceSum", |node| {
+        numeric!(node.input(0)?, T => {
+            reduce::<T>(node, Reduction { is_ordered: true, ..plain(T::ZERO, T::plus) })
+        })
+    }),
     ("ReduceProd", |node| numeric!(node.input(0)?, T => reduce::<T>(node, plain(T::ONE, T::times)))),
     ("ReduceMax", |node| numeric!(node.input(0)?, T => reduce::<T>(node, plain(T::LOWEST, T::larger)))),
     ("ReduceMin", |node| numeric!(node.input(0)?, T => reduce::<T>(node, plain(T::HIGHEST, T::smaller)))),
     ("ReduceMean", |node| {
         numeric!(node.input(0)?, T => {
-            reduce::<T>(node, Reduction { end: |sum, count| mean(sum, count), ..plain(T::ZERO, T::plus) })
+            let sum = plain(T::ZERO, T::plus);
+            reduce::<T>(node, Reduction { is_ordered: true, end: |sum, count| mean(sum, count), ..sum })
         })
     }),
     ("ReduceSumSquare", |node| {
@@ -67,6 +73,8 @@ struct Reduction<T> {
     start: T,
     /// Whether `map` gets the largest of the elements; otherwise it gets `start`.
     shift: bool,
+    /// Whether floating-point numbers are added in the order of `sums`, whose bits are those of onnxruntime.
+    is_ordered: bool,
     map: fn(T, T) -> T,
     add: fn(T, T) -> T,
     /// Gets the number of elements.
@@ -82,7 +90,7 @@ fn mean<T: Number>(sum: T, count: i64) -> T {
 }
 
 fn plain<T: Number>(start: T, add: fn(T, T) -> T) -> Reduction<T> {
-    Reduction { start, shift: false, map: |value, _| value, add, end: |sum, _| sum }
+    Reduction { start, shift: false, is_ordered: false, map: |value, _| value, add, end: |sum, _| sum }
 }
 
 /// Which dimensions are reduced.
@@ -148,7 +156,7 @@ impl<T: Number> Reduce<T> {
 
     /// Reduces elements that lie `step` apart.
     fn along(&self, values: impl Iterator<Item = T> + Clone, count: usize) -> T {
-        let Reduction { start, shift, map, add, end } = &self.reduction;
+        let Reduction { start, shift, map, add, end, .. } = &self.reduction;
         let mut largest = *start;
         if *shift {
             largest = values.clone().fold(T::LOWEST, T::larger);
@@ -188,6 +196,16 @@ impl<T: Number> Operator for Reduce<T> {
         let (kept_sizes, gone_sizes) = (sizes(&kept), sizes(&gone));
         let count: usize = gone_sizes.iter().product();
         let mut list = run.list::<T>(&result)?;
+        if self.reduction.is_ordered
+            && let Some(layout) = Layout::of::<T>(shape.dimensions(), &reduced[..rank])
+        {
+            layout.add(elements, run, &mut list)?;
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            for sum in &mut list {
+                *sum = (self.reduction.end)(*sum, count);
+            }
+            return Ok(vec![finish(result, list)?]);
+        }
         let offset = |axes: &[usize], sizes: &[usize], mut position: usize| {
             let mut offset = 0;
             for (axis, size) in axes.iter().zip(sizes).rev() {

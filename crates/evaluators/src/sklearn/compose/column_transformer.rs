@@ -176,6 +176,17 @@ impl Evaluate for ColumnTransformer {
         Ok(concatenate::hstack(&blocks, data.rows()))
     }
 
+    fn unread_columns(&self) -> Vec<String> {
+        let names = self.names.iter().flatten().enumerate();
+        let is_read = |place: usize, name: &String| {
+            self.parts.iter().any(|(_, selection)| match selection {
+                ColumnSelection::Places(places) => places.contains(&place),
+                ColumnSelection::Names(names) => names.contains(name),
+            })
+        };
+        names.filter(|(place, name)| !is_read(*place, name)).map(|(_, name)| name.clone()).collect()
+    }
+
     fn takes_sparse(&self) -> bool {
         true
     }
