@@ -162,6 +162,51 @@ fn start_on(format: LogFormat, output: impl Write + Send + 'static) -> LogGuard 
     LogGuard(started.is_ok().then_some(guard))
 }
 
+/// The most warnings that are collected.
+const MAX_COLLECTED: usize = 100;
+
+/// The warnings of this process since [`collect_warnings`], for a command that has no log.
+#[derive(Debug, Clone, Default)]
+pub struct CollectedWarnings(Arc<Mutex<Vec<String>>>);
+
+impl CollectedWarnings {
+    /// Returns the warnings since the last call. Each is returned once, however often it occurs in between.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+
+    fn push(&self, message: String) {
+        let mut found = self.0.lock();
+        if found.len() < MAX_COLLECTED && !found.contains(&message) {
+            found.push(message);
+        }
+    }
+}
+
+/// Collects the server's own warnings and errors from now on, in place of a log. They stay empty if there is a log already.
+pub fn collect_warnings() -> CollectedWarnings {
+    let found = CollectedWarnings::default();
+    let levels = Targets::new().with_target("mlserver", LevelFilter::WARN).with_target(MODELS, LevelFilter::OFF);
+    let _ = tracing_subscriber::registry().with(WarningLayer(found.clone()).with_filter(levels)).try_init();
+    found
+}
+
+/// Collects the messages of events.
+struct WarningLayer(CollectedWarnings);
+
+impl<S: Subscriber> Layer<S> for WarningLayer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let text = match &fields.model {
+            Some(model) => format!("model `{model}`: {}", fields.message),
+            None => fields.message,
+        };
+        // Messages of the log are sentences, and those of commands are not.
+        self.0.push(text.strip_suffix('.').unwrap_or(&text).to_owned());
+    }
+}
+
 /// The fields of an event or span.
 #[derive(Debug, Clone, Default)]
 struct Fields {

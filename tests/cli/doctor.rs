@@ -200,6 +200,17 @@ fn doctor_interpreter_that_is_missing_is_a_problem() {
 }
 
 #[test]
+fn doctor_reports_what_a_load_would_log() {
+    let folder = own_model(OWN);
+    let output = doctor(&folder, &[("MLSERVER_ENV_TARBALL", "missing.tar.gz")]);
+    let found = findings(&folder, &output);
+    let expected = "/missing.tar.gz` (`MLSERVER_ENV_TARBALL`) does not exist";
+    let lines: Vec<&str> = found.lines().filter(|line| line.contains("missing.tar.gz")).collect();
+    assert_eq!(lines.len(), 1, "{found}");
+    assert!(lines[0].starts_with("warning  `") && lines[0].ends_with(expected), "{found}");
+}
+
+#[test]
 fn doctor_requirements_that_are_not_met_are_warnings() {
     let Some(python) = python() else { return };
     let folder = own_model(OWN)

@@ -23,6 +23,7 @@ use mlserver::image::{Dockerfile, IgnoreRules};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::python::environments::pythons;
 use crate::support::{Client, Folder, announced_address, mlserver_command, pause, repository_path, skipped};
 
 /// Debian with Python; see `tests/image/engine`.
@@ -463,6 +464,51 @@ fn build_python_project_contains_its_packages() {
     let log = build(&engine, &folder, "p", tag, &["--base", BASE]);
     let step = log.lines().find(|line| line.contains("pip install")).unwrap().split(' ').next().unwrap().to_owned();
     assert!(log.lines().any(|line| line == format!("{step} cached")), "{log}");
+}
+
+/// Makes the image of Docker Hub for a version of Python out of one of this machine, which the base image lacks. Returns the version,
+/// or `None` if there is none.
+fn import_python(engine: &str) -> Option<&'static str> {
+    let mut found = ["3.13", "3.10"].into_iter();
+    let Some((path, version)) = found.find_map(|wanted| pythons().iter().find(|(_, version)| version == wanted)) else {
+        skipped("the image of a project with another Python: neither CPython 3.13 nor 3.10 is installed");
+        return None;
+    };
+    let docker = ["/usr/bin/docker", "/usr/local/bin/docker"].into_iter().find(|path| Path::new(path).is_file());
+    let Some(docker) = docker else {
+        skipped("Docker's command line is not installed");
+        return None;
+    };
+    let script = format!(
+        "prefix=$('{}' -c 'import sys; print(sys.base_prefix)')\nmkdir python\ncp -a \"$prefix/bin\" \"$prefix/lib\" python/\n\
+         rm -rf python/lib/python{version}/test python/lib/python{version}/site-packages/[!p]*\n\
+         '{docker}' build --network host --tag python:{version}-slim .\n",
+        path.display()
+    );
+    let dockerfile = format!("FROM {BASE}\nCOPY python /usr/local\nRUN ldconfig\n");
+    let folder = Folder::new().file("Dockerfile", dockerfile).file(".dockerignore", "**/__pycache__\n");
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", &script]).current_dir(folder.root());
+    let made = command.env("DOCKER_HOST", engine).env("DOCKER_BUILDKIT", "0").output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some(version)
+}
+
+#[test]
+fn build_uses_the_python_of_the_project() {
+    let Some(engine) = engine() else { return };
+    let Some(version) = import_python(&engine) else { return };
+    let folder = project(&engine, "custom", "p").file("p/.python-version", format!("{version}\n"));
+    // Its packages have other distributions for other versions.
+    let check = format!("import sys\n\nassert \"%d.%d\" % sys.version_info[:2] == \"{version}\", sys.version\n");
+    let code = fs::read_to_string(folder.path("p/models.py")).unwrap();
+    let (docstring, rest) = code.split_once("\n\n").unwrap();
+    fs::write(folder.path("p/models.py"), format!("{docstring}\n\n{check}{rest}")).unwrap();
+    let tag = "mlserver-test-python:1";
+    let log = build(&engine, &folder, "p", tag, &["--check"]);
+    assert!(log.lines().next().unwrap().contains(&format!("in Python {version} (`")), "{log}");
+    assert!(log.ends_with("Checked: the image is ready; sample requests answered: 1\n"), "{log}");
+    serves_as(&engine, tag, "4242:4243", &fs::read(folder.path("p/request.json")).unwrap());
 }
 
 #[test]

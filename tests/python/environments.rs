@@ -15,13 +15,13 @@ use crate::support::python::with_python;
 use crate::support::{Folder, ServerBuilder, repository_path, skipped};
 
 /// An interpreter: its path, and its version as `3.11`, or `3.14t` if it has no global lock.
-type Python = (PathBuf, String);
+pub(crate) type Python = (PathBuf, String);
 
 /// The versions that are tested if the machine has them.
 const VERSIONS: [&str; 8] = ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.14t"];
 
 /// Returns one interpreter per version on this machine, from PATH, pyenv and uv. Reports each of [`VERSIONS`] that is missing.
-fn pythons() -> &'static [Python] {
+pub(crate) fn pythons() -> &'static [Python] {
     static FOUND: OnceLock<Vec<Python>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let variable = |name: &str| std::env::vars_os().find(|(found, _)| found == name).map(|(_, value)| value);

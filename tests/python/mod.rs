@@ -1,7 +1,7 @@
 //! Models in Python: worker processes, their faults, pools and environments.
 
 mod custom_repository;
-mod environments;
+pub(crate) mod environments;
 mod example_text;
 mod irregular;
 mod pools;

@@ -22,6 +22,7 @@ use crate::repository::DiscoveryError;
 use crate::runtimes::python::Python;
 use crate::server::{ForwardedHeaders, Port, rest};
 use crate::settings::{Environment, LoadedSettings, MODEL_SETTINGS_FILE, ModelSettings, SettingSource, Settings};
+use crate::telemetry::logging;
 use crate::telemetry::metrics::Registry as MetricsRegistry;
 use crate::ui::Ui;
 use findings::{FindingLevel, Findings};
@@ -34,7 +35,11 @@ use findings::{FindingLevel, Findings};
 pub fn run(args: &DoctorArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
     let runtime = async_runtime(environment)?;
     let mut findings = Findings::default();
+    let warnings = logging::collect_warnings();
     runtime.block_on(examine(args, environment, &mut findings));
+    for warning in warnings.take() {
+        findings.warning(warning);
+    }
     match args.format {
         OutputFormat::Text => findings.print(ui)?,
         OutputFormat::Json => ui.line(format_args!("{:#}", findings.to_json()))?,

@@ -26,6 +26,7 @@ use crate::compute::ComputePool;
 use crate::remote::{FailureKind, GrpcClient, InferenceTarget, Observer, OpenAiClient, RestClient, TransportOptions};
 use crate::settings::Environment;
 use crate::shutdown::Signals;
+use crate::telemetry::logging;
 use crate::ui::progress::{ProgressUnit, TerminalProgress};
 use crate::ui::{Ui, standard_output};
 use jobs::{InferJob, InferPlan, JobInput, UploadTarget, plan};
@@ -147,7 +148,12 @@ impl InferSession<'_> {
                 };
                 // What its code has left is killed at the end.
                 let _orphans = Orphans::adopt();
-                let embedded = EmbeddedModel::load(options).await?;
+                let warnings = logging::collect_warnings();
+                let embedded = EmbeddedModel::load(options).await;
+                for warning in warnings.take() {
+                    self.progress.warn(format_args!("{warning}"));
+                }
+                let embedded = embedded?;
                 let embedded = Arc::new(embedded);
                 let target: Arc<dyn InferenceTarget> = Arc::clone(&embedded) as Arc<dyn InferenceTarget>;
                 let outcome = self.run_to_end(RowTarget::Inference(target), observer, None, environment).await;

@@ -149,6 +149,39 @@ fn infer_embedded_takes_a_model_file() {
     assert_eq!((answers.len(), &answers[1]["model_name"]), (2, &json!("model")));
 }
 
+#[test]
+fn infer_embedded_reports_warnings_of_the_load() {
+    let manifest = json!({
+        "apiVersion": "machinelearning.seldon.io/v1",
+        "kind": "SeldonDeployment",
+        "metadata": {"name": "several"},
+        "spec": {"predictors": [{"name": "default", "graph": {
+            "name": "echo",
+            "children": [{"name": IRIS, "type": "MODEL"}, {"name": "other", "type": "MODEL"}],
+        }}]},
+    });
+    let identity = |name: &str| json!({"name": name, "implementation": "mlserver_identity.IdentityModel"}).to_string();
+    let folder = Folder::iris()
+        .file("echo/model-settings.json", identity("echo"))
+        .file("other/model-settings.json", identity("other"))
+        .file("several/graph.yaml", manifest.to_string())
+        .file(
+            "several/model-settings.json",
+            r#"{"name": "several", "implementation": "mlserver.Graph", "parameters": {"uri": "./graph.yaml"}}"#,
+        );
+    let root = folder.root().to_str().unwrap();
+    let flags = ["--embedded", root, "-m", "several", "-i", "in.jsonl", "-o", "out.jsonl"];
+    let ran = InferCommand::new(irises(2)).flags(&flags).run();
+    assert_eq!(ran.lines(0).len(), 2);
+    let warning = ran.stderr.lines().find(|line| line.starts_with("warning: ")).unwrap_or_default();
+    assert!(warning.starts_with("warning: model `several`: "), "{}", ran.stderr);
+    assert!(
+        warning.ends_with("several children without a `COMBINER`; the answer of the first one is used"),
+        "{warning}"
+    );
+    assert_eq!(InferCommand::new(irises(2)).flags(&flags).flags(&["--quiet"]).run().stderr, "");
+}
+
 /// Adds a graph of two steps.
 fn with_graph(folder: Folder, name: &str, [first, second]: [&str; 2], extra: &Value) -> Folder {
     let steps = json!([{"name": first}, {"name": second, "inputs": [first]}]);
