@@ -27,6 +27,7 @@ mod router;
 mod stream;
 mod streamed;
 mod v1;
+mod wide;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
