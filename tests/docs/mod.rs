@@ -2,5 +2,6 @@
 
 mod documents;
 mod layers;
+mod promises;
 mod readme;
 mod vocabulary;
