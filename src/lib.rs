@@ -12,6 +12,7 @@ pub mod commands;
 pub mod compute;
 pub mod console;
 pub mod families;
+pub mod file_access;
 #[cfg(test)]
 mod fixtures;
 pub mod graphs;

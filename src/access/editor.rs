@@ -1,15 +1,16 @@
 //! Changes of the file of keys, one at a time.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, XattrFlags, fgetxattr, flock, fremovexattr, fsetxattr};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::{KeyFile, KeyFileError, MAX_KEY_FILE};
+use crate::file_access;
 use crate::reload::{SettingFile, SettingFileError};
 
 /// How long to wait for another process that changes the file.
@@ -17,9 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// Only the owner may read a new file.
 const NEW_MODE: u32 = 0o600;
-/// The extended attribute with the access-control list of POSIX, and the most bytes of one.
-const ACCESS_LIST: &str = "system.posix_acl_access";
-const MAX_ACCESS_LIST: usize = 64 << 10;
 
 /// Why the file of keys could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +101,8 @@ fn replace(target: &Path, folder: &Path, text: &[u8]) -> Result<(), KeyEditError
             OpenOptions::new().write(true).create_new(true).mode(NEW_MODE).open(&temporary).map_err(failed)?;
         file.write_all(text).map_err(failed)?;
         if let Ok(replaced) = File::open(target) {
-            keep_access(&file, &replaced).map_err(|error| KeyEditError::Access { path: target.to_owned(), error })?;
+            file_access::keep_all(&file, &replaced)
+                .map_err(|error| KeyEditError::Access { path: target.to_owned(), error })?;
         }
         file.sync_all().and_then(|()| fs::rename(&temporary, target)).map_err(failed)
     };
@@ -115,35 +114,17 @@ fn replace(target: &Path, folder: &Path, text: &[u8]) -> Result<(), KeyEditError
     written
 }
 
-/// Gives a file the owner, the group, the mode and the access-control list of another one.
-fn keep_access(file: &File, replaced: &File) -> io::Result<()> {
-    let (found, wanted) = (file.metadata()?, replaced.metadata()?);
-    let differing = |found: u32, wanted: u32| (found != wanted).then_some(wanted);
-    let (owner, group) = (differing(found.uid(), wanted.uid()), differing(found.gid(), wanted.gid()));
-    if owner.or(group).is_some() {
-        fchown(file, owner, group)?;
-    }
-    file.set_permissions(Permissions::from_mode(wanted.mode() & 0o777))?;
-    let mut list = vec![0; MAX_ACCESS_LIST];
-    match fgetxattr(replaced, ACCESS_LIST, &mut list) {
-        Ok(length) => fsetxattr(file, ACCESS_LIST, &list[..length], XattrFlags::empty())?,
-        // A new file may have the default list of its folder.
-        Err(Errno::NODATA) => match fremovexattr(file, ACCESS_LIST) {
-            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
-            Err(error) => return Err(error.into()),
-        },
-        Err(Errno::NOTSUP) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::thread;
+
+    use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 
     use super::*;
     use crate::access::{KeyEntry, KeyHash, Scope};
+    use crate::file_access::ACCESS_LIST;
 
     fn add(path: &Path, name: &str) -> Result<(), KeyEditError> {
         let entry = KeyEntry {

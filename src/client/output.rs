@@ -6,9 +6,9 @@
 //! another input, or another order of its rows, is noticed.
 
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use super::open_topic;
 use super::openai_batch;
 use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
 use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions};
+use crate::file_access;
 use crate::platform;
 use crate::remote::Observer;
 
@@ -30,8 +31,6 @@ const PARTIAL_SUFFIX: &str = ".partial";
 const FINGERPRINTS_SUFFIX: &str = ".partial.rows";
 /// The suffix of the file with columns until all of them are written.
 const COLUMNS_SUFFIX: &str = ".columns";
-/// The mode of a file that is not complete has at least these bits, so that its owner can resume the run.
-const OWNER_ACCESS: u32 = 0o600;
 
 /// Reports whether an output of this name gets columns instead of lines.
 pub fn has_columns(path: &Path) -> bool {
@@ -381,7 +380,7 @@ impl RunOutput {
         let PartialFile { file, partial, target, form, replaced, finished, .. } = output;
         let replaced = replaced.as_ref();
         let rename = |from: &Path, file: &File| {
-            let kept = replaced.map_or(Ok(()), |replaced| keep_access(file, replaced));
+            let kept = replaced.map_or(Ok(()), |replaced| file_access::keep_where_permitted(file, replaced));
             let renamed = kept.and_then(|()| fs::rename(from, &*target));
             renamed.map_err(|source| {
                 let (from, to) = (from.to_owned(), target.clone());
@@ -392,8 +391,8 @@ impl RunOutput {
             rename(partial, file)?;
         } else {
             let columns = with_suffix(target, COLUMNS_SUFFIX);
-            let converted = options_for(replaced).truncate(true).open(&columns).and_then(|file| {
-                replaced.map_or(Ok(()), |replaced| keep_access(&file, replaced))?;
+            let converted = file_access::options_for(replaced).truncate(true).open(&columns).and_then(|file| {
+                replaced.map_or(Ok(()), |replaced| file_access::keep_where_permitted(&file, replaced))?;
                 convert::convert(partial, *form, &columns)?;
                 Ok(file)
             });
@@ -439,7 +438,7 @@ impl PartialFile {
         check_columns(path, form)?;
         let failed = |source| OutputError::Open { path: partial.clone(), source };
         let replaced = fs::symlink_metadata(path).ok().filter(Metadata::is_file);
-        let file = options_for(replaced.as_ref()).truncate(false).open(&partial).map_err(failed)?;
+        let file = file_access::options_for(replaced.as_ref()).truncate(false).open(&partial).map_err(failed)?;
         // On a file system without locks, a second run is not detected.
         let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         // Another run may have renamed or removed the file before it released the lock.
@@ -449,10 +448,10 @@ impl PartialFile {
             return Err(OutputError::Busy { path: partial });
         }
         if let Some(replaced) = &replaced {
-            keep_access(&file, replaced).map_err(failed)?;
+            file_access::keep_where_permitted(&file, replaced).map_err(failed)?;
         }
         let path_of_rows = with_suffix(path, FINGERPRINTS_SUFFIX);
-        let fingerprints = options_for(replaced.as_ref()).truncate(false).open(&path_of_rows);
+        let fingerprints = file_access::options_for(replaced.as_ref()).truncate(false).open(&path_of_rows);
         let fingerprints = fingerprints.map_err(|source| OutputError::Open { path: path_of_rows, source })?;
         let target = path.to_owned();
         Ok(Self { file, partial, fingerprints, target, form, replaced, stale: false, finished: false })
@@ -668,34 +667,6 @@ fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, Output
     Ok(offsets)
 }
 
-/// Returns how to open a file that replaces another: nobody else can open it before it has the other's access.
-fn options_for(replaced: Option<&Metadata>) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).mode(if replaced.is_some() { OWNER_ACCESS } else { 0o666 });
-    options
-}
-
-/// Gives a file the mode of the one that it replaces, and its group and owner where that is permitted. The owner may always write, so
-/// that a run can be resumed.
-fn keep_access(file: &File, replaced: &Metadata) -> io::Result<()> {
-    let found = file.metadata()?;
-    // Only root may give a file away, but its owner may choose one of their groups.
-    let has_group = found.gid() == replaced.gid() || fchown(file, None, Some(replaced.gid())).is_ok();
-    let mode = (replaced.mode() & 0o777) | OWNER_ACCESS;
-    // The rights of another group are not those of this one.
-    let mode = if has_group { mode } else { mode & !0o070 | (mode & 0o007) << 3 };
-    let found_mode = found.mode() & 0o777;
-    if found_mode != mode {
-        let changed = file.set_permissions(Permissions::from_mode(mode));
-        // Not every file system has modes, and a file of another user may be narrower than this.
-        if found_mode & !mode != 0 {
-            changed?;
-        }
-    }
-    let _ = fchown(file, Some(replaced.uid()), None);
-    Ok(())
-}
-
 fn cut(file: &mut File, end: u64) -> io::Result<()> {
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end)).map(drop)
@@ -749,6 +720,9 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use rustix::process::geteuid;
 
     use super::*;

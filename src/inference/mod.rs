@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use self::readiness::ReadinessQueries;
 use crate::compute::ComputePool;
 use crate::registry::{ModelState, RegisteredModel, Registry};
-use crate::runtimes::{BoxFuture, CallReply, Explanation, RequestStream, ResponseStream, Runtime};
+use crate::runtimes::{Asked, BoxFuture, CallReply, Explanation, RequestStream, ResponseStream, Runtime};
 use crate::telemetry::traces::Traces;
 use crate::types::{
     ByteBudget, CustomCall, ForwardedCredentials, InferenceRequest, InferenceResponse, Priority, StepDepth, TensorRule,
@@ -398,7 +398,7 @@ impl Inference {
             let origin = StepOrigin { headers: Some(&call.headers), deadline, ..StepOrigin::default() };
             let steps = self.steps(target, runtime.as_ref(), admission, origin);
             let scope = steps.clone();
-            let work = |progress| -> BoxFuture<'_, _> {
+            let work = |call, progress| -> BoxFuture<'_, _> {
                 let called = runtime.call(route, call, progress);
                 let Some(scope) = scope else { return called };
                 Box::pin(async move {
@@ -406,7 +406,8 @@ impl Inference {
                     Ok(if reply.rest.is_some() { scope.until_end_of(reply) } else { reply })
                 })
             };
-            let (CallReply { reply, rest }, _) = queued::run(target, entry, admission, steps, work).await?;
+            let run = queued::run(target, entry, admission, steps, call, |call| Asked::Call(route, call), work);
+            let (CallReply { reply, rest }, _) = run.await?;
             admission.reservation.grow(reply.body.len())?;
             let Some(rest) = rest else { return Ok(reply.into()) };
             let slot = self.streams.admit()?;
@@ -448,7 +449,8 @@ impl Inference {
                 let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
                 let origin = StepOrigin { deadline, ..StepOrigin::of(&request) };
                 let steps = self.steps(target, runtime.as_ref(), admission, origin);
-                queued::run(target, entry, admission, steps, |progress| runtime.predict(request, progress)).await?
+                let work = |request, progress| runtime.predict(request, progress);
+                queued::run(target, entry, admission, steps, request, |request| Asked::Request(request), work).await?
             }
         };
         admission.reservation.resize(request_bytes.saturating_add(response.memory_bytes()))?;
@@ -472,8 +474,10 @@ impl Inference {
         let predicted = Arc::clone(&timing);
         let work = |request: InferenceRequest| async move {
             let entry = QueueEntry::of(&request);
-            let work = |progress| runtime.predict(request, progress);
-            let (response, timing) = queued::run(&owned_target, entry, &mut own, steps, work).await?;
+            let work = |request, progress| runtime.predict(request, progress);
+            let run =
+                queued::run(&owned_target, entry, &mut own, steps, request, |request| Asked::Request(request), work);
+            let (response, timing) = run.await?;
             // The prediction runs once.
             let _ = predicted.set(timing);
             Ok(response)

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::steps::StepScope;
 use super::{Admission, InferenceError, ModelTarget};
 use crate::registry::{QueueFull, RegisteredModel};
-use crate::runtimes::{BoxFuture, ModelMemory, Progress, RuntimeError, Steps};
+use crate::runtimes::{Asked, BoxFuture, ModelMemory, Progress, RuntimeError, Steps};
 use crate::telemetry::inference::ModelMetrics;
 use crate::telemetry::traces::{RequestPhase, Traces};
 use crate::types::{ByteReservation, InferenceRequest, Priority, Tensor, TokenUsage, TraceContext};
@@ -77,14 +77,22 @@ pub(super) struct RequestTiming {
 }
 
 impl QueuedRequest {
-    fn enter(
+    fn enter<'r>(
         target: &ModelTarget,
         entry: QueueEntry,
         response: ByteReservation,
         steps: Option<Arc<StepScope>>,
+        asked: impl FnOnce() -> Asked<'r>,
     ) -> Result<QueueGuard, QueueFull> {
         let QueueEntry { bytes, priority, trace, counted } = entry;
-        target.model.queue.enter(bytes, priority)?;
+        if let Err(full) = target.model.queue.enter(bytes, priority) {
+            // The work is estimated only now, since most queues are not full.
+            let is_answered = target.runtime().is_ok_and(|runtime| runtime.answers_at_once(asked()));
+            if !is_answered {
+                return Err(full);
+            }
+            target.model.queue.enter_anyway(bytes, priority);
+        }
         let stage = Mutex::new(RequestStage::Waiting { since: Instant::now(), before: Duration::ZERO });
         let request = Self {
             model: Arc::clone(&target.model),
@@ -153,7 +161,7 @@ impl Progress for QueuedRequest {
         if let RequestStage::Running { waited, .. } = *stage {
             *stage = RequestStage::Waiting { since: Instant::now(), before: waited };
             // It has been admitted, so it returns even if the queue is full by now.
-            self.model.queue.return_to(self.bytes, self.priority);
+            self.model.queue.enter_anyway(self.bytes, self.priority);
             if let Some(metrics) = self.metrics() {
                 metrics.enter_queue();
             }
@@ -196,20 +204,22 @@ impl Drop for QueueGuard {
     }
 }
 
-/// Queues work for a model and does it, within the timeouts of the model's settings.
+/// Queues a request for a model and does its work, within the timeouts of the model's settings.
 ///
 /// # Errors
 ///
 /// Fails if the model's queue is full, if a timeout passes, or if the work fails.
-pub(super) async fn run<'a, T>(
+pub(super) async fn run<'a, R, T>(
     target: &ModelTarget,
     entry: QueueEntry,
     admission: &mut Admission,
     steps: Option<Arc<StepScope>>,
-    work: impl FnOnce(Arc<dyn Progress>) -> BoxFuture<'a, Result<T, RuntimeError>>,
+    request: R,
+    asked: impl FnOnce(&R) -> Asked<'_>,
+    work: impl FnOnce(R, Arc<dyn Progress>) -> BoxFuture<'a, Result<T, RuntimeError>>,
 ) -> Result<(T, RequestTiming), InferenceError> {
-    let guard = QueuedRequest::enter(target, entry, admission.reservation.sibling(), steps)?;
-    let work = work(Arc::clone(&guard.0) as Arc<dyn Progress>);
+    let guard = QueuedRequest::enter(target, entry, admission.reservation.sibling(), steps, || asked(&request))?;
+    let work = work(request, Arc::clone(&guard.0) as Arc<dyn Progress>);
     // If the response is ready at the first poll, `overdue` is not polled, and sets no timer.
     let response = tokio::select! {
         biased;

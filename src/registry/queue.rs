@@ -93,8 +93,8 @@ impl RequestQueue {
         })
     }
 
-    /// Returns a request to the queue that has been in it before, even if the queue is full.
-    pub fn return_to(&self, bytes: usize, priority: Priority) {
+    /// Adds a request even if the queue is full: one that has been in it before, or that does not wait.
+    pub fn enter_anyway(&self, bytes: usize, priority: Priority) {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
         if let Some(shedding) = self.busy_shedding() {

@@ -162,7 +162,7 @@ mod tests {
 
     use crate::registry::{LoadError, Loader};
     use crate::runtimes::{
-        BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+        Asked, BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
         RuntimeStatus,
     };
     use crate::settings::ModelSettings;
@@ -205,6 +205,10 @@ mod tests {
 
         fn predict_stream(self: Arc<Self>, _: RequestStream, _: Arc<dyn Progress>) -> ResponseStream {
             Box::pin(futures_util::stream::empty())
+        }
+
+        fn answers_at_once(&self, _: Asked<'_>) -> bool {
+            false
         }
 
         fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

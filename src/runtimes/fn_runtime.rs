@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use super::{
-    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-    ready,
+    Asked, BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus, ready,
 };
 use crate::types::{CustomCall, InferenceRequest, InferenceResponse};
 
@@ -120,6 +120,10 @@ impl Runtime for FnRuntime {
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         (self.predict)(request, progress)
+    }
+
+    fn answers_at_once(&self, _: Asked<'_>) -> bool {
+        false
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -18,8 +18,8 @@ use tracing::{debug, info, warn};
 use super::mlflow::MlflowProtocol;
 use super::native::CancelOnDrop;
 use super::{
-    BoxFuture, CallReply, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream, RequiredStep,
-    ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel, Steps, ready,
+    Asked, BoxFuture, CallReply, Description, LoadError, ModelDirectory, Progress, RemoteCall, RequestStream,
+    RequiredStep, ResponseStream, Runtime, RuntimeError, RuntimeStatus, StepModel, Steps, ready,
 };
 use crate::compute::ComputePool;
 use crate::graphs::{
@@ -336,6 +336,11 @@ impl Runtime for GraphModel {
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(self.answer(request, progress))
+    }
+
+    /// Returns false: its steps have queues of their own.
+    fn answers_at_once(&self, _: Asked<'_>) -> bool {
+        false
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

@@ -112,6 +112,14 @@ impl<E> From<CustomReply> for CallReply<E> {
     }
 }
 
+/// What a model is asked.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked<'a> {
+    Request(&'a InferenceRequest),
+    /// A call of the route with an index; see [`Runtime::call`].
+    Call(usize, &'a CustomCall),
+}
+
 /// A loaded model.
 ///
 /// No method has a default, so that a runtime that wraps another one cannot forget to forward one: the compiler complains.
@@ -144,6 +152,10 @@ pub trait Runtime: fmt::Debug + Send + Sync + 'static {
         request: InferenceRequest,
         progress: Arc<dyn Progress>,
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>>;
+
+    /// Returns whether the model answers at the first poll, without another thread and without waiting. Then the request does not wait in
+    /// the model's queue, and is answered even if the queue is full.
+    fn answers_at_once(&self, asked: Asked<'_>) -> bool;
 
     /// Drops this reference to the runtime. If it is the last one, the future ends when the memory of the model is free, or when
     /// it has taken longer than it may.

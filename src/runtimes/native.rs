@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::{
-    BoxFuture, CallReply, Description, ModelMemory, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
-    RuntimeStatus, answer_first, ready,
+    Asked, BoxFuture, CallReply, Description, ModelMemory, Progress, RequestStream, ResponseStream, Runtime,
+    RuntimeError, RuntimeStatus, answer_first, ready,
 };
 use crate::compute::{ComputeError, ComputePool, LONG_WORK};
 use crate::types::{CustomCall, CustomReply, InferenceRequest, InferenceResponse, Priority};
@@ -112,6 +112,12 @@ impl<M: NativeModel> Native<M> {
         Ok((plan, is_unprepared))
     }
 
+    /// Reports whether a planned answer is computed on the thread of the connection.
+    fn is_short(cost: Duration, bytes: usize, is_unprepared: bool) -> bool {
+        // To fill the memory of a wide answer takes time, too.
+        bytes < LONG_WORK && cost <= INLINE && !is_unprepared
+    }
+
     /// Waits until the model may take the memory of what it prepares for the answer.
     async fn grow(&self, priority: Priority, memory: &dyn ModelMemory) -> Result<(), RuntimeError> {
         let bytes = self.on_pool(priority, || {}, |model, _| model.preparation_bytes()).await?;
@@ -171,10 +177,8 @@ impl<M: NativeModel> Runtime for Native<M> {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let (Plan { cost, bytes, prepared }, is_unprepared) = self.plan(&request)?;
-            // To fill the memory of a wide answer takes time, too.
-            let is_small = bytes < LONG_WORK;
-            progress.reserve(if is_small { bytes } else { bytes.saturating_mul(M::COPIES) })?;
-            if is_small && cost <= INLINE && !is_unprepared {
+            progress.reserve(if bytes < LONG_WORK { bytes } else { bytes.saturating_mul(M::COPIES) })?;
+            if Self::is_short(cost, bytes, is_unprepared) {
                 progress.begin();
                 return self.model.answer(&request, prepared, &NEVER);
             }
@@ -198,6 +202,16 @@ impl<M: NativeModel> Runtime for Native<M> {
             let runtime = Arc::clone(&self);
             async move { runtime.predict(request, Arc::new(())).await }
         }))
+    }
+
+    fn answers_at_once(&self, asked: Asked<'_>) -> bool {
+        match asked {
+            // An invalid request is refused at once.
+            Asked::Request(request) => self
+                .plan(request)
+                .map_or(true, |(plan, is_unprepared)| Self::is_short(plan.cost, plan.bytes, is_unprepared)),
+            Asked::Call(route, call) => self.model.call_cost(route, call) <= INLINE,
+        }
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {
@@ -344,6 +358,15 @@ mod tests {
         let (runtime, events) = Fake::runtime(INLINE, Ends::WithResponse, &pool());
         ask(&runtime, &events, 8).await.unwrap();
         assert_eq!(*events.lock(), ["reserve 8", "begin", "answer here"]);
+    }
+
+    #[test]
+    fn native_answers_only_short_requests_at_once() {
+        let answers = |cost| {
+            let (runtime, _) = Fake::runtime(cost, Ends::WithResponse, &pool());
+            runtime.answers_at_once(Asked::Request(&InferenceRequest::default()))
+        };
+        assert!(answers(INLINE) && !answers(LONG));
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
@@ -50,11 +51,12 @@ pub(super) fn stream_right(
     granted.map(|(access, grant)| access.stream_right(grant, headers, certificate, scope, model)).transpose()
 }
 
-/// Waits until a stream has lost its right, possibly forever.
-pub(super) async fn right_lost(right: Option<&mut StreamRight>) -> Refusal {
+/// Returns a future that waits until a stream has lost its right, possibly forever. A stream polls the same one with each of its messages, so
+/// that it registers for changes once.
+pub(super) fn right_lost(right: Option<StreamRight>) -> BoxFuture<'static, Refusal> {
     match right {
-        Some(right) => right.lost().await,
-        None => std::future::pending().await,
+        Some(mut right) => Box::pin(async move { right.lost().await }),
+        None => Box::pin(std::future::pending()),
     }
 }
 

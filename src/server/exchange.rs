@@ -82,7 +82,7 @@ impl<'a> Exchange<'a> {
         bytes: usize,
         parse: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Result<T, ComputeError>> + Send {
-        self.compute.run_sized(bytes, self.priority.unwrap_or_default(), parse)
+        self.compute.run_sized(bytes, self.priority(), parse)
     }
 
     /// Sets what the client's headers and the server's span say about a request.
@@ -90,6 +90,11 @@ impl<'a> Exchange<'a> {
         let priority = self.priority.or_else(|| Priority::of(&request.parameters)).unwrap_or_default();
         self.priority = Some(priority);
         (request.priority, request.trace) = (priority, self.trace);
+    }
+
+    /// Returns the priority of the request.
+    pub(super) fn priority(&self) -> Priority {
+        self.priority.unwrap_or_default()
     }
 
     /// Encodes a response of about `bytes` bytes: on the compute pool if they are many, and otherwise at once. The trace shows how long
@@ -105,7 +110,7 @@ impl<'a> Exchange<'a> {
     ) -> impl Future<Output = Result<T, ComputeError>> + Send {
         let trace = self.trace.take();
         let since = trace.map(|_| Instant::now());
-        let encoded = self.compute.run_sized(bytes, self.priority.unwrap_or_default(), encode);
+        let encoded = self.compute.run_sized(bytes, self.priority(), encode);
         async move {
             let encoded = encoded.await?;
             if let Some(since) = since {

@@ -3,5 +3,6 @@
 mod documents;
 mod layers;
 mod profiles;
+mod promises;
 mod readme;
 mod vocabulary;

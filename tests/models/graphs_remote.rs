@@ -468,3 +468,23 @@ fn remote_step_trusts_the_certificates_of_ssl_cert_file() {
     let trusting = ServerBuilder::new(folder()).env("SSL_CERT_FILE", certificate.to_str().unwrap()).start();
     assert_eq!(infer(&trusting, "graph").ok()["outputs"][0]["data"], json!([1, 2]));
 }
+
+#[test]
+fn remote_steps_trust_a_self_signed_certificate_that_is_named() {
+    let settings = json!({"tls_certificate": "server.pem", "tls_key": "server.key"});
+    let folder = Folder::new().with_identity("echo").with_self_signed_certificate().settings(&settings);
+    let remote = ServerBuilder::new(folder).listen();
+    remote.wait_for_log("Loaded model");
+    let certificate = remote.folder.path("server.pem");
+    let serve = |scheme: &str, port: u16, certificate: Option<&str>| {
+        let folder = graph(Folder::new(), "graph", &[("echo", &format!("{scheme}://localhost:{port}"))]);
+        let starting = ServerBuilder::new(folder).env("NO_PROXY", "*");
+        certificate.into_iter().fold(starting, |starting, path| starting.env("SSL_CERT_FILE", path)).start()
+    };
+    for (scheme, port) in [("https", remote.http.port()), ("grpcs", remote.grpc.port())] {
+        let trusting = serve(scheme, port, certificate.to_str());
+        assert_eq!(infer(&trusting, "graph").ok()["outputs"][0]["data"], json!([1, 2]), "{scheme}");
+        let answer = infer(&serve(scheme, port, None), "graph");
+        assert!(answer.status >= 500, "{scheme}: {answer:?}");
+    }
+}

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::python::with_python;
 use crate::support::worker_models::folder;
-use crate::support::{Client, Folder, TestServer, pause, wait_until};
+use crate::support::{Client, Folder, PATIENCE, TestServer, pause, wait_until};
 
 /// The duration of a prediction of any batch size, in milliseconds.
 const PREDICT: u64 = 200;
@@ -201,4 +201,55 @@ fn errors_and_disconnects_leak_nothing() {
     assert!(end <= warm + warm / 20 + 512, "{warm} KiB, then {end} KiB");
     let scrape = server.scrape();
     assert!(scrape.text().contains("model_infer_in_flight{model=\"echo\",version=\"None\"} 0\n"), "{}", scrape.text());
+}
+
+#[test]
+fn short_requests_are_answered_while_the_queue_is_full_of_long_ones() {
+    let settings = json!({"name": "iris", "parameters": {"max_queue_requests": 1}});
+    let server = TestServer::start(Folder::new().with_iris("iris", &settings));
+    let rows = 100_000;
+    let head = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 4],
+        "parameters": {"binary_data_size": rows * 16}}], "parameters": {"binary_data_output": true}});
+    let head = head.to_string();
+    let length = head.len().to_string();
+    let long = [head.as_bytes(), &vec![0; rows * 16]].concat();
+    let short = r#"{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[5.1,3.5,1.4,0.2]}]}"#;
+    let invalid = r#"{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[5.1,3.5,1.4]}]}"#;
+    let row = json!({"instances": [[5.1, 3.5, 1.4, 0.2]]}).to_string();
+    // So that some long ones wait on every machine.
+    let clients = 3 * thread::available_parallelism().map_or(1, usize::from) + 4;
+    let (refused, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let is_done = || refused.load(Ordering::Relaxed) >= 20 && answered.load(Ordering::Relaxed) >= 300;
+    let deadline = Instant::now() + PATIENCE;
+    thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                let client = Client::new(server.http);
+                let headers = [("inference-header-content-length", length.as_str())];
+                while !is_done() && Instant::now() < deadline {
+                    let answer = client.post_with("/v2/models/iris/infer", &headers, &long);
+                    match answer.status {
+                        200 => {}
+                        503 => {
+                            assert!(answer.text().contains("`max_queue_requests`"), "{answer:?}");
+                            refused.fetch_add(1, Ordering::Relaxed);
+                        }
+                        other => unreachable!("{other}"),
+                    }
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let client = Client::new(server.http);
+                while !is_done() && Instant::now() < deadline {
+                    assert_eq!(client.post("/v2/models/iris/infer", short).status, 200);
+                    assert_eq!(client.post("/v2/models/iris/infer", invalid).status, 400);
+                    assert_eq!(client.post("/v1/models/iris:predict", &row).status, 200);
+                    answered.fetch_add(3, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(is_done(), "{refused:?} long requests were refused, {answered:?} short ones answered");
 }

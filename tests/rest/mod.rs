@@ -15,3 +15,4 @@ mod stream;
 mod v1;
 mod v1_hostile;
 mod validation;
+mod wide;

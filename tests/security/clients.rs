@@ -1,7 +1,6 @@
 //! `mlserver infer` against a server with TLS and keys, and the warning of a server that is open to everybody.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::json;
 
@@ -63,14 +62,7 @@ fn infer_with_token_and_client_certificate_reaches_both_transports() {
 
 #[test]
 fn infer_trusts_a_self_signed_certificate_of_openssl() {
-    let folder = Folder::iris().file("in.jsonl", ROW);
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout", "server.key", "-out", "server.pem"])
-        .current_dir(folder.root())
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let folder = Folder::iris().file("in.jsonl", ROW).with_self_signed_certificate();
     let folder = folder.settings(&json!({"tls_certificate": "server.pem", "tls_key": "server.key"}));
     let server = ServerBuilder::new(folder).listen();
     server.wait_for_log("Loaded model");

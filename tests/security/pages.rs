@@ -164,3 +164,39 @@ fn failed_attempts_are_logged_with_their_address_and_limited() {
     server.wait_for_log("path=/v2/repository/models/echo/unload");
     assert_eq!(server.log().matches("Refused a request").count(), 11);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failed_changes_without_access_control_are_limited_in_the_log() {
+    let server = serve(&json!({}));
+    for number in 0..30 {
+        assert_eq!(server.post(&format!("/v2/repository/models/nothing-{number}/unload"), "").status, 404);
+    }
+    // Those that succeed are all recorded, and other names are not a way to fill the log.
+    for _ in 0..12 {
+        assert_eq!(server.post("/v2/repository/models/echo/load", "").status, 200);
+    }
+    let path = "/inference.GRPCInferenceService/RepositoryModelUnload";
+    let connection = Http2::connect(server.grpc).await;
+    // The name has 1000 bytes.
+    let message = [&[0x12, 0xe8, 0x07][..], &[b'n'; 1000]].concat();
+    for _ in 0..30 {
+        assert_eq!(connection.call(path, &[], &framed(0, &message)).await.end().0, 5);
+    }
+    let log = server.log();
+    assert_eq!(log.matches("Audit: unload of model 'nothing-").count(), 10, "{log}");
+    assert_eq!(log.matches("Audit: load of model 'echo'").count(), 12);
+    assert_eq!(log.matches("Audit: unload of model 'nnn").count(), 10);
+    assert!(!log.contains(&"n".repeat(300)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_are_not_served_are_recorded() {
+    let server = serve(&json!({"repository_api": false}));
+    assert_eq!(server.post("/v2/repository/models/echo/unload", "").status, 404);
+    assert!(server.wait_for_log("Audit: unload of model 'echo'").contains("status=404"));
+    let path = "/inference.GRPCInferenceService/RepositoryModelLoad";
+    let answer = Http2::connect(server.grpc).await.call(path, &[], &framed(0, b"\x12\x04echo")).await;
+    assert_eq!(answer.end().0, 12, "{answer:?}");
+    let line = server.wait_for_log("Audit: load of model 'echo'");
+    assert!(line.contains("address=127.0.0.1:") && line.contains("status=UNIMPLEMENTED"), "{line}");
+}

@@ -13,6 +13,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
+use crate::support::scripted::{Reply, ScriptedServer};
 use crate::support::{Answer, Client, Folder, ServerBuilder, TestServer, wait_until};
 
 const ISSUER: &str = "https://issuer.example";
@@ -164,6 +165,24 @@ fn unknown_key_id_fetches_the_keys_at_most_once_in_ten_seconds() {
     wait_until("the new key is known", || metadata(&server, &token).status == 200);
     assert!(began.elapsed().as_secs() < 12);
     assert_eq!(fetched.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn issuer_with_a_self_signed_certificate_is_trusted_if_it_is_named() {
+    let key = IssuerKey::new("a");
+    let keys = key_set(&[&key]);
+    let certificates = Folder::new().with_self_signed_certificate();
+    let issuer = ScriptedServer::serve_tls_of(certificates.root(), move |_| Reply::Answer(200, "", keys.clone()));
+    let url = format!("https://localhost:{}/keys", issuer.address.port());
+    let settings = json!({"jwt_issuer": ISSUER, "jwt_audience": "mlserver", "jwks_url": url});
+    let starting = || ServerBuilder::new(Folder::iris().settings(&settings)).env("NO_PROXY", "*");
+    let certificate = certificates.path("server.pem");
+    let trusting = starting().env("SSL_CERT_FILE", certificate.to_str().unwrap()).start();
+    let token = key.token("read", &json!({}));
+    wait_until("the keys are fetched", || metadata(&trusting, &token).status == 200);
+    let other = starting().start();
+    other.wait_for_log("Cannot fetch the keys of tokens");
+    assert_ne!(metadata(&other, &token).status, 200);
 }
 
 #[test]

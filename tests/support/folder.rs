@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -72,6 +73,19 @@ impl Folder {
     /// Writes `settings.json`.
     pub(crate) fn settings(self, settings: &Value) -> Self {
         self.file("settings.json", settings.to_string())
+    }
+
+    /// Adds a certificate for `localhost` that is its own issuer, as `server.pem` and `server.key`.
+    #[track_caller]
+    pub(crate) fn with_self_signed_certificate(self) -> Self {
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+            .args(["-addext", "subjectAltName=DNS:localhost", "-keyout", "server.key", "-out", "server.pem"])
+            .current_dir(self.root())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        self
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 //! HTTP clients: a well-behaved one, and raw connections for requests that it would never send.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use http::{HeaderMap, Method, Request};
@@ -130,7 +130,7 @@ impl Connection {
 
     /// Waits until the first byte of a response has arrived, without reading it.
     pub(crate) fn wait_for_response(&self) {
-        assert_eq!(self.0.peek(&mut [0]).unwrap(), 1);
+        assert_eq!(uninterrupted(|| self.0.peek(&mut [0])).unwrap(), 1);
     }
 
     /// Closes the write half of the connection.
@@ -216,9 +216,27 @@ impl Connection {
     fn until(&mut self, end: &[u8]) -> String {
         let mut bytes = Vec::new();
         let mut byte = [0];
-        while !bytes.ends_with(end) && self.0.read(&mut byte).unwrap() == 1 {
+        while !bytes.ends_with(end) && uninterrupted(|| self.0.read(&mut byte)).unwrap() == 1 {
             bytes.push(byte[0]);
         }
         String::from_utf8(bytes).unwrap()
     }
+}
+
+/// Repeats a read that a signal has interrupted, such as that of a child that has ended.
+fn uninterrupted<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+#[test]
+fn reads_continue_after_a_signal() {
+    let mut results = vec![Ok(1), Err(ErrorKind::Interrupted.into()), Err(ErrorKind::Interrupted.into())];
+    assert_eq!(uninterrupted(|| results.pop().unwrap()).unwrap(), 1);
+    let reset = || Err::<u8, _>(ErrorKind::ConnectionReset.into());
+    assert_eq!(uninterrupted(reset).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }

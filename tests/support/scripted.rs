@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -87,17 +88,24 @@ impl ScriptedServer {
     /// Serves with the certificate in `tests/fixtures/tls`.
     pub(crate) fn serve_tls(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Self::start(listener, reply, Some(tls_config(WebPkiClientVerifier::no_client_auth())))
+        Self::start(listener, reply, Some(tls_config(WebPkiClientVerifier::no_client_auth(), &fixtures())))
+    }
+
+    /// Serves with the certificate `server.pem` and the key `server.key` in a folder.
+    pub(crate) fn serve_tls_of(folder: &Path, reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let files = (folder.join("server.pem"), folder.join("server.key"));
+        Self::start(listener, reply, Some(tls_config(WebPkiClientVerifier::no_client_auth(), &files)))
     }
 
     /// Serves with the certificate in `tests/fixtures/tls`, and requires that clients present the same one.
     pub(crate) fn serve_mutual_tls(reply: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
         let mut roots = RootCertStore::empty();
-        roots.add(tls_certificate()).unwrap();
+        roots.add(CertificateDer::from_pem_file(fixtures().0).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Self::start(listener, reply, Some(tls_config(verifier)))
+        Self::start(listener, reply, Some(tls_config(verifier, &fixtures())))
     }
 
     fn start(
@@ -139,15 +147,17 @@ impl ScriptedServer {
     }
 }
 
-fn tls_certificate() -> CertificateDer<'static> {
-    CertificateDer::from_pem_file(repository_path("tests/fixtures/tls/certificate.pem")).unwrap()
+/// Returns the files of a certificate and its key.
+fn fixtures() -> (PathBuf, PathBuf) {
+    (repository_path("tests/fixtures/tls/certificate.pem"), repository_path("tests/fixtures/tls/key.pem"))
 }
 
-fn tls_config(verifier: Arc<dyn ClientCertVerifier>) -> Arc<ServerConfig> {
-    let key = PrivateKeyDer::from_pem_file(repository_path("tests/fixtures/tls/key.pem")).unwrap();
+fn tls_config(verifier: Arc<dyn ClientCertVerifier>, (certificate, key): &(PathBuf, PathBuf)) -> Arc<ServerConfig> {
+    let certificate = CertificateDer::from_pem_file(certificate).unwrap();
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    Arc::new(config.with_client_cert_verifier(verifier).with_single_cert(vec![tls_certificate()], key).unwrap())
+    Arc::new(config.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap())
 }
 
 fn connection(

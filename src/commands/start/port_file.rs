@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 
 use crate::commands::CommandError;
+use crate::file_access;
 
 /// A file that appears at its path, complete, when the server is up. Until then, its content is in a temporary file next to it.
 #[derive(Debug)]
@@ -29,20 +30,27 @@ impl PortFile {
         let Some(name) = path.file_name() else {
             return Err(anyhow!("{}: it has no file name", cannot()).into());
         };
-        match fs::symlink_metadata(path) {
+        let replaced = match fs::symlink_metadata(path) {
             Ok(found) if !found.is_file() => {
                 return Err(anyhow!("{}: it exists and is not a regular file", cannot()).into());
             }
-            // What waits for the file must not read the addresses of another server.
-            Ok(_) => fs::remove_file(path).with_context(cannot)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(cannot).map_err(CommandError::from),
-        }
+        };
         let temporary = path.with_file_name(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
         // An earlier server with the same process id may have left it. A link must not lead to another file.
         let _ = fs::remove_file(&temporary);
-        let file = File::create_new(&temporary).with_context(cannot)?;
-        Ok(Self { path: path.to_owned(), temporary, file })
+        let file =
+            file_access::options_for(replaced.as_ref()).create_new(true).open(&temporary).with_context(cannot)?;
+        let created = Self { path: path.to_owned(), temporary, file };
+        if let Some(replaced) = replaced {
+            // Those who could read the file can read the new one.
+            file_access::keep_where_permitted(&created.file, &replaced).with_context(cannot)?;
+            // What waits for the file must not read the addresses of another server.
+            fs::remove_file(path).with_context(cannot)?;
+        }
+        Ok(created)
     }
 
     /// Writes the addresses and moves the file to its path.
@@ -95,6 +103,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
 
     fn addresses() -> ListenerAddresses {
@@ -111,6 +121,28 @@ mod tests {
         file.publish(&addresses()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"http\":\"127.0.0.1:8080\",\"grpc\":\"[::1]:8081\"}\n");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn port_file_keeps_owner_group_and_mode_of_an_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ports.json");
+        // Only root may give files away.
+        let is_root = rustix::process::geteuid().is_root();
+        for mode in [0o600, 0o640, 0o666] {
+            fs::write(&path, "of an earlier server").unwrap();
+            if is_root {
+                std::os::unix::fs::chown(&path, Some(12_345), Some(23_456)).unwrap();
+            }
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let access =
+                |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid(), found.mode())).unwrap();
+            let before = access(&path);
+            let file = PortFile::create(&path).unwrap();
+            assert_eq!(access(&file.temporary), before);
+            file.publish(&addresses()).unwrap();
+            assert_eq!(access(&path), before);
+        }
     }
 
     #[test]

@@ -28,8 +28,8 @@ use tracing::{debug, info};
 
 use crate::registry::{Loader, RuntimeFuture};
 use crate::runtimes::{
-    BoxFuture, CallReply, Description, ModelMemory, Progress, RemoteCall, RequestStream, ResponseStream, Runtime,
-    RuntimeError, RuntimeStatus, StepModel, Steps,
+    Asked, BoxFuture, CallReply, Description, ModelMemory, Progress, RemoteCall, RequestStream, ResponseStream,
+    Runtime, RuntimeError, RuntimeStatus, StepModel, Steps,
 };
 use crate::settings::ModelSettings;
 use crate::shutdown::spawn_supervised;
@@ -150,6 +150,11 @@ impl Runtime for Batched {
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
         Arc::clone(&self.batcher.runtime).predict_stream(requests, progress)
+    }
+
+    /// Returns false, because requests gather.
+    fn answers_at_once(&self, _: Asked<'_>) -> bool {
+        false
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

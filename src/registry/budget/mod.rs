@@ -26,7 +26,8 @@ use super::warm_up::warm_up;
 use super::{LoadError, Loader, RuntimeFuture, chain};
 use crate::repository::Artifact;
 use crate::runtimes::{
-    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
+    Asked, BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus,
 };
 use crate::settings::ModelSettings;
 use crate::telemetry::memory::MemoryMetrics;
@@ -520,6 +521,10 @@ impl Runtime for OnDemand {
                 Err(error) => stream::iter([Err(error)]).right_stream(),
             }
         }))
+    }
+
+    fn answers_at_once(&self, asked: Asked<'_>) -> bool {
+        self.query(|runtime| runtime.answers_at_once(asked)).unwrap_or(false)
     }
 
     /// Removes the model from the ledger, which waits for its memory.

@@ -18,8 +18,8 @@ use super::reply::{CHUNKS_AHEAD, HandlerReply};
 use super::stream::AnswerStream;
 use crate::compute::ComputePool;
 use crate::runtimes::{
-    BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError, RuntimeStatus,
-    StepModel, answer_first, ready,
+    Asked, BoxFuture, CallReply, Description, Progress, RequestStream, ResponseStream, Runtime, RuntimeError,
+    RuntimeStatus, StepModel, answer_first, ready,
 };
 use crate::settings::ModelSettings;
 use crate::types::json::read_request_with;
@@ -279,6 +279,10 @@ impl Runtime for WorkerModel {
 
     fn predict_stream(self: Arc<Self>, requests: RequestStream, progress: Arc<dyn Progress>) -> ResponseStream {
         if self.streams { AnswerStream::open(self, requests, progress) } else { answer_first(self, requests, progress) }
+    }
+
+    fn answers_at_once(&self, _: Asked<'_>) -> bool {
+        false
     }
 
     fn unload(self: Arc<Self>) -> BoxFuture<'static, ()> {

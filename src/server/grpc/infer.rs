@@ -20,6 +20,9 @@ use crate::types::{ByteReservation, InferenceRequest, InferenceResponse, TensorR
 const HTTP_HEADERS: [HeaderName; 8] =
     [CONTENT_TYPE, CONTENT_LENGTH, CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
+/// How many bytes of data take as long to encode as an output without its data.
+const OUTPUT_HEAD: usize = 64;
+
 /// Handles a `ModelInfer` call.
 ///
 /// `admission` holds the bytes of the message.
@@ -77,7 +80,7 @@ pub(super) async fn write(
     raw: bool,
 ) -> Result<Vec<Bytes>, Status> {
     let limit = app.limit;
-    let copied = protobuf::bytes_to_copy(&response, raw);
+    let copied = protobuf::bytes_to_copy(&response, raw) + OUTPUT_HEAD * response.outputs.len();
     exchange.write(copied, move || encode(&response, raw, limit)).await?
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use http::HeaderMap;
 use tokio::sync::oneshot;
@@ -17,7 +18,7 @@ use super::message::Messages;
 use super::status::Status;
 use super::stream::MessageSource;
 use super::{App, PacedRequestBody, deadline, infer};
-use crate::access::{Grant, Scope, StreamRight};
+use crate::access::{Grant, Refusal, Scope, StreamRight};
 use crate::inference::{InferenceError, InferenceStream, ModelTarget};
 use crate::registry::RegisteredModel;
 use crate::server::exchange::Exchange;
@@ -52,7 +53,8 @@ struct OpenStream {
     raw: bool,
     responses: InferenceStream,
     failure: RequestFailure,
-    right: Option<StreamRight>,
+    /// Ends when the call has lost its right.
+    right_lost: BoxFuture<'static, Refusal>,
 }
 
 impl<B: PacedRequestBody + 'static> StreamInfer<B> {
@@ -80,7 +82,7 @@ impl<B: PacedRequestBody + 'static> MessageSource for StreamInfer<B> {
         let response = tokio::select! {
             biased;
             status = open.failure.wait() => return Some(Err(status)),
-            refusal = access_control::right_lost(open.right.as_mut()) => return Some(Err(refusal.into())),
+            refusal = &mut open.right_lost => return Some(Err(refusal.into())),
             response = open.responses.next() => response,
         };
         match response {
@@ -163,6 +165,7 @@ async fn open<B: PacedRequestBody + 'static>(
     infer::check_tensors(app, &request, &target.model)?;
     exchange.prepare(&mut request);
     infer::set_request_headers(app, &mut request, &headers, &target.model);
+    let right_lost = access_control::right_lost(right.clone());
     let (sender, failure) = oneshot::channel();
     let id = request.id.clone();
     let reader = RequestReader {
@@ -171,12 +174,12 @@ async fn open<B: PacedRequestBody + 'static>(
         headers,
         model: Arc::clone(&target.model),
         id: id.clone(),
-        right: right.clone(),
+        right,
         failure: Some(sender),
     };
     let requests = stream::iter([request]).chain(reader.requests());
     let responses = app.inference.infer_stream(&target, id, requests, app.inference.admission())?;
-    Ok(OpenStream { target, raw, responses, failure: RequestFailure(Some(failure)), right })
+    Ok(OpenStream { target, raw, responses, failure: RequestFailure(Some(failure)), right_lost })
 }
 
 /// Reads the requests after the first.

@@ -35,7 +35,7 @@ use tonic_health::pb::HealthCheckRequest;
 pub use body::GrpcBody;
 pub use instrument::GrpcMetrics;
 
-use super::audit::AdminCall;
+use super::audit::{AdminCall, AuditLog};
 use super::cloud_events::CloudEvents;
 use super::{
     BodyPace, ForwardedHeaders, HttpService, PacedRequestBody, RepositoryAccess, RequestBody, access_control, head,
@@ -95,6 +95,7 @@ struct App {
     health: OnceLock<HealthMonitor>,
     watches: Watches,
     open_bytes: ByteBudget,
+    audit: AuditLog,
 }
 
 /// The context of a call with one message.
@@ -113,9 +114,9 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Begins the audit record of a call that changes a model.
-    fn begin_record(&self, action: &str, model: &str) -> AdminCall {
+    fn begin_record(&self, app: &App, action: &str, model: &str) -> AdminCall {
         let principal = self.grant.map(|grant| grant.principal().name());
-        AdminCall::begin(action, model, principal, self.address)
+        app.audit.begin(action, model, principal, self.address)
     }
 }
 
@@ -154,6 +155,7 @@ impl GrpcService {
             health: OnceLock::new(),
             watches: Watches::default(),
             open_bytes: ByteBudget::new(OPEN_BYTES),
+            audit: AuditLog::default(),
         }))
     }
 }
@@ -321,7 +323,9 @@ impl App {
         let (message, held) = messages.only().await?;
         let limit = self.limit;
         if let Some(refusal) = self.repository.refusal().filter(|_| method.is_repository()) {
-            return Err(Status::new(Code::Unimplemented, refusal));
+            let status = Status::new(Code::Unimplemented, refusal);
+            repository::record_refused(self, call, method.spec.action, message, &status);
+            return Err(status);
         }
         match method.spec.action {
             MethodAction::ModelInfer => infer::infer(self, call, message, Admission::holding(held)).await,

@@ -53,13 +53,13 @@ impl Reflection {
 
 /// Returns the body of a request that ends when the server stops, so that a stream that a tool keeps open does not delay that, and
 /// when the call has lost its right.
-pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference, mut right: Option<StreamRight>) -> Body {
+pub(super) fn body<B: RequestBody + 'static>(body: B, inference: Inference, right: Option<StreamRight>) -> Body {
     let stopped = async move {
         let mut changes = inference.registry().changes();
         let stopping = async { while !inference.is_stopping() && changes.changed().await.is_ok() {} };
         tokio::select! {
             () = stopping => {}
-            _ = access_control::right_lost(right.as_mut()) => {}
+            _ = access_control::right_lost(right) => {}
         }
     };
     let frames = StreamExt::take_until(BodyStream::new(body), Box::pin(stopped));

@@ -2,8 +2,11 @@
 //!
 //! The messages of the deprecated service have the same layout, so both services share these.
 
+use bytes::Bytes;
+use prost::Message;
 use tonic::Code;
 
+use super::method::MethodAction;
 use super::status::{self, Status};
 use super::{App, Call};
 use crate::access::Scope;
@@ -44,13 +47,26 @@ async fn change(
     model: &str,
     operation: impl Future<Output = Result<(), AdminError>>,
 ) -> Result<(), Status> {
-    let record = call.begin_record(action, model);
+    let record = call.begin_record(app, action, model);
     let result = match app.check_model(call.grant, model) {
         Ok(()) => operation.await.map_err(Status::from),
         Err(refused) => Err(refused),
     };
-    record.record(status::code_name(result.as_ref().err().map_or(Code::Ok, |status| status.code)));
+    let code = result.as_ref().err().map_or(Code::Ok, |status| status.code);
+    record.record(status::code_name(code), result.is_ok());
     result
+}
+
+/// Records a call that would change a model, but is not served.
+pub(super) fn record_refused(app: &App, call: Call<'_>, action: MethodAction, message: Bytes, status: &Status) {
+    let action = match action {
+        MethodAction::Load => "load",
+        MethodAction::Unload => "unload",
+        _ => return,
+    };
+    // Both messages have the name in the same field. One that cannot be read names no model.
+    let model = RepositoryModelUnloadRequest::decode(message).map(|request| request.model_name).unwrap_or_default();
+    call.begin_record(app, action, &model).record(status::code_name(status.code), false);
 }
 
 pub(super) async fn load(

@@ -17,13 +17,29 @@ const COMPRESSED_FROM: usize = 500;
 /// Responses of at least this many bytes are compressed on the compute pool: below it, compressing takes less than 0.2 ms.
 const LONG: usize = 8 * 1024;
 
+const VARIES: HeaderValue = HeaderValue::from_static("accept-encoding");
+const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+
+/// Decides whether a body that is sent while it is made is compressed, and sets the headers of its response.
+pub(super) fn negotiate(headers: &mut HeaderMap, request: &HeaderMap) -> bool {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return false;
+    }
+    headers.append(VARY, VARIES);
+    let accepted = accepts_gzip(request);
+    if accepted {
+        headers.insert(CONTENT_ENCODING, GZIP);
+    }
+    accepted
+}
+
 /// Compresses a response if it is long enough and the client accepts gzip.
 pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &ComputePool) -> Response {
     if response.body().len() < COMPRESSED_FROM || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    parts.headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    parts.headers.append(VARY, VARIES);
     if !accepts_gzip(request) {
         return Response::from_parts(parts, body);
     }
@@ -36,7 +52,7 @@ pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &
     };
     match compressed {
         Some(compressed) => {
-            parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            parts.headers.insert(CONTENT_ENCODING, GZIP);
             Response::from_parts(parts, compressed.into())
         }
         None => Response::from_parts(parts, body),

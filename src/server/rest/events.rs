@@ -93,49 +93,87 @@ impl Event {
         }
     }
 
+    /// Reports whether the attributes of the event are in its body.
+    pub(super) fn is_structured(&self) -> bool {
+        self.mode == EventMode::Structured
+    }
+
+    /// Makes the headers of an answer in JSON those of an event, and returns what precedes and follows the JSON in its body.
+    pub(super) fn enclose(
+        &self,
+        options: &CloudEventVariables,
+        model: &str,
+        headers: &mut HeaderMap,
+    ) -> (Bytes, Bytes) {
+        let attributes = self.answer_attributes(options, model);
+        match self.mode {
+            EventMode::Binary => {
+                headers.extend(headers_of(&attributes));
+                (Bytes::new(), Bytes::new())
+            }
+            EventMode::Structured => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static(STRUCTURED));
+                let (begin, end) = write_event(&attributes, None);
+                (begin.into(), Bytes::from_static(end))
+            }
+        }
+    }
+
+    /// Does the same for an answer of the V2 protocol; see [`Event::answer_v2`].
+    pub(super) fn enclose_v2(
+        &self,
+        options: &CloudEventVariables,
+        model: &str,
+        headers: &mut HeaderMap,
+    ) -> (Bytes, Bytes) {
+        self.set_headers_v2(options, headers);
+        match self.mode {
+            EventMode::Binary => (Bytes::new(), Bytes::new()),
+            EventMode::Structured => self.enclose(options, model, headers),
+        }
+    }
+
     /// Returns the answer as an event, unless it is an error.
     pub(super) fn answer(&self, options: &CloudEventVariables, model: &str, mut response: Response) -> Response {
         if !response.status().is_success() {
             return response;
         }
-        let attributes = self.answer_attributes(options, model);
-        match self.mode {
-            EventMode::Binary => {
-                response.headers_mut().extend(headers_of(&attributes));
-                response
-            }
-            EventMode::Structured => {
-                let status = response.status();
-                let (mut parts, body) = response.into_parts();
-                let content_type = parts.headers.get(CONTENT_TYPE).cloned();
-                let is_json =
-                    content_type.as_ref().is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
-                parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(STRUCTURED));
-                let chunks = body.iter().cloned();
-                if is_json {
-                    let (begin, end) = write_event(&attributes, None);
-                    let all = [Bytes::from(begin)].into_iter().chain(chunks).chain([Bytes::from_static(end)]);
-                    return respond::response(status, parts.headers, BodyChunks::from_all(all.collect()));
-                }
-                let mut attributes = attributes;
-                if let Some(content_type) = content_type.as_ref().and_then(|value| value.to_str().ok()) {
-                    attributes.push(("datacontenttype".to_owned(), content_type.to_owned()));
-                }
-                let (begin, end) = write_event(&attributes, Some(&chunks.collect::<Vec<_>>().concat()));
-                let all = vec![Bytes::from(begin), Bytes::from_static(end)];
-                respond::response(status, parts.headers, BodyChunks::from_all(all))
-            }
+        let content_type = response.headers().get(CONTENT_TYPE).cloned();
+        let is_json = content_type.as_ref().is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
+        if self.mode == EventMode::Binary || is_json {
+            let (begin, end) = self.enclose(options, model, response.headers_mut());
+            return response.map(|body| {
+                let chunks = [begin].into_iter().chain(body.iter().cloned()).chain([end]);
+                BodyChunks::from_all(chunks.filter(|chunk| !chunk.is_empty()).collect())
+            });
         }
+        let mut attributes = self.answer_attributes(options, model);
+        let status = response.status();
+        let (mut parts, body) = response.into_parts();
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(STRUCTURED));
+        if let Some(content_type) = content_type.as_ref().and_then(|value| value.to_str().ok()) {
+            attributes.push(("datacontenttype".to_owned(), content_type.to_owned()));
+        }
+        let (begin, end) = write_event(&attributes, Some(&body.iter().cloned().collect::<Vec<_>>().concat()));
+        let all = vec![Bytes::from(begin), Bytes::from_static(end)];
+        respond::response(status, parts.headers, BodyChunks::from_all(all))
     }
 
     /// Returns the answer of the V2 protocol, whose headers are the attributes of an event already, as those of the original.
     /// `CE_SOURCE`, `CE_TYPE` and `CE_MERGE` apply to them, too.
     pub(super) fn answer_v2(&self, options: &CloudEventVariables, model: &str, mut response: Response) -> Response {
-        if self.mode == EventMode::Structured {
-            model_headers::remove_matching(response.headers_mut(), |name| name.starts_with(PREFIX));
-            return self.answer(options, model, response);
+        self.set_headers_v2(options, response.headers_mut());
+        match self.mode {
+            EventMode::Binary => response,
+            EventMode::Structured => self.answer(options, model, response),
         }
-        let headers = response.headers_mut();
+    }
+
+    fn set_headers_v2(&self, options: &CloudEventVariables, headers: &mut HeaderMap) {
+        if self.mode == EventMode::Structured {
+            model_headers::remove_matching(headers, |name| name.starts_with(PREFIX));
+            return;
+        }
         if options.merge {
             let others: Vec<_> = self.attributes.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
             for (name, value) in &headers_of(&others) {
@@ -145,7 +183,6 @@ impl Event {
         let chosen = [("source", &options.source), ("type", &options.kind)];
         let chosen = chosen.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
         headers.extend(headers_of(&chosen.collect::<Vec<_>>()));
-        response
     }
 
     fn answer_attributes(&self, options: &CloudEventVariables, model: &str) -> Vec<(String, String)> {

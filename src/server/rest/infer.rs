@@ -2,20 +2,21 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::errors::RequestError;
 use super::events::Event;
 use super::respond::{self, BodyChunks};
 use super::route::{RouteSpec, RouteSubject};
+use super::wide::{self, WIDE};
 use super::{App, Call, Handled, body};
 use crate::access::Scope::Infer;
 use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
 use crate::server::exchange::{Exchange, new_id};
 use crate::server::payload::{JSON_LENGTH, Payload};
-use crate::types::json::{self, BinaryOutputs, JsonBody, JsonRequest, WriteOptions};
-use crate::types::{ByteReservation, Datatype, InferenceRequest, InferenceResponse, Tensor};
+use crate::types::json::{self, AnswerForm, BinaryOutputs, JsonBody, JsonRequest, WriteOptions};
+use crate::types::{Datatype, InferenceRequest, InferenceResponse, Tensor};
 
 /// The path that GET and HEAD do not find, since they belong to the model of that name.
 pub(super) const ONLY_POST: &str = "/v2/models/infer";
@@ -42,18 +43,30 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
         }
         let mut exchange = call.exchange()?;
         let ParsedRequest { target, request, binary_outputs, event } = read(&mut call, &mut exchange).await?;
-        let admission = call.admission;
-        let request_bytes = admission.reservation.bytes();
-        let mut response = app.inference.infer(&target, request, admission).await?;
+        let request_bytes = call.admission.reservation.bytes();
+        let mut response = app.inference.infer(&target, request, call.admission).await?;
 
         let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
         // If the model sets it, it describes another body.
         headers.remove(JSON_LENGTH);
-        let held = &mut admission.reservation;
-        let JsonBody { json, binary } = write(app, &mut exchange, response, binary_outputs, held).await?;
+        let size = encoding_work(&response, &binary_outputs);
+        if size >= LONG_WORK {
+            let memory = text_memory(&response, &binary_outputs);
+            if memory >= WIDE && !is_event_of_bytes(event.as_deref(), &response, &binary_outputs) {
+                let form = AnswerForm::V2(binary_outputs);
+                let enclose = |headers: &mut HeaderMap| match event {
+                    None => (Bytes::new(), Bytes::new()),
+                    Some(event) => event.enclose_v2(&app.events, &target.model.name, headers),
+                };
+                // Boxed, so that the futures of other requests stay small.
+                return Box::pin(wide::answer(&mut call, &mut exchange, response, form, headers, enclose)).await;
+            }
+            call.admission.reservation.grow(memory)?;
+        }
+        let JsonBody { json, binary } = write(app, &mut exchange, response, binary_outputs, size).await?;
         let bytes = json.len() + binary.iter().map(Bytes::len).sum::<usize>();
         // Binary outputs may be slices of the request.
-        admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
+        call.admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
         let response = if binary.is_empty() {
             respond::json_text(StatusCode::OK, headers, json)
         } else {
@@ -68,27 +81,38 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
     })
 }
 
-/// Encodes a response. `reservation` also holds the text of a long one while its tensors are in memory; the caller resizes it afterwards.
-pub(super) async fn write(
-    app: &App,
-    exchange: &mut Exchange<'_>,
-    response: InferenceResponse,
-    binary: BinaryOutputs,
-    reservation: &mut ByteReservation,
-) -> Result<JsonBody, RequestError> {
-    // Binary data is sent without encoding, except BYTES. JSON is about twice as long as the data.
+/// Estimates what it takes to encode a response, in bytes: binary data is sent without encoding, except BYTES, and JSON is about twice as
+/// long as the data.
+pub(super) fn encoding_work(response: &InferenceResponse, binary: &BinaryOutputs) -> usize {
     let work = |output: &Tensor| match output.datatype {
         Datatype::Bytes => 2 * output.byte_len(),
         _ if binary.wants(&output.name) => 0,
         _ => 2 * output.byte_len(),
     };
-    let size = response.outputs.iter().map(work).sum();
-    if size >= LONG_WORK {
-        let as_text = response.outputs.iter().filter(|output| !binary.wants(&output.name));
-        reservation.grow(as_text.map(json::data_text_memory).sum())?;
-    }
+    response.outputs.iter().map(work).sum()
+}
+
+/// Estimates the memory that the text of a long response takes beside its tensors.
+pub(super) fn text_memory(response: &InferenceResponse, binary: &BinaryOutputs) -> usize {
+    let as_text = response.outputs.iter().filter(|output| !binary.wants(&output.name));
+    as_text.map(json::data_text_memory).sum()
+}
+
+/// Reports whether an answer has binary data that becomes the data of an event, as a whole.
+fn is_event_of_bytes(event: Option<&Event>, response: &InferenceResponse, binary: &BinaryOutputs) -> bool {
+    event.is_some_and(Event::is_structured) && response.outputs.iter().any(|output| binary.wants(&output.name))
+}
+
+/// Encodes a response, which takes this much `work`.
+pub(super) async fn write(
+    app: &App,
+    exchange: &mut Exchange<'_>,
+    response: InferenceResponse,
+    binary: BinaryOutputs,
+    work: usize,
+) -> Result<JsonBody, RequestError> {
     let options = WriteOptions { binary, non_finite: app.non_finite };
-    Ok(exchange.write(size, move || json::write_response(&response, &options)).await??)
+    Ok(exchange.write(work, move || json::write_response(&response, &options)).await??)
 }
 
 /// A request, the model that it is for, and the outputs that it wants as binary data.

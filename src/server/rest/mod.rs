@@ -27,6 +27,7 @@ mod router;
 mod stream;
 mod streamed;
 mod v1;
+mod wide;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -49,7 +50,7 @@ pub use cors::Cors;
 pub use instrument::RestMetrics;
 pub use router::{is_openai, is_reserved};
 
-use super::audit::AdminCall;
+use super::audit::AuditLog;
 use super::cloud_events::CloudEvents;
 use super::exchange::Exchange;
 use super::{
@@ -128,6 +129,7 @@ struct App {
     access: Option<Access>,
     forwarded: ForwardedHeaders,
     console: Option<Console>,
+    audit: AuditLog,
 }
 
 /// Returns the method, the path and the scope of every route.
@@ -282,6 +284,7 @@ impl RestService {
             access: options.access,
             forwarded: options.forward_headers,
             console: options.console,
+            audit: AuditLog::default(),
         });
         Self { app, cors }
     }
@@ -344,7 +347,7 @@ impl App {
                     let action = path.rsplit('/').next().unwrap_or_default();
                     let principal = grant.as_ref().map(|grant| grant.principal().name());
                     // Boxed, because most requests change nothing.
-                    Box::new(AdminCall::begin(action, model, principal, body.peer()))
+                    Box::new(self.audit.begin(action, model, principal, body.peer()))
                 });
                 let mut response = match checked {
                     Ok(()) => {
@@ -354,7 +357,7 @@ impl App {
                     Err(error) => errors.error(error.status(), &error.to_string()).map(ResponseBody::from),
                 };
                 if let Some(change) = change {
-                    change.record(response.status().as_str());
+                    change.record(response.status().as_str(), response.status().is_success());
                 }
                 access_control::hold_permit(&mut response, grant.as_mut().and_then(Grant::take_permit));
                 access_control::hold_mark(&mut response, mark);

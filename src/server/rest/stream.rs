@@ -19,6 +19,7 @@ use super::route::RouteSpec;
 use super::streamed::Streamed;
 use super::{Answer, App, Call, Handled, event_stream};
 use crate::access::Scope::Infer;
+use crate::compute::LONG_WORK;
 use crate::inference::ModelTarget;
 use crate::server::exchange::Exchange;
 use crate::server::model_headers;
@@ -82,9 +83,12 @@ async fn event(
     headers.extend(ours.map(|(name, value)| (name.to_owned(), Value::from(value))));
     response.parameters.others.shift_insert(0, "headers".to_owned(), Value::Object(headers));
     let mut reservation = app.inference.admission().reservation;
-    let event = event_stream::data(
-        &infer::write(app, exchange, response, BinaryOutputs::default(), &mut reservation).await?.json,
-    );
+    let binary = BinaryOutputs::default();
+    let work = infer::encoding_work(&response, &binary);
+    if work >= LONG_WORK {
+        reservation.grow(infer::text_memory(&response, &binary))?;
+    }
+    let event = event_stream::data(&infer::write(app, exchange, response, binary, work).await?.json);
     reservation.resize(event.len())?;
     Ok(reservation.attach(event))
 }

@@ -4,13 +4,14 @@
 //! the work. The response ends with an error when its key is removed or expires.
 
 use bytes::Bytes;
+use futures_core::future::BoxFuture;
 use futures_core::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, StatusCode, Uri};
 
 use super::errors::RequestError;
 use super::respond::{ResponseAborted, ResponseBody};
-use crate::access::StreamRight;
+use crate::access::{Refusal, StreamRight};
 use crate::server::{access_control, panic_boundary};
 
 /// Writes an error as the last chunk of a body. Its second argument is whether overload is answered with 429.
@@ -38,7 +39,8 @@ impl Streamed {
     ) -> http::Response<ResponseBody> {
         let Self { status, headers, chunks, right, last } = self;
         let end: Box<dyn FnOnce(StatusCode) + Send> = Box::new(end);
-        let rest = RestOfBody { overload_as_429, status, chunks: Some(chunks), right, last, uri, end };
+        let right_lost = access_control::right_lost(right);
+        let rest = RestOfBody { overload_as_429, status, chunks: Some(chunks), right_lost, last, uri, end };
         let chunks = stream::unfold(rest, RestOfBody::next);
         let mut response = http::Response::new(ResponseBody::Stream(Box::pin(chunks)));
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
@@ -52,7 +54,8 @@ struct RestOfBody {
     status: StatusCode,
     /// `None` after an error.
     chunks: Option<BoxStream<'static, Result<Bytes, RequestError>>>,
-    right: Option<StreamRight>,
+    /// Ends when the response has lost its right.
+    right_lost: BoxFuture<'static, Refusal>,
     last: LastChunk,
     uri: Uri,
     end: Box<dyn FnOnce(StatusCode) + Send>,
@@ -60,12 +63,12 @@ struct RestOfBody {
 
 impl RestOfBody {
     async fn next(mut self) -> Option<(Result<Bytes, ResponseAborted>, Self)> {
-        let Self { chunks, right, uri, .. } = &mut self;
+        let Self { chunks, right_lost, uri, .. } = &mut self;
         let work = async {
             let chunks = chunks.as_mut()?;
             tokio::select! {
                 biased;
-                refusal = access_control::right_lost(right.as_mut()) => Some(Err(refusal.into())),
+                refusal = right_lost => Some(Err(refusal.into())),
                 chunk = chunks.next() => chunk,
             }
         };

@@ -13,8 +13,9 @@ use serde_json::json;
 
 use super::errors::RequestError;
 use super::events::{self, Event};
-use super::respond::{self, Response};
+use super::respond;
 use super::route::RouteSpec;
+use super::wide::{self, WIDE};
 use super::{Answer, Call, Handled, body, console, forward, openai};
 use crate::access::Scope::{Infer, Open, Read};
 use crate::compute::LONG_WORK;
@@ -22,7 +23,9 @@ use crate::inference::ModelTarget;
 use crate::registry::{RegisteredModel, V1Explainer};
 use crate::server::exchange::{Exchange, new_id};
 use crate::server::{model_headers, payload};
-use crate::types::json::{V1Error, data_text_memory, read_v1_request, write_v1_explanations, write_v1_response};
+use crate::types::json::{
+    AnswerForm, V1Error, data_text_memory, read_v1_request, write_v1_explanations, write_v1_response,
+};
 use crate::types::{
     InferenceRequest, InferenceResponse, RequestErrorKind, RequestedOutput, Tensor, TensorData, TensorRule, V1Verb,
 };
@@ -144,7 +147,7 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Answer, Request
     if let Some(event) = &mut event {
         body = event.open(body)?;
     }
-    let response = match handlers {
+    let answer = match handlers {
         Some(handlers) => {
             let handler = if verb == V1Verb::Predict { handlers.predict } else { handlers.explain };
             let mut request = forward::request(call, &target.model, call.parts.uri.path(), Vec::new(), body);
@@ -157,13 +160,16 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Answer, Request
             }
             // An event is one body, with attributes of its own.
             let held = &mut call.admission.reservation;
-            forward::response(reply.whole(|bytes| Ok(held.grow(bytes)?)).await?)
+            forward::response(reply.whole(|bytes| Ok(held.grow(bytes)?)).await?).into()
         }
         None => answer_tensors(call, verb, exchange, &target, event.as_deref(), body).await?,
     };
-    Ok(match event {
-        Some(event) => event.answer(&call.app.events, &target.model.name, response).into(),
-        None => response.into(),
+    Ok(match (event, answer) {
+        (Some(event), Answer::Complete(response)) => {
+            event.answer(&call.app.events, &target.model.name, response).into()
+        }
+        // What is sent while it is written is an event already.
+        (_, answer) => answer,
     })
 }
 
@@ -180,7 +186,7 @@ async fn answer_tensors(
     target: &ModelTarget,
     event: Option<&Event>,
     body: Bytes,
-) -> Result<Response, RequestError> {
+) -> Result<Answer, RequestError> {
     let explainer = match (verb, &target.model.explainer) {
         (V1Verb::Explain, V1Explainer::Model(explainer)) => explainer,
         (V1Verb::Explain, V1Explainer::None) if call.app.inference.explanation(&target.model).is_none() => {
@@ -208,7 +214,7 @@ async fn infer(
     target: &ModelTarget,
     event: Option<&Event>,
     body: Bytes,
-) -> Result<Response, RequestError> {
+) -> Result<Answer, RequestError> {
     let app = call.app;
     let mut request = read(call, &mut exchange, target, event, body).await?;
     // A model that explains its predictions by itself does so in outputs that V2 has, too.
@@ -230,7 +236,18 @@ async fn infer(
         // JSON is about twice as long as the data.
         let size = response.outputs.iter().map(|output| 2 * output.byte_len()).sum();
         if size >= LONG_WORK {
-            call.admission.reservation.grow(response.outputs.iter().map(data_text_memory).sum())?;
+            let memory = response.outputs.iter().map(data_text_memory).sum();
+            if memory >= WIDE && names.is_none() {
+                // Errors and events name the model of the path, also if its explainer has answered.
+                let (options, name) = (&app.events, call.name);
+                let enclose = |headers: &mut HeaderMap| {
+                    event.map_or_else(Default::default, |event| event.enclose(options, name, headers))
+                };
+                // Boxed, so that the futures of other requests stay small.
+                let answer = wide::answer(call, &mut exchange, response, AnswerForm::V1, headers, enclose);
+                return Box::pin(answer).await;
+            }
+            call.admission.reservation.grow(memory)?;
         }
         let write = move || match (names, &response.outputs[..]) {
             (Some(names), [contributions, margin]) => {
@@ -241,7 +258,7 @@ async fn infer(
         exchange.write(size, write).await??
     };
     call.admission.reservation.resize(text.len())?;
-    Ok(respond::json_text(StatusCode::OK, headers, text))
+    Ok(respond::json_text(StatusCode::OK, headers, text).into())
 }
 
 async fn read(

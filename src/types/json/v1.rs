@@ -538,21 +538,10 @@ fn write_list(
 }
 
 fn write_several(text: &mut Vec<u8>, outputs: &[Tensor], non_finite: NonFinite) -> Result<(), WriteError> {
-    let rows = outputs[0].shape.first().copied();
-    let are_rows = outputs
-        .iter()
-        .all(|output| output.shape.first().copied() == rows && !matches!(output.data, TensorData::Irregular(_)));
-    let member = |text: &mut Vec<u8>, index: usize, output: &Tensor| {
-        if index > 0 {
-            text.push(b',');
-        }
-        write_value(text, &output.name);
-        text.push(b':');
-    };
-    let Some(rows) = rows.filter(|_| are_rows) else {
+    let Some(rows) = common_rows(outputs) else {
         text.push(b'{');
         for (index, output) in outputs.iter().enumerate() {
-            member(text, index, output);
+            write_member_name(text, index, output);
             OutputWriter { output, non_finite }.write(text)?;
         }
         text.push(b'}');
@@ -562,9 +551,9 @@ fn write_several(text: &mut Vec<u8>, outputs: &[Tensor], non_finite: NonFinite) 
     for row in 0..rows {
         text.extend_from_slice(if row > 0 { b",{" } else { b"{" });
         for (index, output) in outputs.iter().enumerate() {
-            member(text, index, output);
+            write_member_name(text, index, output);
             let writer = OutputWriter { output, non_finite };
-            let shape = writer.shape();
+            let shape = v1_shape(output);
             let length: usize = shape[1..].iter().product();
             writer.write_level(text, &shape[1..], row * length..(row + 1) * length)?;
         }
@@ -574,26 +563,43 @@ fn write_several(text: &mut Vec<u8>, outputs: &[Tensor], non_finite: NonFinite) 
     Ok(())
 }
 
+/// Returns the number of rows, if all outputs have as many.
+pub(super) fn common_rows(outputs: &[Tensor]) -> Option<usize> {
+    let rows = outputs.first()?.shape.first().copied();
+    let is_alike =
+        |output: &Tensor| output.shape.first().copied() == rows && !matches!(output.data, TensorData::Irregular(_));
+    rows.filter(|_| outputs.iter().all(is_alike))
+}
+
+/// Writes the name of an output as that of a member of an object.
+pub(super) fn write_member_name(text: &mut Vec<u8>, index: usize, output: &Tensor) {
+    if index > 0 {
+        text.push(b',');
+    }
+    write_value(text, &output.name);
+    text.push(b':');
+}
+
+/// Returns the shape of an output, without the second dimension of a column.
+pub(super) fn v1_shape(output: &Tensor) -> &[usize] {
+    match &output.shape[..] {
+        [_, 1] => &output.shape[..1],
+        shape => shape,
+    }
+}
+
 struct OutputWriter<'a> {
     output: &'a Tensor,
     non_finite: NonFinite,
 }
 
 impl OutputWriter<'_> {
-    /// Returns the shape, without the second dimension of a column.
-    fn shape(&self) -> &[usize] {
-        match &self.output.shape[..] {
-            [_, 1] => &self.output.shape[..1],
-            shape => shape,
-        }
-    }
-
     fn write(&self, text: &mut Vec<u8>) -> Result<(), WriteError> {
         if let TensorData::Irregular(data) = &self.output.data {
             text.extend_from_slice(data.json());
             return Ok(());
         }
-        self.write_level(text, self.shape(), 0..self.output.len())
+        self.write_level(text, v1_shape(self.output), 0..self.output.len())
     }
 
     /// Writes a range of the elements as lists of a shape.

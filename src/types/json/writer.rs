@@ -75,17 +75,7 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
     let size: usize = response.outputs.iter().filter(is_json).map(data_text_size).sum();
     let mut text = Vec::with_capacity(256 + 128 * response.outputs.len() + size);
     let mut binary = Vec::new();
-    text.extend_from_slice(b"{\"model_name\":");
-    write_value(&mut text, &response.model_name);
-    if let Some(version) = &response.model_version {
-        text.extend_from_slice(b",\"model_version\":");
-        write_value(&mut text, version);
-    }
-    text.extend_from_slice(b",\"id\":");
-    write_value(&mut text, &response.id);
-    text.extend_from_slice(b",\"parameters\":");
-    write_parameters(&mut text, &response.parameters, None);
-    text.extend_from_slice(b",\"outputs\":[");
+    write_response_head(&mut text, response);
     for (index, output) in response.outputs.iter().enumerate() {
         if index > 0 {
             text.push(b',');
@@ -103,6 +93,22 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
     }
     text.extend_from_slice(b"]}");
     Ok(JsonBody { json: text, binary })
+}
+
+/// Writes everything of a response that precedes its outputs.
+#[inline]
+pub(super) fn write_response_head(text: &mut Vec<u8>, response: &InferenceResponse) {
+    text.extend_from_slice(b"{\"model_name\":");
+    write_value(text, &response.model_name);
+    if let Some(version) = &response.model_version {
+        text.extend_from_slice(b",\"model_version\":");
+        write_value(text, version);
+    }
+    text.extend_from_slice(b",\"id\":");
+    write_value(text, &response.id);
+    text.extend_from_slice(b",\"parameters\":");
+    write_parameters(text, &response.parameters, None);
+    text.extend_from_slice(b",\"outputs\":[");
 }
 
 /// Writes a request as compact JSON, as a client sends it. With `binary`, the data of all inputs follows the JSON, and the
@@ -226,17 +232,17 @@ pub fn data_text_memory(tensor: &Tensor) -> usize {
 }
 
 /// Returns the data of a tensor as the model or the client gave it, if its regular form differs.
-fn sent_data(tensor: &Tensor) -> Option<&Bytes> {
+pub(super) fn sent_data(tensor: &Tensor) -> Option<&Bytes> {
     tensor.as_sent.as_ref()?.data.as_ref()
 }
 
 /// Reports whether the data of a tensor has no other form than JSON.
-const fn is_irregular(tensor: &Tensor) -> bool {
+pub(super) const fn is_irregular(tensor: &Tensor) -> bool {
     matches!(tensor.data, TensorData::Irregular(_))
 }
 
 /// Writes everything of a tensor but its data, and leaves the object open. `binary_size` is the size of binary data.
-fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<usize>) {
+pub(super) fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<usize>) {
     text.extend_from_slice(b"{\"name\":");
     write_value(text, &tensor.name);
     text.extend_from_slice(b",\"shape\":[");
@@ -410,6 +416,22 @@ const fn name_of_non_finite(value: f64) -> &'static str {
 /// Iterates over the numbers of a buffer of any alignment.
 fn numbers<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
+}
+
+/// Returns the first float that is not finite.
+pub(super) fn find_non_finite(bytes: &[u8], datatype: Datatype) -> Option<Refused> {
+    fn find<T: Pod>(bytes: &[u8], widen: impl Fn(T) -> f64) -> Option<Refused> {
+        let mut values = numbers::<T>(bytes).map(widen).enumerate();
+        values.find(|(_, value)| !value.is_finite()).map(|(index, value)| (index, name_of_non_finite(value)))
+    }
+
+    match datatype {
+        Datatype::Fp16 => find(bytes, f16::to_f64),
+        Datatype::Bf16 => find(bytes, bf16::to_f64),
+        Datatype::Fp32 => find(bytes, |value: f32| value.into()),
+        Datatype::Fp64 => find(bytes, |value: f64| value),
+        _ => None,
+    }
 }
 
 fn write_bytes(

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 
 use super::ReadError;
-use super::wire::{Cursor, WireValue};
+use super::wire::{Cursor, WireField, WireValue};
 use crate::types::{BytesElements, Datatype, TensorData};
 
 /// The fields, by number.
@@ -72,8 +72,15 @@ impl<'a> Contents<'a> {
     /// Returns the number of bytes that must be converted to read these contents.
     pub(super) fn bytes_to_convert(&self, datatype: &str) -> usize {
         let size = self.messages.iter().map(Cursor::len).sum();
-        let is_kept = matches!(datatype.parse(), Ok(Datatype::Fp32 | Datatype::Fp64));
+        let is_kept = matches!(datatype.parse(), Ok(Datatype::Fp32 | Datatype::Fp64)) && self.is_one_run();
         if is_kept { 0 } else { size }
+    }
+
+    /// Reports whether all of the data is the first field of the only message, packed.
+    fn is_one_run(&self) -> bool {
+        let [message] = &self.messages[..] else { return self.messages.is_empty() };
+        let mut fields = message.clone();
+        matches!(fields.field(), Ok(Some(WireField { value: WireValue::Bytes(_), .. }))) && fields.len() == 0
     }
 
     /// Reads the elements, or returns `None` if no field has any.

@@ -71,13 +71,52 @@ pub fn read_request_with(message: &Bytes, rule: TensorRule) -> Result<ProtobufRe
     Ok(parsed)
 }
 
-/// Returns the number of bytes of a `ModelInferRequest` that must be checked or converted to read it, rather than kept.
+/// The most fields that are looked at to estimate the work of reading a message, which takes some microseconds.
+const MAX_ESTIMATED: usize = 1024;
+
+/// From which length on a name or another text counts as work, in bytes.
+const LONG_TEXT: usize = 1024;
+
+/// Estimates how many bytes of a `ModelInferRequest` must be checked, copied or converted to read it, rather than kept. They are all bytes of
+/// a message with many fields.
 pub fn bytes_to_convert(message: &[u8]) -> usize {
-    let Ok(envelope) = Envelope::read(message) else { return 0 };
-    let typed: usize = envelope.inputs.iter().map(|input| input.contents.bytes_to_convert(input.datatype)).sum();
-    let is_checked = |input: &Input<'_>| matches!(input.datatype, "BYTES" | "BOOL");
-    let raw: usize = envelope.raw.iter().map(|bytes| bytes.len()).sum();
-    typed + if envelope.inputs.iter().any(is_checked) { raw } else { 0 }
+    // A malformed message is rejected when it is read, at the same field.
+    estimate(message).unwrap_or_default()
+}
+
+fn estimate(message: &[u8]) -> Result<usize, ReadError> {
+    let (mut converted, mut raw, mut is_raw_checked) = (0, 0, false);
+    let mut looked_at = 0;
+    let mut fields = Cursor::new(message, 0);
+    while let Some(field) = fields.field()? {
+        looked_at += 1;
+        match (field.number, field.value) {
+            (5, WireValue::Bytes(_)) => {
+                let (mut datatype, mut contents) = (&b""[..], Contents::default());
+                let mut fields = field.message()?;
+                while let Some(field) = fields.field()?.filter(|_| looked_at <= MAX_ESTIMATED) {
+                    looked_at += 1;
+                    match (field.number, field.value) {
+                        (2, WireValue::Bytes(bytes)) => datatype = bytes,
+                        (5, WireValue::Bytes(_)) => contents.add(field.message()?),
+                        (_, WireValue::Bytes(bytes)) if bytes.len() >= LONG_TEXT => converted += bytes.len(),
+                        _ => {}
+                    }
+                }
+                let datatype = datatype.get(..datatype.len().min(8)).and_then(|name| std::str::from_utf8(name).ok());
+                let datatype = datatype.unwrap_or_default();
+                converted += contents.bytes_to_convert(datatype);
+                is_raw_checked |= matches!(datatype, "BYTES" | "BOOL");
+            }
+            (7, WireValue::Bytes(bytes)) => raw += bytes.len(),
+            (_, WireValue::Bytes(bytes)) if bytes.len() >= LONG_TEXT => converted += bytes.len(),
+            _ => {}
+        }
+        if looked_at > MAX_ESTIMATED {
+            return Ok(message.len());
+        }
+    }
+    Ok(converted + if is_raw_checked { raw } else { 0 })
 }
 
 /// A request whose tensors have not been read yet.

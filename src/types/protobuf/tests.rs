@@ -231,7 +231,43 @@ fn bytes_to_convert_counts_only_data_that_is_not_kept() {
     assert_eq!(effort(vec![input(Datatype::Int32, &[100], Some(ints))], &[]), 102);
     assert_eq!(effort(vec![input(Datatype::Fp16, &[1], None)], &[&[0; 2]]), 0);
     assert_eq!(effort(vec![input(Datatype::Bytes, &[1], None)], &[b"\0\0\0\0"]), 4);
+    // Each number is a field: the tag of a field of 4 bytes with the number 6, and its bytes.
+    let unpacked = [0x35, 0, 0, 0, 0].repeat(100);
+    let contents = [&[0x2a, 0xf4, 0x03], &unpacked[..]].concat();
+    let tensor = [&input(Datatype::Fp32, &[100], None).encode_to_vec()[..], &contents].concat();
+    let unpacked = [&[0x2a, u8::try_from(tensor.len() & 0x7f).unwrap() | 0x80, 0x04], &tensor[..]].concat();
+    assert_eq!(read_request(&Bytes::from(unpacked.clone())).unwrap().request.inputs[0].len(), 100);
+    assert_eq!(bytes_to_convert(&unpacked), 500);
     assert_eq!(bytes_to_convert(b"\xff"), 0, "a malformed message is reported when it is read");
+}
+
+#[test]
+fn bytes_to_convert_are_all_of_a_message_with_many_fields_or_long_texts() {
+    let message = |change: &dyn Fn(&mut ModelInferRequest)| {
+        let mut request = request(vec![input(Datatype::Uint8, &[0], None)], &[]);
+        change(&mut request);
+        request.encode_to_vec()
+    };
+    let changes: [&dyn Fn(&mut ModelInferRequest); 4] = [
+        &|request| request.inputs = vec![request.inputs[0].clone(); 2000],
+        &|request| request.raw_input_contents = vec![Bytes::new(); 2000],
+        &|request| {
+            let names = (0..2000).map(|index| (index.to_string(), InferParameter::default()));
+            request.parameters = names.collect();
+        },
+        &|request| {
+            let names = (0..2000).map(|index| (index.to_string(), InferParameter::default()));
+            request.inputs[0].parameters = names.collect();
+        },
+    ];
+    for change in changes {
+        let message = message(change);
+        assert_eq!(bytes_to_convert(&message), message.len());
+    }
+    let unknown = [0x7a, 0].repeat(2000);
+    assert_eq!(bytes_to_convert(&unknown), unknown.len());
+    assert_eq!(bytes_to_convert(&message(&|request| request.id = "i".repeat(2000))), 2000);
+    assert_eq!(bytes_to_convert(&message(&|request| request.inputs[0].name = "i".repeat(2000))), 2000);
 }
 
 #[test]
