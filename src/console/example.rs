@@ -42,7 +42,7 @@ impl Example {
 pub(super) struct Examples(Mutex<VecDeque<Tried>>);
 
 /// What trying the examples of a model gave.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Tried {
     /// That of the model, so that another load is tried again.
     generation: u64,
@@ -62,7 +62,7 @@ impl Examples {
         let Some(file) = &runtime.description().file else { return Example::untried(declared) };
         let declared = declared.map(Arc::new);
         let answered = if let Some(known) = self.known(model.generation) {
-            known
+            known.answered
         } else {
             // Others would be rejected, if requests are compared with what the settings declare.
             let suggested = Some(file).filter(|_| !model.validated || declared.is_none());
@@ -75,9 +75,8 @@ impl Examples {
         Example { request: answered.or(declared), is_answered }
     }
 
-    fn known(&self, generation: u64) -> Option<Option<Arc<Value>>> {
-        let kept = self.0.lock();
-        kept.iter().find(|tried| tried.generation == generation).map(|tried| tried.answered.clone())
+    fn known(&self, generation: u64) -> Option<Tried> {
+        self.0.lock().iter().find(|tried| tried.generation == generation).cloned()
     }
 
     /// Keeps one in place of what has been kept the longest.
@@ -132,12 +131,12 @@ mod tests {
     #[test]
     fn examples_of_the_last_models_are_kept() {
         let examples = Examples::default();
-        assert_eq!(examples.known(0), None);
+        assert!(examples.known(0).is_none());
         for generation in 0..100 {
             examples.keep(Tried { generation, answered: None });
         }
         assert_eq!(examples.0.lock().len(), MAX_EXAMPLES);
-        assert_eq!(examples.known(99), Some(None));
-        assert_eq!(examples.known(0), None);
+        assert!(examples.known(99).is_some_and(|tried| tried.answered.is_none()));
+        assert!(examples.known(0).is_none());
     }
 }
