@@ -197,7 +197,8 @@ fn unread_wide_answers_take_the_memory_of_their_tensors() {
     let before = server.memory();
     let mut answers: Vec<_> = (0..8).map(|_| unread(&server, &request)).collect();
     let more = server.memory().saturating_sub(before) >> 10;
-    assert!(more < 192, "eight answers take {more} MiB");
+    // Their tensors take 128, and their text would take 470 more.
+    assert!(more < 256, "eight answers take {more} MiB");
     let held = bytes_in_flight(&server);
     assert!(held >= 8 * size && held < 8 * (size + (2 << 20)), "{held}");
     // They are complete when they are read.
