@@ -169,7 +169,7 @@ class KServeModel(WorkerModel):
         model = self.model
         if is_proxy(type(model)) or _has(model, "explainer_host"):
             return True
-        # The predictor of a model of this server is no other server.
+        # A predictor that runs on this server is not another server.
         if self._served_predictor is not None:
             return False
         self._set_context()
