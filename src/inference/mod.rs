@@ -183,6 +183,16 @@ impl Inference {
         if self.is_stopping() {
             return Err(InferenceError::Stopping);
         }
+        self.target_in_flight(name, version)
+    }
+
+    /// Finds the model of a request that is in flight already, for callers that stop by rules of their own. [`Inference::stop`] does not
+    /// reject it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model does not exist.
+    pub fn target_in_flight(&self, name: &str, version: Option<&str>) -> Result<ModelTarget, InferenceError> {
         let model = self.registry.find(name, version).inspect_err(|_| self.registry.count_unknown_model())?;
         Ok(ModelTarget {
             model,

@@ -59,6 +59,16 @@ impl<'a> Exchange<'a> {
         Ok(self.inference.target(name, version)?.with_deadline(self.deadline))
     }
 
+    /// Finds the model of a request that counts as in flight already, so that a server that stops still answers it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not exist.
+    #[cfg(feature = "kafka")]
+    pub(super) fn target_in_flight(&self, name: &str, version: Option<&str>) -> Result<ModelTarget, InferenceError> {
+        Ok(self.inference.target_in_flight(name, version)?.with_deadline(self.deadline))
+    }
+
     /// Waits for what the client sends, until its deadline.
     ///
     /// # Errors
@@ -136,6 +146,7 @@ mod tests {
     use crate::settings::ModelSettings;
     use crate::telemetry::inference::InferenceMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
+    use crate::types::RequestErrorKind;
     use http::HeaderValue;
     use serde_json::{Map, Value};
     use std::num::NonZeroUsize;
@@ -185,7 +196,16 @@ mod tests {
         let target = exchange.target("m", None).unwrap();
         let error = inference.infer(&target, InferenceRequest::default(), &mut Admission::new()).await.unwrap_err();
         assert!(error.is_deadline() && Instant::now() >= deadline, "{error}");
-        assert_eq!(exchange.target("other", None).unwrap_err().kind(), crate::types::RequestErrorKind::NotFound);
+        assert_eq!(exchange.target("other", None).unwrap_err().kind(), RequestErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn request_that_is_in_flight_already_finds_its_model_although_the_server_stops() {
+        let inference = inference().await;
+        inference.stop();
+        assert_eq!(inference.target("m", None).unwrap_err().kind(), RequestErrorKind::Stopping);
+        assert_eq!(inference.target_in_flight("m", None).unwrap().model.name, "m");
+        assert_eq!(inference.target_in_flight("other", None).unwrap_err().kind(), RequestErrorKind::NotFound);
     }
 
     #[tokio::test]

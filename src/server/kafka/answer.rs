@@ -128,7 +128,9 @@ fn target(
         (None, Some((name, own_version))) if !name.is_empty() => (name, version.or(own_version)),
         _ => (default().ok_or(RecordError::NoModel)?, version),
     };
-    Ok(exchange.target(name, version)?)
+    // A record is only here if it has been started, and may be one before others that have been answered: their offsets are committed
+    // after its own, so that a server that stops answers it, too.
+    Ok(exchange.target_in_flight(name, version)?)
 }
 
 async fn read_json(

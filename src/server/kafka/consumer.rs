@@ -300,10 +300,23 @@ impl Reader<'_> {
             }
             timeout = Duration::ZERO;
         }
-        Ok(records)
+        Ok(self.track(records))
     }
 
-    /// Tracks a record. `None` if its partition is not assigned any more.
+    /// Tracks the records that are handed over now, and drops those whose partition has been given up since they were read.
+    ///
+    /// Not before: a rebalance within a read waits for the tracked records of its partitions, and these cannot start before its end.
+    fn track(&self, mut records: Vec<Record>) -> Vec<Record> {
+        let read = records.len();
+        records.retain(|record| !record.source.lost.is_cancelled());
+        self.session.in_flight.end(read - records.len());
+        for record in &records {
+            record.source.begin(record.offset);
+        }
+        records
+    }
+
+    /// Copies a record. `None` if its partition is not assigned any more.
     fn begin(&mut self, message: &BorrowedMessage<'_>) -> Option<Record> {
         let (topic, number) = (message.topic(), message.partition());
         let is_last = |last: &Arc<AssignedPartition>| {
@@ -315,7 +328,6 @@ impl Reader<'_> {
         let source = Arc::clone(self.last.as_ref()?);
         let bytes = message.payload_len() + message.key_len();
         let held = self.session.in_flight.begin(bytes);
-        source.begin(message.offset());
         let record = Record::read(message, source, held);
         self.session.shared.metrics.read(record.age());
         Some(record)
