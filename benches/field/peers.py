@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +176,13 @@ def bentoml_environment(setup: Setup) -> dict[str, str]:
     }
 
 
+def pytriton_environment(setup: Setup) -> dict[str, str]:
+    """Triton loads the shared library of the environment's Python, which may not be where the system looks for libraries."""
+    question = "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))"
+    asked = subprocess.run([setup.program("python"), "-c", question], capture_output=True, text=True, check=True)
+    return {"LD_LIBRARY_PATH": asked.stdout.strip()}
+
+
 PEERS = {
     peer.name: peer
     for peer in (
@@ -267,6 +275,7 @@ PEERS = {
             f"{PROCESSES} instances of each model, dynamic batcher with a queue delay of 0.1 ms, V2 JSON",
             "Binding Model to Triton; Deploying Models",
             lambda setup: [setup.app("pytriton_app.py", *setup.ports[:3])],
+            environment=pytriton_environment,
             shared_library=True,
             path=lambda model: f"/v2/models/{model}/infer",
             write=lambda model, rows: v2("x", model, rows),

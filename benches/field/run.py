@@ -496,7 +496,12 @@ def ahead(found: dict[str, dict[str, dict[str, float]]], sizes: dict[str, dict[s
             continue
         with_cell = {name: figures[cell] for name, figures in others.items() if cell in figures}
         overlap = {name: " (ranges overlap)" for name, one in with_cell.items() if one["min"] < mine[cell]["max"]}
-        for key, what, unit in (("rate", "throughput", "requests/s"), ("50", "p50", "ms"), ("99", "p99", "ms")):
+        for key, what, unit in (
+            ("rate", "throughput", "requests/s"),
+            ("50", "p50", "ms"),
+            ("99", "p99", "ms"),
+            ("cpu_us", "processor time", "µs"),
+        ):
             values = {name: one[key] for name, one in with_cell.items()}
             title = f"{TITLES[model]}, {count:,} row{'s' * (count > 1)}, {what}"
             add(title, mine[cell][key], values, unit, key == "rate", overlap if key == "rate" else {})
