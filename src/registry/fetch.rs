@@ -82,8 +82,18 @@ pub struct RemoteModel {
     pub files: usize,
     /// Of all files whose sizes the store tells.
     pub bytes: u64,
-    /// Where the credentials come from.
-    pub credentials: String,
+    pub availability: Availability,
+}
+
+/// Where the files of a model can be had.
+#[derive(Debug)]
+pub enum Availability {
+    Store {
+        /// Where its credentials come from.
+        credentials: String,
+    },
+    /// The cache has the last fetch, which a start uses, since the store cannot be reached.
+    Cache { outage: String },
 }
 
 /// A model on this machine.
@@ -115,16 +125,16 @@ mod with_storage {
     use tracing::{debug, info};
 
     use super::{
-        Arc, BTreeMap, FetchedModel, FolderSource, LoadError, LockFile, ModelSettings, Path, PathBuf, RemoteModel,
-        Runtime, SnapshotUse, StorageSettings, can_be_created, is_mlflow, remote_uri,
+        Arc, Availability, BTreeMap, FetchedModel, FolderSource, LoadError, LockFile, ModelSettings, Path, PathBuf,
+        RemoteModel, Runtime, SnapshotUse, StorageSettings, can_be_created, is_mlflow, locked_folder, remote_uri,
     };
     use crate::registry::chain;
     use crate::registry::store_repository::{ModelObjects, StoreRepository};
     use crate::repository::{disk_state, is_mlflow_uri};
     use crate::settings::StorageOffline;
     use crate::storage::{
-        DownloadProgress, FileFilter, Location, OfflinePolicy, SnapshotUse as InUse, Storage, StorageError,
-        StorageOptions, StorageUri, Variables,
+        DownloadProgress, FileFilter, LastFetch, Listing, Location, OfflinePolicy, RetryPolicy, SnapshotUse as InUse,
+        Storage, StorageError, StorageOptions, StorageUri, Variables,
     };
     use crate::telemetry::downloads::DownloadMetrics;
     use crate::telemetry::metrics::Registry as MetricsRegistry;
@@ -182,9 +192,18 @@ mod with_storage {
     impl ModelFetcher {
         /// Creates a fetcher, with the variables of the environment, which have the credentials.
         pub fn new(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
+            Self::with_retries(RetryPolicy::FETCH, settings, variables)
+        }
+
+        /// Creates a fetcher for a command that reports what is wrong: it does not wait for stores that do not respond.
+        pub fn for_diagnosis(settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
+            Self::with_retries(RetryPolicy::LOOK, settings, variables)
+        }
+
+        fn with_retries(retries: RetryPolicy, settings: &StorageSettings, variables: BTreeMap<String, String>) -> Self {
             let tracking = variables.get("MLFLOW_TRACKING_URI").map(|uri| uri.to_ascii_lowercase()).unwrap_or_default();
             let has_tracking_server = tracking.starts_with("http://") || tracking.starts_with("https://");
-            let storage = Storage::new(storage_options(settings, variables));
+            let storage = Storage::new(StorageOptions { retries, ..storage_options(settings, variables) });
             let is_starting = Arc::new(AtomicBool::new(true));
             Self {
                 storage,
@@ -221,26 +240,55 @@ mod with_storage {
             let objects = self.repository.as_ref().map(|repository| repository.objects(settings)).transpose()?;
             let ModelObjects { folder, artifact, is_inside } = objects.unwrap_or_default();
             let uri = remote_uri(settings, self).map(|uri| self.storage.uri(uri)).transpose().map_err(failed)?;
+            let lock = match (&uri, locked_folder(settings)) {
+                (Some(_), Some(folder)) => LockFile::find(&folder).map_err(LoadError::Lock)?,
+                _ => None,
+            };
             let mut found: Option<RemoteModel> = None;
-            for (uri, is_counted) in [(folder, true), (artifact, !is_inside), (uri, true)]
+            for (uri, is_counted, lock) in [(folder, true, None), (artifact, !is_inside, None), (uri, true, lock)]
                 .into_iter()
-                .filter_map(|(uri, is)| Some((uri?, is)))
+                .filter_map(|(uri, is, lock)| Some((uri?, is, lock)))
             {
-                let listing = self.storage.list(&uri, &FileFilter::default()).await.map_err(failed)?;
-                let (files, sizes) = (listing.files.len(), listing.files.iter().filter_map(|file| file.size));
-                let bytes = sizes.fold(0, u64::saturating_add);
+                // The cache has what is inside with its folder.
+                let is_cached =
+                    found.as_ref().is_some_and(|found| matches!(found.availability, Availability::Cache { .. }));
+                if is_cached && !is_counted {
+                    continue;
+                }
+                let (files, bytes, availability) = self.look_at(&uri, lock).await?;
                 match &mut found {
                     Some(found) if is_counted => {
                         (found.files, found.bytes) = (found.files + files, found.bytes.saturating_add(bytes));
+                        if let Availability::Cache { .. } = availability {
+                            found.availability = availability;
+                        }
                     }
                     Some(_) => {}
                     None => {
-                        let (uri, credentials) = (uri.shown().to_owned(), listing.credentials);
-                        found = Some(RemoteModel { uri, files, bytes, credentials });
+                        found = Some(RemoteModel { uri: uri.shown().to_owned(), files, bytes, availability });
                     }
                 }
             }
             Ok(found)
+        }
+
+        /// Returns how many files and bytes a URI selects. If the store cannot be reached, those that a start takes from the cache.
+        async fn look_at(
+            &self,
+            uri: &StorageUri,
+            lock: Option<LockFile>,
+        ) -> Result<(usize, u64, Availability), LoadError> {
+            let error = match self.storage.list(uri, &FileFilter::default()).await {
+                Ok(Listing { files, credentials }) => {
+                    let bytes = files.iter().filter_map(|file| file.size).fold(0, u64::saturating_add);
+                    return Ok((files.len(), bytes, Availability::Store { credentials }));
+                }
+                Err(error) => error,
+            };
+            match self.storage.last_fetch(uri, &error, lock).await.map_err(failed)? {
+                Some(LastFetch { files, bytes }) => Ok((files, bytes, Availability::Cache { outage: chain(&error) })),
+                None => Err(failed(error)),
+            }
         }
 
         /// Fetches what a URI selects, unless the cache has it.
@@ -411,6 +459,7 @@ mod with_storage {
             max_bytes: settings.max_bytes,
             cache_bytes: settings.cache_max_bytes,
             concurrency: settings.concurrency.get(),
+            retries: RetryPolicy::FETCH,
             offline: match settings.offline {
                 StorageOffline::Use => OfflinePolicy::Use,
                 StorageOffline::Fail => OfflinePolicy::Fail,
@@ -458,6 +507,11 @@ mod without_storage {
     impl ModelFetcher {
         /// Creates a fetcher.
         pub fn new(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
+            Self(())
+        }
+
+        /// Creates a fetcher.
+        pub fn for_diagnosis(_: &StorageSettings, _: BTreeMap<String, String>) -> Self {
             Self(())
         }
 

@@ -51,7 +51,7 @@ pub use crate::types::chain;
 pub use budget::{BudgetLoader, TooLarge, artifact_size};
 #[cfg(feature = "storage")]
 pub use fetch::storage_options;
-pub use fetch::{FetchedModel, FetchingLoader, ModelFetcher, RemoteModel};
+pub use fetch::{Availability, FetchedModel, FetchingLoader, ModelFetcher, RemoteModel};
 #[cfg(test)]
 pub(crate) use fn_loader::FnLoader;
 pub use loader::{Loader, RuntimeFuture, RuntimeLoader};

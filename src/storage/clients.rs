@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::source::{Bucket, Uploads};
-use super::transport::{MAX_ANSWER, Transport};
+use super::transport::{MAX_ANSWER, Retries, RetryPolicy, Transport};
 use super::uri::{AzureAccount, Remote, StorageService};
 use crate::http_client::HttpOptions;
 
@@ -56,7 +56,8 @@ struct Pool {
 /// The connections of all models.
 pub(super) struct Clients {
     /// The longest time without a byte.
-    idle: Duration,
+    pub(super) idle: Duration,
+    pub(super) retries: Retries,
     pools: Mutex<Vec<Pool>>,
     buckets: Mutex<Vec<Client>>,
     /// Limits the files of all models that are fetched at once.
@@ -71,9 +72,10 @@ impl fmt::Debug for Clients {
 }
 
 impl Clients {
-    pub(super) fn new(idle: Duration, files: usize) -> Self {
+    pub(super) fn new(idle: Duration, files: usize, retries: RetryPolicy) -> Self {
         Self {
             idle,
+            retries: Retries::new(retries),
             pools: Mutex::default(),
             buckets: Mutex::default(),
             files: Semaphore::new(files.max(1)),
@@ -90,7 +92,7 @@ impl Clients {
         }
         let http =
             HttpOptions { ca: tls.ca.clone(), insecure: tls.insecure, ..HttpOptions::new(self.idle, MAX_ANSWER) };
-        let transport = Transport::new(http);
+        let transport = Transport::new(http, self.retries.clone());
         if pools.len() == MAX_CLIENTS {
             pools.remove(0);
         }

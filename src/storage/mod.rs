@@ -40,8 +40,9 @@ pub use objects::StoredObject;
 use place::{Placed, Staging, is_archive};
 pub use selection::{MAX_REPOSITORY_OBJECTS, RemoteFile, SelectionError};
 use selection::{check_size, matches_any};
-pub use snapshots::{OfflinePolicy, SnapshotUse};
+pub use snapshots::{LastFetch, OfflinePolicy, SnapshotUse};
 use source::Source;
+pub use transport::RetryPolicy;
 pub use uri::{Location, StorageService, StorageUri, UriError};
 
 use crate::lock_file::{LOCK_FILE, LockFile};
@@ -62,6 +63,7 @@ pub struct StorageOptions {
     pub cache_bytes: Option<u64>,
     /// How many files are fetched at once.
     pub concurrency: usize,
+    pub retries: RetryPolicy,
     /// What happens if a store cannot be reached while the server starts.
     pub offline: OfflinePolicy,
     pub variables: Variables,
@@ -127,7 +129,7 @@ pub struct Storage(Arc<StorageOptions>, Arc<Clients>);
 
 impl Storage {
     pub fn new(options: StorageOptions) -> Self {
-        let clients = Clients::new(options.idle_timeout, options.concurrency);
+        let clients = Clients::new(options.idle_timeout, options.concurrency, options.retries);
         Self(Arc::new(options), Arc::new(clients))
     }
 
@@ -242,6 +244,29 @@ impl Storage {
         Ok(CachedModel { path: found.path, used: found.used })
     }
 
+    /// Returns what a start takes from the cache if listing a URI failed with `error`. `None` if it fails with the same error.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the files of the cache differ from the lock.
+    pub async fn last_fetch(
+        &self,
+        uri: &StorageUri,
+        error: &StorageError,
+        lock: Option<LockFile>,
+    ) -> Result<Option<LastFetch>, StorageError> {
+        if !error.is_outage() || self.offline() == OfflinePolicy::Fail {
+            return Ok(None);
+        }
+        let folder = self.0.cache.join(snapshots::name(uri.cache_key().as_bytes()));
+        blocking(&folder.clone(), move || {
+            let Some(snapshot) = snapshots::newest(&folder) else { return Ok(None) };
+            lock.map_or(Ok(()), |lock| lock.check_files(&snapshot))?;
+            Ok(Some(LastFetch::of(&snapshot)))
+        })
+        .await
+    }
+
     /// Finds the store that has the objects of a URI.
     async fn open_store(&self, uri: &StorageUri) -> Result<Source, StorageError> {
         match self.open(uri).await? {
@@ -252,10 +277,11 @@ impl Storage {
 
     /// Finds the store that has the objects of a URI, or the path of this machine that has its files.
     async fn open(&self, uri: &StorageUri) -> Result<Opened, StorageError> {
-        let idle = self.0.idle_timeout;
         let mut location = uri.location.clone();
         if let Location::Mlflow(reference) = &location {
-            let mlflow = self.with_credentials("MLflow", move |variables| credentials::mlflow(variables, idle)).await?;
+            let (idle, retries) = (self.1.idle, self.1.retries.clone());
+            let read = move |variables: &Variables| credentials::mlflow(variables, idle, retries);
+            let mlflow = self.with_credentials("MLflow", read).await?;
             location = mlflow.locate(reference).await.map_err(|error| fetch_error(uri, error))?;
             if let Location::Mlflow(MlflowReference::Artifact { path, .. }) = &location {
                 return Ok(Opened::Store(Box::new(Source::Mlflow(mlflow.artifacts(path)))));

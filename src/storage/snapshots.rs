@@ -45,6 +45,28 @@ pub(super) struct Snapshot {
     pub(super) used: Option<SnapshotUse>,
 }
 
+/// What the cache has of a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LastFetch {
+    pub files: usize,
+    pub bytes: u64,
+}
+
+impl LastFetch {
+    /// Counts the files of a snapshot.
+    pub(super) fn of(snapshot: &Path) -> Self {
+        let mut found = Self::default();
+        for entry in fs::read_dir(snapshot).into_iter().flatten().filter_map(Result::ok) {
+            let below = match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => Self::of(&entry.path()),
+                metadata => Self { files: 1, bytes: metadata.map_or(0, |metadata| metadata.len()) },
+            };
+            found = Self { files: found.files + below.files, bytes: found.bytes.saturating_add(below.bytes) };
+        }
+        found
+    }
+}
+
 /// Keeps a snapshot in the cache, as long as it exists.
 #[derive(Debug)]
 pub struct SnapshotUse {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,10 +19,10 @@ use object_store::client::{
 use parking_lot::Mutex;
 
 use super::selection::ContentHash;
-use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, HttpStream, Url};
+use crate::http_client::{BodyChunks, HttpClient, HttpError, HttpOptions, HttpStream, Url, server_name};
 use crate::types::Backoff;
 
-/// How often a request is sent.
+/// How often a read is continued that makes no progress.
 pub(super) const ATTEMPTS: u32 = 8;
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 /// The longest wait that a server may ask for.
@@ -32,6 +32,36 @@ const MAX_CLIENTS: usize = 64;
 /// The longest body of a listing or of a token.
 pub(super) const MAX_ANSWER: usize = 32 << 20;
 
+/// How patiently requests are sent to stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// How often a request is sent.
+    attempts: u32,
+    /// The longest time for all attempts at a request. `None` if only each of them has a limit.
+    within: Option<Duration>,
+}
+
+impl RetryPolicy {
+    /// For what is needed: an outage of some seconds passes unnoticed.
+    pub const FETCH: Self = Self { attempts: 8, within: None };
+    /// For commands that report what is wrong: they end within 10 s if a store does not respond.
+    pub const LOOK: Self = Self { attempts: 3, within: Some(Duration::from_secs(8)) };
+}
+
+/// The retries of all transports of a process. Clones share what is known of servers.
+#[derive(Debug, Clone)]
+pub(super) struct Retries {
+    policy: RetryPolicy,
+    /// The servers that did not respond in the time of the policy, by their origins. They are not asked again.
+    unreachable: Arc<Mutex<HashMap<String, HttpError>>>,
+}
+
+impl Retries {
+    pub(super) fn new(policy: RetryPolicy) -> Self {
+        Self { policy, unreachable: Arc::default() }
+    }
+}
+
 /// Sends the requests of stores.
 #[derive(Debug, Clone)]
 pub(super) struct Transport(Arc<Clients>);
@@ -39,8 +69,29 @@ pub(super) struct Transport(Arc<Clients>);
 #[derive(Debug)]
 struct Clients {
     options: HttpOptions,
+    retries: Retries,
     /// By scheme, host and port.
     by_origin: Mutex<HashMap<String, HttpClient>>,
+}
+
+/// A failure after which the same request may succeed.
+#[derive(Debug)]
+pub(super) struct PassingFailure {
+    /// How long the server asks to wait.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl PassingFailure {
+    /// Returns the failure of an answer, if another attempt may succeed.
+    pub(super) fn of(answer: &Result<HttpStream, HttpError>) -> Option<Self> {
+        match answer {
+            Ok(response) if may_pass(response.status) => Some(Self { retry_after: retry_after(&response.headers) }),
+            Err(HttpError::Connect { .. } | HttpError::TimedOut { .. } | HttpError::Lost { .. }) => {
+                Some(Self { retry_after: None })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Marks a request for an object, whose body is counted where it is written. All other bodies are listings and tokens, which are
@@ -54,8 +105,12 @@ pub(super) struct DeclaredHash(pub(super) ContentHash);
 
 impl Transport {
     /// Creates a transport. The timeout of the options is the longest time without a byte.
-    pub(super) fn new(options: HttpOptions) -> Self {
-        Self(Arc::new(Clients { options, by_origin: Mutex::default() }))
+    pub(super) fn new(mut options: HttpOptions, retries: Retries) -> Self {
+        if let Some(within) = retries.policy.within {
+            options.timeout = options.timeout.min(within);
+            options.connect_timeout = options.connect_timeout.min(within);
+        }
+        Self(Arc::new(Clients { options, retries, by_origin: Mutex::default() }))
     }
 
     /// Sends a request, again after failures that may pass.
@@ -70,21 +125,68 @@ impl Transport {
         headers: &HeaderMap,
         body: &Bytes,
     ) -> Result<HttpStream, HttpError> {
+        let Retries { policy, unreachable } = &self.0.retries;
+        let Some(within) = policy.within else { return self.attempt(method, url, headers, body, None).await };
+        let origin = url.origin().ascii_serialization();
+        let known = unreachable.lock().get(&origin).cloned();
+        if let Some(error) = known {
+            return Err(error);
+        }
+        let answer = self.attempt(method, url, headers, body, Some(within)).await;
+        if let Err(error @ (HttpError::Connect { .. } | HttpError::TimedOut { .. })) = &answer {
+            unreachable.lock().insert(origin, error.clone());
+        }
+        answer
+    }
+
+    /// Sends a request as often as the policy permits, and ends after `within`.
+    async fn attempt(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: &HeaderMap,
+        body: &Bytes,
+        within: Option<Duration>,
+    ) -> Result<HttpStream, HttpError> {
         let client = self.client(url)?;
+        let began = Instant::now();
         let mut attempt = 0;
         loop {
             let chunks = [body.clone()].into_iter().collect::<BodyChunks>();
-            let answer = client.open(method.clone(), url, headers.clone(), chunks).await;
+            let sent = client.open(method.clone(), url, headers.clone(), chunks);
+            let answer = match within {
+                None => sent.await,
+                Some(timeout) => tokio::time::timeout(timeout.saturating_sub(began.elapsed()), sent)
+                    .await
+                    .unwrap_or_else(|_| Err(HttpError::TimedOut { server: server_name(url), timeout })),
+            };
             attempt += 1;
-            let asked = match &answer {
-                _ if attempt == ATTEMPTS => return answer,
-                Ok(response) if may_pass(response.status) => retry_after(&response.headers),
-                Err(HttpError::Connect { .. } | HttpError::TimedOut { .. } | HttpError::Lost { .. }) => None,
+            let failure = match PassingFailure::of(&answer) {
+                Some(failure) if attempt < self.0.retries.policy.attempts => failure,
                 _ => return answer,
             };
+            let pause = failure.retry_after.unwrap_or_else(|| Self::pause(attempt - 1));
+            if within.is_some_and(|within| began.elapsed() + pause >= within) {
+                return answer;
+            }
             drop(answer);
-            tokio::time::sleep(asked.unwrap_or_else(|| Self::pause(attempt - 1))).await;
+            tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Sends a request once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it gets no response. A response with an error is a response.
+    pub(super) async fn send_once(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<HttpStream, HttpError> {
+        self.client(url)?.open(method.clone(), url, headers, [body].into_iter().collect()).await
     }
 
     /// Returns how long to wait after a failure that `earlier` others precede: between half of the back-off and all of it.

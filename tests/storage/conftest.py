@@ -46,6 +46,21 @@ def refused():
         yield bound.getsockname()[1]
 
 
+@pytest.fixture
+def silent():
+    """A port that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture(params=["silent", "refused"])
+def unreachable(request):
+    """A port of a store that cannot be reached."""
+    return request.getfixturevalue(request.param)
+
+
 def wait_until(question, what, process=None):
     """Polls until `question` returns something truthy, and returns it."""
     end = time.monotonic() + PATIENCE
@@ -375,7 +390,7 @@ class Server:
         return self.call("/v2/models/iris/infer", {"inputs": [tensor]})["outputs"][0]["data"]
 
 
-def write_settings(folder, uri, implementation="mlserver_xgboost.XGBoostModel"):
-    folder.mkdir(exist_ok=True)
-    settings = {"name": "iris", "implementation": implementation, "parameters": {"uri": uri}}
+def write_settings(folder, uri, implementation="mlserver_xgboost.XGBoostModel", model="iris"):
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"name": model, "implementation": implementation, "parameters": {"uri": uri}}
     (folder / "model-settings.json").write_text(json.dumps(settings))

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import time
 
 import pytest
 from conftest import BINARY, MODEL, SECRET, environment, write_settings
@@ -29,6 +30,54 @@ def test_doctor_says_what_is_fetched_and_with_which_credentials(s3, prefix, tmp_
     write_settings(tmp_path, s3.uri(f"{prefix}/none"))
     printed = run("doctor", tmp_path, code=1, **s3.variables(), **PORTS)
     assert f"model `iris`: cannot fetch `{s3.uri(prefix)}/none`" in printed and "the bucket has model.json" in printed
+
+
+def promptly(*arguments, **options):
+    """Runs a command that has to end within 10 s, whatever its store does."""
+    began = time.monotonic()
+    printed = run(*arguments, **options)
+    assert time.monotonic() - began < 10, printed
+    return printed
+
+
+UNREACHABLE = r"(no response from 127\.0\.0\.1:\d+ within 8 s|cannot connect to 127\.0\.0\.1:\d+: connection refused)"
+
+
+def test_commands_end_soon_if_a_store_cannot_be_reached(s3, unreachable, cache, tmp_path):
+    variables = {**s3.variables(unreachable), **cache, **PORTS}
+    for name in ("first", "second", "third"):
+        write_settings(tmp_path / "models" / name, s3.uri(f"none/{name}"), model=name)
+    printed = promptly("doctor", tmp_path / "models", code=1, **variables)
+    for name in ("first", "second", "third"):
+        assert re.search(f"model `{name}`: cannot fetch `s3://models/none/{name}`: {UNREACHABLE}", printed), printed
+    for command in (["doctor"], ["inspect"], ["config", "show"]):
+        printed = promptly(*command, s3.uri("none/model"), code=1, **variables)
+        assert re.search(f"cannot fetch `s3://models/none/model`: {UNREACHABLE}", printed), printed
+    variables["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{unreachable}"
+    printed = promptly("inspect", "models:/none/1", code=1, **variables)
+    assert re.search(UNREACHABLE, printed), printed
+
+
+def test_commands_use_the_cache_if_a_store_cannot_be_reached(s3, prefix, unreachable, cache, tmp_path):
+    s3.put(f"{prefix}/model.json", MODEL.read_bytes())
+    uri = s3.uri(f"{prefix}/model.json")
+    expected = run("inspect", uri, "--example", **s3.variables(), **cache)
+    variables = {**s3.variables(unreachable), **cache, **PORTS}
+    printed = promptly("inspect", uri, "--example", **variables)
+    assert expected in printed
+    assert f"warning: `{uri}` cannot be reached; the model of the last fetch is used (`storage_offline`)" in printed
+    write_settings(tmp_path / "models", uri)
+    printed = promptly("doctor", tmp_path / "models", **variables)
+    size = len(MODEL.read_bytes())
+    last = rf"a start uses the last fetch in the cache, 1 files, {size} bytes \(`storage_offline`\)"
+    assert re.search(f"model `iris`: cannot fetch `{uri}`: {UNREACHABLE}.*; {last}", printed), printed
+    # A start without the cache would fail, and so would one of other files.
+    printed = promptly("doctor", tmp_path / "models", code=1, **variables, MLSERVER_STORAGE_OFFLINE="fail")
+    assert "a start uses" not in printed
+    lock = {"version": 1, "files": [{"path": "model.json", "size": size, "sha256": "0" * 64}]}
+    (tmp_path / "models/mlserver.lock").write_text(json.dumps(lock))
+    printed = promptly("doctor", tmp_path / "models", code=1, **variables)
+    assert "a start uses" not in printed and "mlserver.lock" in printed
 
 
 def test_inspect_takes_uris(s3, prefix, tmp_path):
@@ -91,6 +140,22 @@ def test_doctor_examines_repositories_of_stores(s3, repository, prefix, tmp_path
     assert f"model `iris`: cannot fetch `{uri}/iris/none.json`" in printed and "found 2 problems" in printed
     printed = run("doctor", f"{uri}/none", code=1, **variables)
     assert "no models found" in printed
+
+
+def test_repositories_of_stores_are_read_from_the_cache(s3, repository, unreachable, tmp_path):
+    uri, variables = repository
+    (tmp_path / "in.csv").write_text("sepal length,sepal width,petal length,petal width\n5.1,3.5,1.4,0.2\n")
+    arguments = ["--model-name", "iris", "-i", tmp_path / "in.csv", "-o", tmp_path / "out.csv"]
+    run("infer", "--embedded", uri, *arguments, **variables)
+    variables |= s3.variables(unreachable)
+    last_known = f"`{uri}` cannot be reached; its last known models are used (`storage_offline`)"
+    printed = promptly("config", "show", uri, **variables)
+    assert f"warning: {last_known}" in printed and "model `iris`" in printed
+    printed = promptly("doctor", uri, code=1, **variables)
+    assert last_known in printed
+    assert re.search(f"model `iris`: cannot fetch `{uri}/iris`: .*; a start uses the last fetch in the cache, 2 files", printed)
+    # The other model was never fetched.
+    assert re.search(f"model `second`: cannot fetch `{uri}/second`: {UNREACHABLE}[^;]*(; is the server running[?])?\n", printed)
 
 
 def test_embedded_models_come_from_repositories_of_stores(repository, tmp_path):

@@ -11,6 +11,7 @@ use crate::cli::config::ShowArgs;
 use crate::registry::ModelFetcher;
 use crate::repository::Discovery;
 use crate::settings::{Environment, LoadedSettings, ModelSettings, SettingEntry, Settings};
+use crate::telemetry::logging;
 use crate::ui::Ui;
 
 use crate::commands::setting_arguments::sources;
@@ -27,9 +28,14 @@ pub(super) fn run(args: &ShowArgs, environment: &dyn Environment, ui: &mut Ui) -
     let repository = target.repository(sources, args.strict);
     let repository = if target.is_in_store() {
         let variables = environment.variables().into_iter().collect();
-        let mut fetcher = ModelFetcher::new(&server.settings.storage, variables);
+        let mut fetcher = ModelFetcher::for_diagnosis(&server.settings.storage, variables);
+        let warnings = logging::collect_warnings();
         let opened = target.open_store(repository, &mut fetcher, |warning| ui.warning(warning));
-        async_runtime(environment)?.block_on(opened)?
+        let opened = async_runtime(environment)?.block_on(opened);
+        for warning in warnings.take() {
+            ui.warning(warning);
+        }
+        opened?
     } else {
         repository
     };

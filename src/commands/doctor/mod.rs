@@ -98,7 +98,7 @@ async fn examine(args: &DoctorArgs, environment: &dyn Environment, findings: &mu
     let repository = target.repository(sources, false);
     let mut metrics = MetricsRegistry::default();
     let python = Python::new(python_options(&settings, &repository, environment, &mut metrics));
-    let mut fetcher = ModelFetcher::new(&settings.storage, python.variables().clone());
+    let mut fetcher = ModelFetcher::for_diagnosis(&settings.storage, python.variables().clone());
     let opened = target.open_store(repository, &mut fetcher, |warning| findings.warning(warning)).await;
     let repository = match opened {
         Ok(repository) => repository,

@@ -7,7 +7,7 @@ use crate::families::ModelFamily;
 use crate::image::PythonReason;
 use crate::inference::BatchOptions;
 use crate::platform;
-use crate::registry::{ModelFetcher, artifact_size, chain};
+use crate::registry::{Availability, ModelFetcher, RemoteModel, artifact_size, chain};
 use crate::repository::Artifact;
 use crate::runtimes::FileDescription;
 use crate::runtimes::python::{Python, SCRIPT_IMPLEMENTATION, StaticFindingLevel};
@@ -35,13 +35,25 @@ pub(super) async fn examine(
     let family = ModelFamily::of(&model.implementation);
     let is_remote = match fetcher.look(model).await {
         Ok(None) => false,
-        Ok(Some(found)) => {
-            findings.ok(format_args!(
-                "model `{name}` is fetched from `{}` when it is loaded: {} files, {} bytes, with {}",
-                found.uri, found.files, found.bytes, found.credentials
-            ));
-            true
-        }
+        Ok(Some(RemoteModel { uri, files, bytes, availability })) => match availability {
+            Availability::Store { credentials } => {
+                findings.ok(format_args!(
+                    "model `{name}` is fetched from `{uri}` when it is loaded: {files} files, {bytes} bytes, with {credentials}"
+                ));
+                true
+            }
+            // Only a start uses the cache without its store.
+            Availability::Cache { outage } if findings.models_are_optional => {
+                findings.model_problem(format_args!("model `{name}`: {outage}"));
+                return ModelPlace::Nowhere;
+            }
+            Availability::Cache { outage } => {
+                findings.warning(format_args!(
+                    "model `{name}`: {outage}; a start uses the last fetch in the cache, {files} files, {bytes} bytes (`storage_offline`)"
+                ));
+                true
+            }
+        },
         Err(error) => {
             findings.model_problem(format_args!("model `{name}`: {}", chain(&error)));
             return ModelPlace::Nowhere;

@@ -15,6 +15,7 @@ use crate::registry::{FetchedModel, ModelFetcher, chain};
 use crate::repository::{Artifact, check_on_disk};
 use crate::runtimes::FileDescription;
 use crate::settings::{Environment, MODEL_SETTINGS_FILE, ModelSettings, Settings, SettingsSources};
+use crate::telemetry::logging;
 use crate::types::{TensorMetadata, without_credentials};
 use crate::ui::{Highlight, Ui};
 pub(super) use example::{AnsweredExample, NoExample, answer};
@@ -32,7 +33,7 @@ pub(super) struct InspectedModel {
 
 /// Runs `mlserver inspect`.
 pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Result<(), CommandError> {
-    let fetched = fetched(&args.path, environment)?;
+    let fetched = fetched(&args.path, environment, ui)?;
     let path = fetched.as_ref().map_or(&args.path, |model| &model.path);
     let model = InspectedModel::find(path, environment)?;
     if model.family.native.is_none() {
@@ -65,14 +66,18 @@ pub fn run(args: &InspectArgs, environment: &dyn Environment, ui: &mut Ui) -> Re
 }
 
 /// Fetches a model into the cache, if the path is the URI of an object store.
-fn fetched(path: &Path, environment: &dyn Environment) -> Result<Option<FetchedModel>, CommandError> {
+fn fetched(path: &Path, environment: &dyn Environment, ui: &mut Ui) -> Result<Option<FetchedModel>, CommandError> {
     let Some(uri) = path.to_str() else { return Ok(None) };
     let settings = Settings::load(Path::new("."), &SettingsSources::read(environment)?, false)?.settings;
-    let fetcher = ModelFetcher::new(&settings.storage, environment.variables().into_iter().collect());
+    let fetcher = ModelFetcher::for_diagnosis(&settings.storage, environment.variables().into_iter().collect());
     if !fetcher.is_store(uri) {
         return Ok(None);
     }
+    let warnings = logging::collect_warnings();
     let model = async_runtime(environment)?.block_on(fetcher.fetch(uri, None));
+    for warning in warnings.take() {
+        ui.warning(warning);
+    }
     Ok(Some(model.map_err(|error| anyhow!("{}", chain(&error)))?))
 }
 

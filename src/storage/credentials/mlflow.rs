@@ -12,7 +12,7 @@ use crate::http_client::{HttpOptions, Url, take_credentials};
 use crate::storage::clients::TlsOptions;
 use crate::storage::error::CredentialsError;
 use crate::storage::mlflow::Mlflow;
-use crate::storage::transport::{MAX_ANSWER, Transport};
+use crate::storage::transport::{MAX_ANSWER, Retries, Transport};
 use crate::types::Secret;
 
 /// The variable with the address of MLflow's tracking server.
@@ -23,7 +23,11 @@ const TRACKING: &str = "MLFLOW_TRACKING_URI";
 /// # Errors
 ///
 /// Fails if no tracking server is set, or its address does not begin with `http://` or `https://`.
-pub(in crate::storage) fn mlflow(variables: &Variables, idle: Duration) -> Result<Mlflow, CredentialsError> {
+pub(in crate::storage) fn mlflow(
+    variables: &Variables,
+    idle: Duration,
+    retries: Retries,
+) -> Result<Mlflow, CredentialsError> {
     let server = |variable: &str| {
         let Some(text) = variables.get(variable) else { return Ok(None) };
         let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -67,13 +71,14 @@ pub(in crate::storage) fn mlflow(variables: &Variables, idle: Duration) -> Resul
         insecure: variables.is_set("MLFLOW_TRACKING_INSECURE_TLS"),
         ..HttpOptions::new(idle, MAX_ANSWER)
     };
-    let transport = Transport::new(options);
+    let transport = Transport::new(options, retries);
     Ok(Mlflow { transport, tracking, registry, authorization, credentials: credentials.to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::transport::RetryPolicy;
 
     fn variables(pairs: &[(&str, &str)]) -> Variables {
         Variables(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
@@ -81,7 +86,8 @@ mod tests {
 
     #[test]
     fn servers_of_mlflow_come_from_the_environment() {
-        let of = |pairs: &[(&str, &str)]| mlflow(&variables(pairs), Duration::from_secs(1));
+        let retries = || Retries::new(RetryPolicy::FETCH);
+        let of = |pairs: &[(&str, &str)]| mlflow(&variables(pairs), Duration::from_secs(1), retries());
         assert!(matches!(of(&[]), Err(CredentialsError::NoTracking)));
         for text in ["databricks", "sqlite:///db", "./mlruns"] {
             assert!(of(&[(TRACKING, text)]).unwrap_err().to_string().contains("expected an address of HTTP"), "{text}");

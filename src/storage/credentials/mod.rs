@@ -118,6 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::storage::transport::RetryPolicy;
 
     fn variables(pairs: &[(&str, &str)]) -> Variables {
         Variables(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
@@ -128,7 +129,7 @@ mod tests {
     }
 
     fn source(location: &Location, pairs: &[(&str, &str)]) -> Result<String, String> {
-        match open(location, None, &variables(pairs), &Clients::new(Duration::from_secs(1), 1)) {
+        match open(location, None, &variables(pairs), &Clients::new(Duration::from_secs(1), 1, RetryPolicy::FETCH)) {
             Ok(Source::Bucket(bucket)) => Ok(format!("{}; {}", bucket.credentials, bucket.store)),
             Ok(_) => unreachable!(),
             Err(error) => Err(error.to_string()),
