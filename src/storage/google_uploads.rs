@@ -4,6 +4,7 @@
 //! credentials.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use super::error::{CredentialsError, FetchError};
 use super::part::{shortened, store_error};
-use super::transport::Transport;
+use super::transport::{PassingFailure, Transport};
 use crate::http_client::{HttpStream, Url};
 
 /// The longest answer, in bytes.
@@ -35,7 +36,7 @@ impl fmt::Debug for GoogleUploads {
 }
 
 /// What a store has of an upload.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum SessionState {
     /// So many bytes.
     Partial(u64),
@@ -43,6 +44,8 @@ pub(super) enum SessionState {
     Complete(Option<u64>),
     /// Nothing: the session has ended, or was never started.
     Gone,
+    /// It is not known, because the request failed. The next request has to ask for it, `retry_after` if the store names a time.
+    Unknown { error: FetchError, retry_after: Option<Duration> },
 }
 
 impl GoogleUploads {
@@ -78,7 +81,7 @@ impl GoogleUploads {
         id.ok_or_else(|| FetchError::Store("the server started an upload without an ID".to_owned()))
     }
 
-    /// Sends the bytes from `start` on to an object of `size` bytes.
+    /// Sends the bytes from `start` on to an object of `size` bytes, once. Without bytes, it asks what the store has.
     pub(super) async fn send(
         &self,
         key: &str,
@@ -94,14 +97,27 @@ impl GoogleUploads {
             length => format!("bytes {start}-{}/{size}", start + length - 1),
         };
         headers.insert(CONTENT_RANGE, HeaderValue::try_from(range).map_err(|error| other(&error))?);
-        let response = self.transport.send(&Method::PUT, &self.url(key, Some(id)), &headers, data).await?;
+        let answer = self.transport.send_once(&Method::PUT, &self.url(key, Some(id)), headers, data.clone()).await;
+        let failure = PassingFailure::of(&answer);
+        let response = match (answer, failure) {
+            (Ok(response), Some(PassingFailure { retry_after })) => {
+                return Ok(SessionState::Unknown { error: refusal(response, credentials).await, retry_after });
+            }
+            (Err(error), Some(PassingFailure { retry_after })) => {
+                return Ok(SessionState::Unknown { error: error.into(), retry_after });
+            }
+            (answer, None) => answer?,
+        };
         match response.status {
             StatusCode::PERMANENT_REDIRECT => Ok(SessionState::Partial(received(&response.headers))),
             StatusCode::NOT_FOUND | StatusCode::GONE => Ok(SessionState::Gone),
-            status if status.is_success() => {
-                let body = response.collect(MAX_ANSWER).await?;
-                Ok(SessionState::Complete(object_size(&body)))
-            }
+            status if status.is_success() => match response.collect(MAX_ANSWER).await {
+                Ok(body) => Ok(SessionState::Complete(object_size(&body))),
+                Err(error) => match FetchError::from(error) {
+                    error if error.may_pass() => Ok(SessionState::Unknown { error, retry_after: None }),
+                    error => Err(error),
+                },
+            },
             _ => Err(refusal(response, credentials).await),
         }
     }

@@ -20,6 +20,7 @@ use super::google_uploads::{GoogleUploads, SessionState};
 use super::part::store_error;
 use super::place::write_error;
 use super::source::{Bucket, Uploads, object_path};
+use super::transport::{ATTEMPTS, Transport};
 use super::uri::StorageUri;
 
 /// The size of a part, in bytes. Large files have larger parts.
@@ -44,7 +45,7 @@ struct UploadRecord {
     part: u64,
     /// When the file was written, in nanoseconds since 1970.
     modified: u128,
-    /// The names of the parts that the store has, from the first on. Pieces of a session have empty names.
+    /// The names of the parts that the store has, from the first on. Empty for a session, which is asked.
     parts: Vec<String>,
 }
 
@@ -78,9 +79,16 @@ impl Storage {
         let continued = read_record(&record_path);
         let continued =
             continued.filter(|record| (record.size, record.part, record.modified) == (size, part, modified));
+        let upload = |record, is_continued| Upload {
+            bucket: &bucket,
+            target: &target,
+            file,
+            record_path: &record_path,
+            record,
+            is_continued,
+        };
         if let Some(record) = continued {
-            let upload = Upload { bucket: &bucket, target: &target, file, record_path: &record_path, record };
-            match upload.run(sent).await {
+            match upload(record, true).run(sent).await {
                 // The store has dropped it.
                 Err(UploadError::Gone) => sent.store(0, Ordering::Relaxed),
                 done => return done.map_err(|error| error.at(file, &failed)),
@@ -88,17 +96,27 @@ impl Storage {
         } else {
             self.abort_upload(uri, file).await;
         }
-        let id = match &bucket.uploads {
-            Uploads::Parts(store) => {
-                let id = store.create_multipart(&target).await;
-                id.map_err(|error| failed(store_error(&error, &bucket.credentials)))?
-            }
-            Uploads::Sessions(google) => google.start(target.as_ref(), &bucket.credentials).await.map_err(failed)?,
+        let start = async || {
+            let id = match &bucket.uploads {
+                Uploads::Parts(store) => {
+                    let id = store.create_multipart(&target).await;
+                    id.map_err(|error| failed(store_error(&error, &bucket.credentials)))?
+                }
+                Uploads::Sessions(google) => {
+                    google.start(target.as_ref(), &bucket.credentials).await.map_err(failed)?
+                }
+            };
+            let record = UploadRecord { id, size, part, modified, parts: Vec::new() };
+            write_record(&record_path, &record).map_err(write_error(&record_path))?;
+            Ok::<_, StorageError>(upload(record, false))
         };
-        let record = UploadRecord { id, size, part, modified, parts: Vec::new() };
-        write_record(&record_path, &record).map_err(write_error(&record_path))?;
-        let upload = Upload { bucket: &bucket, target: &target, file, record_path: &record_path, record };
-        upload.run(sent).await.map_err(|error| error.at(file, &failed))
+        let mut done = start().await?.run(sent).await;
+        // Google asks for another session after one that has ended by itself.
+        if matches!((&done, &bucket.uploads), (Err(UploadError::Gone), Uploads::Sessions(_))) {
+            sent.store(0, Ordering::Relaxed);
+            done = start().await?.run(sent).await;
+        }
+        done.map_err(|error| error.at(file, &failed))
     }
 
     /// Gives up an interrupted upload of a file, so that the store drops its parts. Parts that the store does not drop are left
@@ -126,6 +144,8 @@ struct Upload<'a> {
     file: &'a Path,
     record_path: &'a Path,
     record: UploadRecord,
+    /// Whether an earlier run began it.
+    is_continued: bool,
 }
 
 enum UploadError {
@@ -154,10 +174,12 @@ impl UploadError {
 
 impl Upload<'_> {
     async fn run(mut self, sent: &AtomicU64) -> Result<(), UploadError> {
-        let done = self.record.parts.len() as u64 * self.record.part;
-        sent.fetch_add(done.min(self.record.size), Ordering::Relaxed);
         match &self.bucket.uploads {
-            Uploads::Parts(store) => self.send_parts(&**store, sent).await?,
+            Uploads::Parts(store) => {
+                let done = self.record.parts.len() as u64 * self.record.part;
+                sent.fetch_add(done.min(self.record.size), Ordering::Relaxed);
+                self.send_parts(&**store, sent).await?;
+            }
             Uploads::Sessions(google) => self.send_pieces(google, sent).await?,
         }
         // The object is complete; a leftover record is not continued.
@@ -200,39 +222,56 @@ impl Upload<'_> {
     }
 
     /// Sends pieces to a session, one after the other. The last one completes the object.
-    async fn send_pieces(&mut self, google: &GoogleUploads, sent: &AtomicU64) -> Result<(), UploadError> {
-        let (size, length) = (self.record.size, self.record.part);
+    ///
+    /// After a failure, and in a session of an earlier run, the store is asked first what it has: it keeps a part of a piece, and may have
+    /// completed the object although its answer was lost.
+    async fn send_pieces(&self, google: &GoogleUploads, sent: &AtomicU64) -> Result<(), UploadError> {
+        let (size, piece) = (self.record.size, self.record.part);
         let (key, credentials) = (self.target.as_ref(), self.bucket.credentials.as_str());
+        let send = async |start: u64, length: u64| {
+            let data = read_part(self.file.to_owned(), start, length).await.map_err(UploadError::File)?;
+            google.send(key, &self.record.id, start, &data, size, credentials).await.map_err(UploadError::Store)
+        };
+        let (mut at, mut furthest, mut failures) = (0, 0, 0);
+        let mut asks = self.is_continued;
         loop {
-            let start = self.record.parts.len() as u64 * length;
-            let end = size.min(start.saturating_add(length));
-            let data = read_part(self.file.to_owned(), start, end.saturating_sub(start)).await;
-            let mut data = data.map_err(UploadError::File)?;
-            let mut at = start;
-            // The store may take a part of a piece only.
-            while at < end || size == 0 {
-                let state = google.send(key, &self.record.id, at, &data, size, credentials).await;
-                match state.map_err(UploadError::Store)? {
-                    SessionState::Complete(found) => {
-                        let found = found.unwrap_or(size);
-                        sent.fetch_add(end - at, Ordering::Relaxed);
-                        let wrong = FetchError::Size { key: key.to_owned(), expected: size, found };
-                        return if found == size { Ok(()) } else { Err(UploadError::Store(wrong)) };
-                    }
-                    SessionState::Partial(next) if next > at && next <= end => {
-                        sent.fetch_add(next - at, Ordering::Relaxed);
-                        data = data.slice(usize::try_from(next - at).unwrap_or(usize::MAX)..);
-                        at = next;
-                    }
-                    SessionState::Partial(_) | SessionState::Gone => return Err(UploadError::Gone),
+            let length = if asks { 0 } else { piece.min(size - at) };
+            let pause = match send(at, length).await? {
+                SessionState::Complete(found) => {
+                    let found = found.unwrap_or(size);
+                    sent.fetch_add(size - furthest, Ordering::Relaxed);
+                    let wrong = FetchError::Size { key: key.to_owned(), expected: size, found };
+                    return if found == size { Ok(()) } else { Err(UploadError::Store(wrong)) };
                 }
-            }
-            if at == start {
-                // All pieces were sent, but the object is not complete.
-                return Err(UploadError::Gone);
-            }
-            self.record.parts.push(String::new());
-            write_record(self.record_path, &self.record).map_err(UploadError::File)?;
+                SessionState::Gone => return Err(UploadError::Gone),
+                SessionState::Partial(next) if next > size => return Err(UploadError::Gone),
+                SessionState::Partial(next) => {
+                    let was_sent = !std::mem::take(&mut asks);
+                    at = next;
+                    if next > furthest {
+                        sent.fetch_add(next - furthest, Ordering::Relaxed);
+                        (furthest, failures) = (next, 0);
+                        continue;
+                    }
+                    if !was_sent {
+                        continue;
+                    }
+                    // A session that takes nothing is as good as gone.
+                    if failures + 1 == ATTEMPTS {
+                        return Err(UploadError::Gone);
+                    }
+                    None
+                }
+                SessionState::Unknown { error, .. } if failures + 1 == ATTEMPTS => {
+                    return Err(UploadError::Store(error));
+                }
+                SessionState::Unknown { retry_after, .. } => {
+                    asks = true;
+                    retry_after
+                }
+            };
+            tokio::time::sleep(pause.unwrap_or_else(|| Transport::pause(failures))).await;
+            failures += 1;
         }
     }
 }
