@@ -1,8 +1,8 @@
-//! The table of profiles in `CONTRIBUTING.md` and `Cargo.toml`, and the one condition for systems.
+//! The table of profiles in `CONTRIBUTING.md` and `Cargo.toml`, the features of tokio, and the one condition for systems.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::repository_path;
 
@@ -71,26 +71,51 @@ fn executables_of_releases_are_stripped() {
     }
 }
 
+/// Other crates may enable a feature of tokio that the manifest lacks, until an optional one of them is left out.
+#[test]
+fn modules_of_tokio_are_enabled_for_the_code_that_uses_them() {
+    const MODULES: [&str; 6] = ["fs", "net", "process", "signal", "sync", "time"];
+    let manifest = fs::read_to_string(repository_path("Cargo.toml")).unwrap();
+    let line = |start: &str| manifest.lines().find(|line| line.starts_with(start)).unwrap();
+    let always = line("tokio = ");
+    let of_storage = line("storage = ");
+    let mut used = 0;
+    for (path, text) in sources() {
+        let is_storage = path.starts_with(repository_path("src/storage"));
+        for module in MODULES.into_iter().filter(|module| text.contains(&format!("tokio::{module}::"))) {
+            used += 1;
+            let is_enabled = always.contains(&format!("\"{module}\""))
+                || (is_storage && of_storage.contains(&format!("\"tokio/{module}\"")));
+            assert!(is_enabled, "{} uses `tokio::{module}`, which `Cargo.toml` does not enable for it", path.display());
+        }
+    }
+    assert!(used > 50, "only {used} uses were found");
+}
+
 /// Code for one system is chosen by `cfg(portable)` alone, which `build.rs` sets.
 #[test]
 fn sources_have_one_condition_for_systems() {
-    let mut found = Vec::new();
+    let found: Vec<_> = sources().iter().flat_map(|(path, text)| conditions(path, text)).collect();
+    assert!(found.is_empty(), "conditions for systems:\n{}", found.join("\n"));
+}
+
+/// Returns the files of Rust of the server and its crates, and their text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
     let mut folders = vec![repository_path("src"), repository_path("crates")];
-    let mut files = 0;
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files += 1;
                 let text = fs::read_to_string(&path).unwrap();
-                found.extend(conditions(&path, &text));
+                files.push((path, text));
             }
         }
     }
-    assert!(files > 200, "only {files} files were read");
-    assert!(found.is_empty(), "conditions for systems:\n{}", found.join("\n"));
+    assert!(files.len() > 200, "only {} files were read", files.len());
+    files
 }
 
 fn conditions(path: &Path, text: &str) -> Vec<String> {
