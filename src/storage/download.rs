@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, future, stream};
 use md5::{Digest, Md5};
 use parking_lot::Mutex;
 use ring::digest;
-use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
 
 use super::error::FetchError;
@@ -215,32 +216,83 @@ impl FileFetch<'_> {
         }
     }
 
-    /// Fetches several parts at once, and writes them in order.
+    /// Fetches several parts at once, and writes them in order. Of the first one, what arrives is written at once, so that memory only has
+    /// the others.
     async fn fetch_parts(&self, partial: &Arc<Mutex<PartialFile>>, range: Range<u64>) -> Result<(), FetchError> {
+        let permits = Arc::new(Semaphore::new(PARTS));
+        let (parts, mut written) = mpsc::unbounded_channel();
         let starts = (range.start..range.end).step_by(usize::try_from(PART).unwrap_or(usize::MAX));
-        let parts = starts.map(async |start| {
-            let end = range.end.min(start + PART);
-            let mut batch = Batch::default();
-            let mut part = match self.source.read(&self.file, Some(start..end)).await {
-                Ok(part) => part,
-                Err(error) => return (batch, Some(error), None),
-            };
-            let needed = usize::try_from(end - start).unwrap_or(usize::MAX);
-            let mut error = batch.fill(&mut part, needed).await.err();
-            if error.is_none() && batch.bytes != needed {
-                error = Some(FetchError::truncated(batch.bytes, needed));
+        let end = range.end;
+        // The channel of parts is closed with the stream.
+        let begun = stream::iter(starts).then(move |start| {
+            let (permits, parts) = (Arc::clone(&permits), parts.clone());
+            async move {
+                // The permit of a part is free when the part has been written.
+                let permit = permits.acquire_owned().await;
+                let (sender, received) = mpsc::unbounded_channel();
+                let _ = parts.send((received, permit));
+                (start..end.min(start + PART), sender)
             }
-            (batch, error, part.hash)
         });
-        let mut parts = stream::iter(parts).buffered(PARTS);
-        while let Some((batch, error, hash)) = parts.next().await {
-            self.learn(partial, hash).await?;
-            self.write(partial, batch).await?;
-            if let Some(error) = error {
-                return Err(error);
+        let read = async {
+            begun.for_each_concurrent(PARTS, async |(range, sender)| self.read_part(range, &sender).await).await;
+            Ok(())
+        };
+        let write = async {
+            while let Some((received, _permit)) = written.recv().await {
+                self.write_part(partial, received).await?;
+            }
+            Ok(())
+        };
+        future::try_join(read, write).await.map(drop)
+    }
+
+    /// Passes on what arrives of a part. The receiver may be gone, after a failure of an earlier part.
+    async fn read_part(&self, range: Range<u64>, sender: &UnboundedSender<PartEvent>) {
+        let read = async {
+            let needed = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+            let mut part = self.source.read(&self.file, Some(range)).await?;
+            if let Some(hash) = part.hash.take() {
+                let _ = sender.send(PartEvent::Hash(hash));
+            }
+            let mut found = 0;
+            while let Some(data) = part.next().await? {
+                found += data.len();
+                if found > needed {
+                    break;
+                }
+                let _ = sender.send(PartEvent::Bytes(data));
+            }
+            if found == needed { Ok(()) } else { Err(FetchError::truncated(found, needed)) }
+        };
+        if let Err(error) = read.await {
+            let _ = sender.send(PartEvent::Failure(error));
+        }
+    }
+
+    /// Writes what arrives of a part.
+    async fn write_part(
+        &self,
+        partial: &Arc<Mutex<PartialFile>>,
+        mut received: UnboundedReceiver<PartEvent>,
+    ) -> Result<(), FetchError> {
+        let mut batch = Batch::default();
+        while let Some(event) = received.recv().await {
+            match event {
+                PartEvent::Hash(hash) => self.learn(partial, Some(hash)).await?,
+                PartEvent::Bytes(data) => {
+                    batch.push(data);
+                    if batch.bytes >= BATCH {
+                        self.write(partial, std::mem::take(&mut batch)).await?;
+                    }
+                }
+                PartEvent::Failure(error) => {
+                    self.write(partial, batch).await?;
+                    return Err(error);
+                }
             }
         }
-        Ok(())
+        self.write(partial, batch).await
     }
 
     /// Remembers the hash that a response tells.
@@ -314,6 +366,15 @@ impl FileFetch<'_> {
     }
 }
 
+/// What happens to a part while it is fetched.
+enum PartEvent {
+    /// The response tells the hash of the whole object.
+    Hash(ContentHash),
+    Bytes(Bytes),
+    /// The rest of the part does not arrive.
+    Failure(FetchError),
+}
+
 /// Bytes that are written together.
 #[derive(Default)]
 struct Batch {
@@ -326,10 +387,14 @@ impl Batch {
     async fn fill(&mut self, part: &mut Part, enough: usize) -> Result<bool, FetchError> {
         while self.bytes < enough {
             let Some(data) = part.next().await? else { return Ok(true) };
-            self.bytes += data.len();
-            self.pieces.push(data);
+            self.push(data);
         }
         Ok(false)
+    }
+
+    fn push(&mut self, data: Bytes) {
+        self.bytes += data.len();
+        self.pieces.push(data);
     }
 }
 
