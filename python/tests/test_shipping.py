@@ -1,6 +1,7 @@
 """Models of a driver's disk on the nodes of a cluster."""
 
 import gzip
+import os
 import pathlib
 import subprocess
 import sys
@@ -116,3 +117,27 @@ def test_executable_of_a_job_is_unpacked_once(tmp_path: pathlib.Path, monkeypatc
         "mlserver",
         "mlserver.gz",
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_forked_process_has_a_temporary_folder_of_its_own() -> None:
+    code = """
+import os, sys
+from mlserver._scoring import shipping
+mine = shipping.temporary_folder()
+read, write = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.write(write, shipping.temporary_folder().encode())
+    sys.exit()
+assert os.waitpid(pid, 0)[1] == 0
+forked = os.read(read, 4096).decode()
+print(mine, os.path.isdir(mine), forked, os.path.isdir(forked))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(shipping.__file__).parents[2])}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    mine, is_there, forked, forked_is_there = run.stdout.split()
+    assert mine != forked
+    assert (is_there, forked_is_there) == ("True", "False")
+    assert not os.path.exists(mine), "its own process removes it"

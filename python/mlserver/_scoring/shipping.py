@@ -235,7 +235,20 @@ def make_executable(path: str) -> None:
 
 @lru_cache(maxsize=None)
 def temporary_folder() -> str:
-    """Returns a folder that only this user can write to, and which is removed when this process exits."""
+    """Returns a folder that only this user can write to, and which is removed when this process exits.
+
+    A forked process gets another one.
+    """
     folder = tempfile.mkdtemp(prefix="mlserver-")
-    atexit.register(shutil.rmtree, folder, True)
+    atexit.register(_remove_folder, folder, os.getpid())
     return folder
+
+
+def _remove_folder(folder: str, owner: int) -> None:
+    """Removes a temporary folder of the process `owner`. A forked process runs the exit handlers of its parent, too."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=temporary_folder.cache_clear)
