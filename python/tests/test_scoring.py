@@ -351,7 +351,7 @@ def test_interrupted_call_ends_the_child(scorer: Scorer) -> None:
     # A shell has background jobs ignore the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(0.2, _interrupt_main_thread)
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             scorer.predict({"wait": [1.0]})
@@ -360,6 +360,16 @@ def test_interrupted_call_ends_the_child(scorer: Scorer) -> None:
         signal.signal(signal.SIGINT, before)
     assert not is_running(pid)
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+
+
+def _interrupt_main_thread() -> None:
+    """Interrupts the thread that waits for the child.
+
+    A signal for the process may reach another thread. Python would handle it in the main thread, but only after its wait.
+    """
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 @pytest.fixture
@@ -379,7 +389,7 @@ def test_interrupted_start_leaves_no_child(scorer: Scorer, monkeypatch: pytest.M
     def interrupted_popen(*arguments: Any, **options: Any) -> Any:
         process = popen(*arguments, **options)
         started.append(process.pid)
-        os.kill(os.getpid(), signal.SIGINT)
+        _interrupt_main_thread()
         assert interrupted.wait(20)
         return process
 
