@@ -229,13 +229,24 @@ def spark(spark_home):
     )
 
 
+def store_bytes():
+    """Returns the size of the object store of a Ray node: jobs with `ship=True` put the executable there.
+
+    One with debug information has several hundred MB, and without room for it Ray would write it to the disk. There is room for
+    two, because that of the test before may not be freed yet.
+    """
+    return 2 * BINARY.stat().st_size + (100 << 20)
+
+
 def start_ray(**options):
     """Starts the head of a Ray cluster, and returns it with the address for jobs.
 
     It gives up if its agents need 15 s, as they may beside other jobs. Then it is started again.
     """
-    # Workers have niceness 15, with which they would not get far beside other jobs.
-    os.environ.update(RAY_worker_niceness="0")
+    # - Workers have niceness 15, with which they would not get far beside other jobs.
+    # - Ray stores nothing on a disk of which 95% are used. The share that is free says nothing about whether the tests fit:
+    #   of 252 GB, 12 GB were free.
+    os.environ.update(RAY_worker_niceness="0", RAY_local_fs_capacity_threshold="1")
     from ray.cluster_utils import Cluster
 
     for attempt in range(4):
@@ -243,7 +254,7 @@ def start_ray(**options):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 options["dashboard_port"] = probe.getsockname()[1]
-            cluster = Cluster(initialize_head=True, head_node_args={"object_store_memory": 100 << 20, **options})
+            cluster = Cluster(initialize_head=True, head_node_args={"object_store_memory": store_bytes(), **options})
             return cluster, f"http://127.0.0.1:{options['dashboard_port']}"
         except Exception:
             for pid in [*processes("/ray/core/"), *processes("/ray/dashboard/")]:

@@ -9,14 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
-from conftest import FEATURES, ROWS, same_bits, scoring_children, start_ray, wait_for_end_of_children, wait_until
+from conftest import (
+    FEATURES,
+    ROWS,
+    same_bits,
+    scoring_children,
+    start_ray,
+    store_bytes,
+    wait_for_end_of_children,
+    wait_until,
+)
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes with a CPU each."""
     cluster, _ = start_ray(num_cpus=1)
-    cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+    cluster.add_node(num_cpus=1, object_store_memory=store_bytes())
     ray.init(address=cluster.address, logging_level="error")
     ray.data.DataContext.get_current().enable_progress_bars = False
     yield cluster
