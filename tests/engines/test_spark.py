@@ -13,12 +13,17 @@ from pathlib import Path
 
 import mlserver.spark
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import BINARY, FEATURES, ROWS, processes, same_bits, scoring_children, sorted_rows
 from mlserver.errors import InferenceError, ScoringError
 from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import functions
+
+# How many tasks share the Python workers. CONTRIBUTING.md names a larger number.
+TASKS = int(os.environ.get("MLSERVER_TEST_TASKS", "200"))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +127,45 @@ def test_empty_and_small_partitions(spark, frame, models):
     assert mlserver.spark.score(frame.where("id < 0"), models / "xgboost").count() == 0
 
 
+def test_partitions_without_rows_and_with_one(spark, frame, models, table, embedded):
+    few = frame.where("id < 3").select("id", *FEATURES)
+    spread = spark.createDataFrame(spark.sparkContext.parallelize(few.orderBy("id").collect(), 8), few.schema)
+
+    def sizes(frame):
+        return sorted(len(rows) for rows in frame.rdd.glom().collect())
+
+    outputs = ["predict", "predict_proba"]
+    wanted = embedded(models / "xgboost", table.slice(0, 3), FEATURES, outputs)
+    for errors in ("raise", "column"):
+        scored = mlserver.spark.score(spread, models / "xgboost", outputs=outputs, keep="id", errors=errors)
+        assert sizes(spread) == sizes(scored) == [0] * 5 + [1] * 3
+        found = sorted_rows(scored)
+        assert same_bits(found["predict"], wanted["predict"])
+        assert same_bits(np.float32(found["predict_proba"].tolist()), wanted["predict_proba"])
+    predict = mlserver.spark.udf(models / "xgboost")
+    found = sorted_rows(spread.select("id", predict(*FEATURES).alias("predict")))
+    assert same_bits(found["predict"], wanted["predict"])
+    empty = spread.where("id < 0")
+    assert sizes(empty) == [0] * 8
+    assert mlserver.spark.score(empty, models / "xgboost").collect() == []
+
+
+def test_tasks_of_a_python_worker_share_one_child(spark, models, tmp_path):
+    # Writes down the parent of each child that starts.
+    program = tmp_path / "mlserver"
+    starts = tmp_path / "starts"
+    program.write_text(f'#!/bin/sh\n[ "$1" != score ] || echo "$PPID" >> {starts}\nexec {BINARY} "$@"\n')
+    program.chmod(0o755)
+    rows = spark.range(0, 10 * TASKS, 1, TASKS).selectExpr("id", "id % 90 age", "id * 1.5D income", "id % 50 visits")
+    scored = mlserver.spark.score(rows, models / "lightgbm", keep="id", executable=program)
+    assert scored.count() == 10 * TASKS
+    assert mlserver.spark.metrics(scored).rows == 10 * TASKS
+    parents = [int(line) for line in starts.read_text().split()]
+    # The driver, and the only Python worker of each of the two executors.
+    assert len(parents) == len(set(parents)) == 3
+    assert os.getpid() in parents
+
+
 def test_large_models_travel_as_files(frame, models, table, embedded, monkeypatch):
     monkeypatch.setattr("mlserver._scoring.shipping.CLOSURE_BYTES", 0)
     scored = mlserver.spark.score(frame, models / "lightgbm", keep="id")
@@ -145,25 +189,43 @@ def test_udf_equals_infer(spark, frame, models, table, embedded):
     assert same_bits(found["predict"], wanted["predict"])
 
 
-@pytest.mark.parametrize("closure_bytes", [64 << 20, 0])
-def test_spark_connect_equals_infer(models, table, embedded, tmp_path, closure_bytes):
-    pq.write_table(table, tmp_path / "rows.parquet")
+def connect(function, folder, model, closure_bytes=64 << 20):
+    """Scores `rows.parquet` of a folder with a function of `connect_session`, and returns what it printed."""
     code = f"""
 import sys, connect_session, mlserver._scoring.shipping
 mlserver._scoring.shipping.CLOSURE_BYTES = {closure_bytes}
-connect_session.main(*sys.argv[1:])
+connect_session.{function}(*sys.argv[1:])
 """
-    command = [sys.executable, "-c", code, tmp_path / "rows.parquet", models / "lightgbm", tmp_path / "scores"]
+    command = [sys.executable, "-c", code, folder / "rows.parquet", model, folder / "scores"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_SUBMIT"))}
     variables["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
     variables["PYSPARK_PYTHON"] = sys.executable
     run = subprocess.run([str(part) for part in command], env=variables, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert "without Spark Connect" in run.stdout
+    return run.stdout
+
+
+@pytest.mark.parametrize("closure_bytes", [64 << 20, 0])
+def test_spark_connect_equals_infer(models, table, embedded, tmp_path, closure_bytes):
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert "without Spark Connect" in connect("main", tmp_path, models / "lightgbm", closure_bytes)
     found = pq.read_table(tmp_path / "scores").sort_by("id")
     assert found.column_names == ["id", "note.of", "predict", "mlserver_error"]
     assert found["note.of"].to_pylist() == table["note.of"].to_pylist()
     assert same_bits(found["predict"].to_numpy(), embedded(models / "lightgbm", table, FEATURES)["predict"])
+
+
+def test_spark_connect_scores_vectors(models, table, embedded, tmp_path):
+    # An assembler takes neither nulls nor NaN.
+    filled = table.select(["id"])
+    for name in FEATURES:
+        values = pc.fill_null(table[name].cast(pa.float64()), 0.0)
+        filled = filled.append_column(name, pc.if_else(pc.is_nan(values), 0.0, values))
+    pq.write_table(filled, tmp_path / "rows.parquet")
+    connect("vectors", tmp_path, models / "lightgbm")
+    found = pq.read_table(tmp_path / "scores").sort_by("id")
+    assert found["id"].to_pylist() == list(range(ROWS))
+    assert same_bits(found["predict"].to_numpy(), embedded(models / "lightgbm", filled, FEATURES)["predict"])
 
 
 def test_killed_processes_do_not_change_the_output(spark, frame, models):
