@@ -45,7 +45,7 @@ impl RetryPolicy {
     /// For what is needed: an outage of some seconds passes unnoticed.
     pub const FETCH: Self = Self { attempts: 8, within: None };
     /// For commands that report what is wrong: they end within 10 s if a store does not respond.
-    pub const LOOK: Self = Self { attempts: 3, within: Some(Duration::from_secs(8)) };
+    pub const LOOK: Self = Self { attempts: 3, within: Some(Duration::from_secs(6)) };
 }
 
 /// The retries of all transports of a process. Clones share what is known of servers.

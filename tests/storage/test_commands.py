@@ -40,7 +40,7 @@ def promptly(*arguments, **options):
     return printed
 
 
-UNREACHABLE = r"(no response from 127\.0\.0\.1:\d+ within 8 s|cannot connect to 127\.0\.0\.1:\d+: connection refused)"
+UNREACHABLE = r"(no response from 127\.0\.0\.1:\d+ within 6 s|cannot connect to 127\.0\.0\.1:\d+: connection refused)"
 
 
 def test_commands_end_soon_if_a_store_cannot_be_reached(s3, unreachable, cache, tmp_path):
