@@ -9,6 +9,7 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::download::FetchPermits;
 use super::source::{Bucket, Uploads};
 use super::transport::{MAX_ANSWER, Retries, RetryPolicy, Transport};
 use super::uri::{AzureAccount, Remote, StorageService};
@@ -60,8 +61,7 @@ pub(super) struct Clients {
     pub(super) retries: Retries,
     pools: Mutex<Vec<Pool>>,
     buckets: Mutex<Vec<Client>>,
-    /// Limits the files of all models that are fetched at once.
-    pub(super) files: Semaphore,
+    pub(super) permits: FetchPermits,
     pub(super) listings: Semaphore,
 }
 
@@ -78,7 +78,7 @@ impl Clients {
             retries: Retries::new(retries),
             pools: Mutex::default(),
             buckets: Mutex::default(),
-            files: Semaphore::new(files.max(1)),
+            permits: FetchPermits::new(files),
             listings: Semaphore::new(LISTINGS),
         }
     }

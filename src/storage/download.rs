@@ -29,6 +29,9 @@ use crate::lock_file::{LockFile, hex};
 /// The size of a part of a large file, in bytes, and how many are fetched at once.
 const PART: u64 = 8 << 20;
 const PARTS: usize = 4;
+/// How many parts of all files are fetched at once, for each file that is, and besides.
+const PARTS_OF_FILES: usize = 2;
+const PARTS_BESIDES: usize = 2;
 /// A file of more bytes is fetched in parts.
 const LARGE: u64 = 32 << 20;
 /// How many bytes are kept before they are written.
@@ -51,6 +54,23 @@ pub(super) struct DownloadLimits {
     pub(super) files: usize,
     /// The most bytes of all files together.
     pub(super) bytes: u64,
+}
+
+/// Limits what is fetched at once, of all models together. The parts are what takes memory.
+#[derive(Debug)]
+pub(super) struct FetchPermits {
+    files: Semaphore,
+    parts: Arc<Semaphore>,
+}
+
+impl FetchPermits {
+    /// Allows so many files at once, and their parts.
+    pub(super) fn new(files: usize) -> Self {
+        // More would have no use, and a semaphore has a limit of its own.
+        let files = files.clamp(1, Semaphore::MAX_PERMITS / 4);
+        let parts = PARTS.max(PARTS_OF_FILES * files + PARTS_BESIDES);
+        Self { files: Semaphore::new(files), parts: Arc::new(Semaphore::new(parts)) }
+    }
 }
 
 /// The SHA-256 that files must have, besides those that the store tells.
@@ -94,7 +114,7 @@ pub(super) async fn fetch_all(
     pins: &Pins<'_>,
     limits: DownloadLimits,
     progress: &DownloadProgress,
-    permits: &Semaphore,
+    permits: &FetchPermits,
 ) -> Result<(), FetchError> {
     progress.files_total.store(files.len() as u64, Ordering::Relaxed);
     let total = files.iter().map(|file| file.size).sum::<Option<u64>>();
@@ -103,8 +123,9 @@ pub(super) async fn fetch_all(
         let path = stage.join(staged_name(&file));
         let pin = pins.of(&file);
         async move {
-            let _permit = permits.acquire().await;
-            FileFetch { source, file, path, pin, limit: limits.bytes, progress }.run().await
+            let _permit = permits.files.acquire().await;
+            let parts = &permits.parts;
+            FileFetch { source, file, path, pin, limit: limits.bytes, progress, parts }.run().await
         }
     });
     stream::iter(fetches).buffer_unordered(limits.files.max(1)).try_collect().await
@@ -128,6 +149,7 @@ struct FileFetch<'a> {
     pin: Option<Pin<'a>>,
     limit: u64,
     progress: &'a DownloadProgress,
+    parts: &'a Arc<Semaphore>,
 }
 
 impl FileFetch<'_> {
@@ -219,18 +241,19 @@ impl FileFetch<'_> {
     /// Fetches several parts at once, and writes them in order. Of the first one, what arrives is written at once, so that memory only has
     /// the others.
     async fn fetch_parts(&self, partial: &Arc<Mutex<PartialFile>>, range: Range<u64>) -> Result<(), FetchError> {
-        let permits = Arc::new(Semaphore::new(PARTS));
+        let permits = [Arc::new(Semaphore::new(PARTS)), Arc::clone(self.parts)];
         let (parts, mut written) = mpsc::unbounded_channel();
         let starts = (range.start..range.end).step_by(usize::try_from(PART).unwrap_or(usize::MAX));
         let end = range.end;
         // The channel of parts is closed with the stream.
         let begun = stream::iter(starts).then(move |start| {
-            let (permits, parts) = (Arc::clone(&permits), parts.clone());
+            let ([of_file, of_all], parts) = (permits.clone(), parts.clone());
             async move {
-                // The permit of a part is free when the part has been written.
-                let permit = permits.acquire_owned().await;
+                // The permits of a part are free when the part has been written. Parts begin in order, so that the one that is written
+                // next always has its permits.
+                let permits = (of_file.acquire_owned().await, of_all.acquire_owned().await);
                 let (sender, received) = mpsc::unbounded_channel();
-                let _ = parts.send((received, permit));
+                let _ = parts.send((received, permits));
                 (start..end.min(start + PART), sender)
             }
         });
@@ -239,7 +262,7 @@ impl FileFetch<'_> {
             Ok(())
         };
         let write = async {
-            while let Some((received, _permit)) = written.recv().await {
+            while let Some((received, _permits)) = written.recv().await {
                 self.write_part(partial, received).await?;
             }
             Ok(())

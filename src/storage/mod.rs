@@ -366,7 +366,7 @@ impl Storage {
         staging.check_space(uri, files)?;
         let limits = DownloadLimits { files: self.0.concurrency, bytes: self.0.max_bytes };
         let pins = Pins::new(uri, lock);
-        fetch_all(source, files, staging.path(), &pins, limits, progress, &self.1.files)
+        fetch_all(source, files, staging.path(), &pins, limits, progress, &self.1.permits)
             .await
             .map_err(|error| fetch_error(uri, error))?;
         let archive = matches!(files, [file] if is_archive(&file.path));
