@@ -5,22 +5,26 @@
 //! file is renamed back if the input has more rows. `NAME.partial.rows` has the fingerprint of each row that has been answered, so that
 //! another input, or another order of its rows, is noticed.
 
+mod answered;
+mod error;
+
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
 use tokio::sync::Notify;
+
+pub use self::answered::{AnsweredIds, OutputState};
+use self::answered::{answered_offsets, scan};
+pub use self::error::OutputError;
 
 use super::convert::{self, OutputFormat};
 use super::fingerprint::RowFingerprint;
 use super::open_topic;
-use super::openai_batch;
-use super::row::{ANSWER_PREFIX, FAILURE_PREFIX};
-use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicError, TopicOptions};
+use super::topic::{Delivery, OutputRecord, PartitionOffsets, RecordWriter, TopicAddress, TopicOptions};
 use crate::file_access;
 use crate::platform;
 use crate::remote::Observer;
@@ -82,66 +86,6 @@ struct CompleteFile {
     form: OutputFormat,
     inode: u64,
     size: u64,
-}
-
-/// The answers that an earlier run has left.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OutputState {
-    /// Rows that have been answered, from the first on.
-    pub rows: u64,
-    /// How many of them failed.
-    pub failed: u64,
-    /// The earlier run was complete.
-    pub complete: bool,
-}
-
-/// The ids of the answers of an earlier run, in order.
-pub struct AnsweredIds {
-    ids: Box<dyn Iterator<Item = Result<String, OutputError>> + Send>,
-    /// The file that they are read from.
-    path: PathBuf,
-    /// The fingerprints of the rows, if there are some.
-    fingerprints: Option<BufReader<File>>,
-}
-
-/// Why an output cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum OutputError {
-    #[error("cannot open `{}` for writing", path.display())]
-    Open { path: PathBuf, source: io::Error },
-    #[error("cannot write to `{}`: it is a symbolic link, which a complete output would replace; name the file itself", path.display())]
-    Link { path: PathBuf },
-    #[error("another run is writing to `{}`", path.display())]
-    Busy { path: PathBuf },
-    #[error("cannot read `{}` to resume the run", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("`{}` is not the output of `mlserver infer`: {reason}; remove it, or choose another output", path.display())]
-    Foreign { path: PathBuf, reason: String },
-    #[error("cannot resume a run that writes to `{}`, which is not a regular file", path.display())]
-    NotRegular { path: PathBuf },
-    #[error(
-        "`{}` has answers to the first {rows} rows, but the input has more, and rows cannot be added to a complete file of \
-         columns: remove it, or choose another output (files of JSON lines can be extended)", path.display()
-    )]
-    CompleteColumns { path: PathBuf, rows: u64 },
-    #[error(
-        "`{}` is the complete output of an earlier run, whose records are not read again: --resume adds the answers to later \
-         records; or choose another output", path.display()
-    )]
-    CompleteRecords { path: PathBuf },
-    #[error("cannot write to {name}; the answers written before are kept")]
-    Write { name: String, source: io::Error },
-    #[error("cannot convert the answers to columns in `{}`; all of them are in `{}`", to.display(), from.display())]
-    Columns { from: PathBuf, to: PathBuf, source: io::Error },
-    #[error("this executable was built without Parquet support: build it with the feature `parquet`")]
-    WithoutParquet,
-    #[error("cannot rename `{0}` to `{1}`; `{0}` is complete", from.display(), to.display())]
-    Rename { from: PathBuf, to: PathBuf, source: io::Error },
-    /// The reader of the answers has closed the pipe.
-    #[error("the reader of the answers has closed the pipe")]
-    Closed,
-    #[error(transparent)]
-    Topic(#[from] TopicError),
 }
 
 impl fmt::Debug for RunOutput {
@@ -517,154 +461,6 @@ impl CompleteFile {
         let complete = Self { target: path.to_owned(), form, inode: metadata.ino(), size: metadata.len() };
         Ok((complete, OutputState { complete: true, ..state }))
     }
-}
-
-/// The part of an answer's line that tells which row it answers.
-#[derive(Deserialize)]
-struct AnswerHead {
-    id: Option<String>,
-    /// The row's id in one of OpenAI's batch files, where `id` has the index of the row.
-    custom_id: Option<String>,
-    parameters: Option<AnswerParameters>,
-}
-
-#[derive(Deserialize)]
-struct AnswerParameters {
-    batch_index: u64,
-}
-
-/// What lines with answers start with.
-const ANSWER_PREFIXES: [&[u8]; 2] = [ANSWER_PREFIX, openai_batch::ANSWER_PREFIX];
-/// What lines that report failures start with.
-const FAILURE_PREFIXES: [&[u8]; 2] = [FAILURE_PREFIX, openai_batch::FAILURE_PREFIX];
-
-/// Reads the line that is the answer to the row at `index`, and returns the id of the row, which is empty if it has none.
-fn read_answer(line: &[u8], index: u64) -> Result<String, String> {
-    let answer = serde_json::from_slice(line).ok().and_then(|AnswerHead { id, custom_id, parameters }| {
-        let (found, id) = match parameters {
-            Some(parameters) => (Some(parameters.batch_index), id),
-            None => (openai_batch::index_of(&id?), custom_id),
-        };
-        (found == Some(index)).then(|| id.unwrap_or_default())
-    });
-    answer.ok_or_else(|| format!("its line {} is not the answer to row {index}", index + 1))
-}
-
-/// Reports whether a file has the start of an answer where these are its next bytes.
-fn is_answer_start(bytes: &[u8]) -> bool {
-    let mut prefixes = ANSWER_PREFIXES.iter().chain(&FAILURE_PREFIXES);
-    prefixes.any(|prefix| bytes.starts_with(prefix) || prefix.starts_with(bytes))
-}
-
-/// Counts the answers of an earlier run and returns where they end: before the first line that is not a complete answer.
-fn scan(file: &mut File, path: &Path) -> Result<(OutputState, u64), OutputError> {
-    let read = |source| OutputError::Read { path: path.to_owned(), source };
-    let foreign = |reason| OutputError::Foreign { path: path.to_owned(), reason };
-    file.seek(SeekFrom::Start(0)).map_err(read)?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    let (mut state, mut end, mut line, mut last) = (OutputState::default(), 0, Vec::new(), Vec::new());
-    loop {
-        line.clear();
-        let start = reader.fill_buf().map_err(read)?;
-        if !is_answer_start(start) {
-            // A power loss may leave bytes that were never written.
-            if state.rows == 0 && start.iter().any(|byte| *byte != 0) {
-                return Err(foreign("it does not start with an answer".to_owned()));
-            }
-            break;
-        }
-        let taken = reader.read_until(b'\n', &mut line).map_err(read)?;
-        if !(line.starts_with(b"{") && line.ends_with(b"}\n")) {
-            break;
-        }
-        end += taken as u64;
-        state.rows += 1;
-        state.failed += u64::from(FAILURE_PREFIXES.iter().any(|prefix| line.starts_with(prefix)));
-        std::mem::swap(&mut line, &mut last);
-    }
-    if let Some(index) = state.rows.checked_sub(1) {
-        read_answer(&last, index).map_err(foreign)?;
-    }
-    Ok((state, end))
-}
-
-impl AnsweredIds {
-    /// Reads the ids of a file of lines.
-    fn of_lines(path: &Path) -> Result<Self, OutputError> {
-        let file = File::open(path).map_err(|source| OutputError::Read { path: path.to_owned(), source })?;
-        let mut reader = BufReader::with_capacity(1 << 20, file);
-        let (mut line, mut index, opened) = (Vec::new(), 0, path.to_owned());
-        let ids = std::iter::from_fn(move || {
-            line.clear();
-            match reader.read_until(b'\n', &mut line) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(source) => return Some(Err(OutputError::Read { path: opened.clone(), source })),
-            }
-            let answer = read_answer(&line, index);
-            index += 1;
-            let foreign = |reason| OutputError::Foreign { path: opened.clone(), reason };
-            Some(answer.map_err(foreign))
-        });
-        Ok(Self { ids: Box::new(ids), path: path.to_owned(), fingerprints: None })
-    }
-
-    /// Returns the fingerprint of the next row; `None` if it has none.
-    pub(super) fn next_fingerprint(&mut self) -> Option<RowFingerprint> {
-        let mut bytes = [0; RowFingerprint::BYTES];
-        // Fails at the end of the file.
-        self.fingerprints.as_mut()?.read_exact(&mut bytes).ok()?;
-        RowFingerprint::read(bytes)
-    }
-
-    /// Returns the next id, which is that of a row; an empty one if the row has none.
-    pub(super) fn next_id(&mut self, row: u64) -> Result<String, OutputError> {
-        self.ids.next().unwrap_or_else(|| {
-            let source = io::Error::new(io::ErrorKind::UnexpectedEof, format!("it has no answer to row {row}"));
-            Err(OutputError::Read { path: self.path.clone(), source })
-        })
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(ids: &'static [&str]) -> Self {
-        Self { ids: Box::new(ids.iter().map(|id| Ok((*id).to_owned()))), path: PathBuf::new(), fingerprints: None }
-    }
-}
-
-/// Reads up to which offsets a file has the answers to the records of a topic.
-fn answered_offsets(path: &Path, topic: &str) -> Result<PartitionOffsets, OutputError> {
-    #[derive(Deserialize)]
-    struct Answer {
-        parameters: RecordParameters,
-    }
-
-    #[derive(Deserialize)]
-    struct RecordParameters {
-        #[serde(rename = "kafka_topic")]
-        topic: String,
-        #[serde(rename = "kafka_partition")]
-        partition: i32,
-        #[serde(rename = "kafka_offset")]
-        offset: i64,
-    }
-
-    let read = |source| OutputError::Read { path: path.to_owned(), source };
-    let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(read)?);
-    let (mut offsets, mut line) = (PartitionOffsets::new(), Vec::new());
-    for row in 1.. {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(read)? == 0 {
-            break;
-        }
-        let answer = serde_json::from_slice(&line).ok().filter(|Answer { parameters }| parameters.topic == topic);
-        let Some(Answer { parameters }) = answer else {
-            let reason = format!("its line {row} is not the answer to a record of the topic `{topic}`");
-            return Err(OutputError::Foreign { path: path.to_owned(), reason });
-        };
-        let next = offsets.entry(parameters.partition).or_default();
-        *next = parameters.offset.saturating_add(1).max(*next);
-    }
-    Ok(offsets)
 }
 
 fn cut(file: &mut File, end: u64) -> io::Result<()> {
