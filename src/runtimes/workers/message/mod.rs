@@ -1,31 +1,32 @@
 //! The content of frames: requests and responses with their tensors, models, failures.
 
+mod error;
+mod tensors;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+pub(super) use self::error::MessageError;
+pub(super) use self::tensors::{
+    ReceivedTensor, Sender, TensorHead, decode_tensor, decode_tensor_from, encode_tensor, encode_tensor_into,
+};
 use super::frame::{Frame, FrameError, FrameKind, OutgoingFrame};
-use super::memory_file::{AnswerRegion, MemoryError, Region};
 use crate::compute::LONG_WORK;
 use crate::runtimes::Explanation;
 use crate::telemetry::exposition::Family;
-use crate::types::json::IrregularData;
 use crate::types::{
-    BytesElements, CustomCall, CustomReply, Datatype, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiApi,
-    Parameters, RequestedOutput, Tensor, TensorData, TensorError, TensorRule, TokenUsage, V1Verb, short,
+    CustomCall, CustomReply, InferenceRequest, InferenceResponse, ModelMetadata, OpenAiApi, Parameters,
+    RequestedOutput, Tensor, TensorData, TensorRule, TokenUsage, V1Verb,
 };
 
-/// Each tensor starts at a multiple of this in a tail, in bytes.
-const ALIGNMENT: usize = 8;
 /// The maximum number of headers of a response. A map of headers cannot hold more than 24,576.
 const MAX_HEADERS: usize = 1024;
-static PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
 
 /// The head of `load`.
 #[derive(Debug, Serialize)]
@@ -238,43 +239,6 @@ pub(super) struct StreamHead<'a> {
     pub(super) credit: u32,
 }
 
-/// Why the content of a worker's frame is invalid.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum MessageError {
-    #[error("cannot read the head of a `{kind:?}` frame")]
-    Head { kind: FrameKind, source: serde_json::Error },
-    #[error("output `{name}` has unknown datatype `{datatype}`")]
-    Datatype { name: String, datatype: String },
-    #[error("output `{name}` is longer than its frame")]
-    OutOfBounds { name: String },
-    #[error("cannot read input `{name}`: {source}")]
-    Memory { name: String, source: MemoryError },
-    #[error("the data of output `{name}` is not JSON, nests deeper than 127 levels, or has a number beyond a double")]
-    Json { name: String },
-    #[error(transparent)]
-    Tensor(#[from] TensorError),
-    #[error("the handler returned status {status}, expected 200 to 999")]
-    Status { status: u16 },
-    #[error("the handler returned an invalid header: `{name}`")]
-    Header { name: String },
-    #[error("the model returned {found} headers, more than the limit of {MAX_HEADERS}")]
-    TooManyHeaders { found: usize },
-}
-
-impl MessageError {
-    /// Returns whether the model's code caused the error, not the worker.
-    pub(super) const fn is_of_model(&self) -> bool {
-        match self {
-            Self::Tensor(_)
-            | Self::Json { .. }
-            | Self::Status { .. }
-            | Self::Header { .. }
-            | Self::TooManyHeaders { .. } => true,
-            Self::Head { .. } | Self::Datatype { .. } | Self::OutOfBounds { .. } | Self::Memory { .. } => false,
-        }
-    }
-}
-
 /// Serializes a head.
 pub(super) fn encode_head(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).expect("heads are made of strings, numbers and JSON values").into()
@@ -302,39 +266,6 @@ struct RequestHead<'a> {
     outputs: Option<OutputHeads<'a>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     grpc: bool,
-}
-
-#[derive(Serialize)]
-pub(super) struct TensorHead<'a> {
-    name: &'a str,
-    datatype: Datatype,
-    shape: &'a [usize],
-    /// The shape with its negative dimensions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sent_shape: Option<&'a [i64]>,
-    #[serde(skip_serializing_if = "Parameters::is_absent")]
-    parameters: &'a Parameters,
-    size: usize,
-    /// Where the bytes are in the memory file, if they are not in the tail.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<u64>,
-    /// The size of the data as JSON, which follows the elements.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sent: Option<usize>,
-    /// Whether the elements are in double precision, in place of the datatype's own.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    doubles: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    count: Option<usize>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    text: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    nested: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    json: bool,
-    /// Why JSON data of an input has no regular form.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
 }
 
 /// The headers that the server adds itself, spelled as the original does.
@@ -425,99 +356,6 @@ pub(super) fn request_frame(
     let outputs = (*has_outputs || !outputs.is_empty()).then_some(OutputHeads(outputs));
     let head = encode_head(&RequestHead { model, id, parameters, headers, inputs, outputs, grpc: *grpc });
     OutgoingFrame::with_tail(kind, head, tail)
-}
-
-pub(super) fn encode_tensor<'a>(tensor: &'a Tensor, tail: &mut Vec<Bytes>) -> TensorHead<'a> {
-    let Tensor { name, datatype, shape, parameters, data, nested, as_sent } = tensor;
-    let as_sent = as_sent.as_deref();
-    let doubles = tensor.doubles();
-    let (size, count, text) = match data {
-        TensorData::Fixed(bytes) => {
-            let bytes = doubles.unwrap_or(bytes);
-            tail.push(bytes.clone());
-            (bytes.len(), None, false)
-        }
-        TensorData::Variable(elements) => {
-            let bytes = offsets_and_elements(elements);
-            let size = bytes.len();
-            tail.push(bytes);
-            (size, Some(elements.len()), elements.is_text())
-        }
-        TensorData::Irregular(data) => {
-            tail.push(data.json().clone());
-            (data.json().len(), None, false)
-        }
-    };
-    pad(size, tail);
-    let json = matches!(data, TensorData::Irregular(_));
-    let sent = as_sent.and_then(|as_sent| as_sent.data.as_ref()).filter(|_| !json).map(|data| {
-        tail.push(data.clone());
-        pad(data.len(), tail);
-        data.len()
-    });
-    TensorHead {
-        name,
-        datatype: *datatype,
-        shape,
-        sent_shape: as_sent.and_then(|as_sent| as_sent.shape.as_deref()),
-        parameters,
-        size,
-        offset: None,
-        sent,
-        doubles: doubles.is_some() && !json,
-        count,
-        text,
-        nested: *nested,
-        json,
-        reason: match data {
-            TensorData::Irregular(data) => Some(data.reason()).filter(|reason| !reason.is_empty()),
-            TensorData::Fixed(_) | TensorData::Variable(_) => None,
-        },
-    }
-}
-
-/// Does the same, but puts the bytes of the tensor into a region of the memory file if they fit there.
-///
-/// # Errors
-///
-/// Fails if the file has become too short.
-pub(super) fn encode_tensor_into<'a>(
-    tensor: &'a Tensor,
-    region: &mut AnswerRegion<'_>,
-    tail: &mut Vec<Bytes>,
-) -> Result<TensorHead<'a>, MemoryError> {
-    let mut chunks = Vec::with_capacity(2);
-    let mut head = encode_tensor(tensor, &mut chunks);
-    // Its JSON follows the elements.
-    head.offset = if head.sent.is_none() { region.put(head.size, &chunks)? } else { None };
-    if head.offset.is_none() {
-        tail.append(&mut chunks);
-    }
-    Ok(head)
-}
-
-/// Fills up a part of a tail to the next multiple of the alignment.
-fn pad(size: usize, tail: &mut Vec<Bytes>) {
-    let padding = size.next_multiple_of(ALIGNMENT) - size;
-    if padding > 0 {
-        tail.push(Bytes::from_static(&PADDING[..padding]));
-    }
-}
-
-fn offsets_and_elements(elements: &BytesElements) -> Bytes {
-    let length: usize = elements.iter().map(<[u8]>::len).sum();
-    let mut bytes = BytesMut::with_capacity(4 * (elements.len() + 1) + length);
-    let mut end = 0_u32;
-    bytes.put_u32_le(end);
-    for element in elements.iter() {
-        // Does not saturate: payloads are limited to far less than 4 GiB.
-        end = end.saturating_add(u32::try_from(element.len()).unwrap_or(u32::MAX));
-        bytes.put_u32_le(end);
-    }
-    for element in elements.iter() {
-        bytes.extend_from_slice(element);
-    }
-    bytes.freeze()
 }
 
 /// A request to another model, which the code of an open call sends.
@@ -651,72 +489,6 @@ struct ResponseHead<'a> {
     outputs: Vec<ReceivedTensor<'a>>,
 }
 
-#[derive(Clone, Deserialize)]
-pub(super) struct ReceivedTensor<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    datatype: Cow<'a, str>,
-    /// May have negative dimensions.
-    shape: Vec<i128>,
-    #[serde(default)]
-    parameters: Parameters,
-    size: usize,
-    /// Where the bytes are in the memory file, if they are not in the tail.
-    #[serde(default)]
-    offset: Option<u64>,
-    /// The size of the data as JSON, which follows the elements.
-    #[serde(default)]
-    sent: Option<usize>,
-    count: Option<usize>,
-    #[serde(default)]
-    text: bool,
-    #[serde(default)]
-    nested: bool,
-    #[serde(default)]
-    json: bool,
-    /// Why JSON data has no regular form.
-    #[serde(default, borrow)]
-    reason: Option<Cow<'a, str>>,
-}
-
-impl ReceivedTensor<'_> {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns where its bytes are in the memory file, if they are there.
-    pub(super) fn region(&self) -> Option<Region> {
-        Some(Region { offset: self.offset?, size: self.size as u64 })
-    }
-
-    /// Returns how many rows it has, and the bytes of each, if it is a regular tensor of numbers in the memory file, whose parameters
-    /// hold for all of its rows.
-    pub(super) fn numeric_rows(&self) -> Option<(usize, usize)> {
-        self.offset?;
-        if self.json || self.sent.is_some() || !self.parameters.others.is_empty() {
-            return None;
-        }
-        let width = self.datatype.parse::<Datatype>().ok()?.width()?;
-        let (&rows, trailing) = self.shape.split_first()?;
-        let rows = usize::try_from(rows).ok()?;
-        let bytes = trailing.iter().try_fold(width, |bytes, &count| bytes.checked_mul(usize::try_from(count).ok()?))?;
-        (bytes > 0 && rows.checked_mul(bytes)? == self.size).then_some((rows, bytes))
-    }
-
-    /// Returns some of the rows of such a tensor, each of which has so many bytes.
-    pub(super) fn slice(&self, rows: &Range<usize>, row_bytes: usize) -> Self {
-        let mut part = self.clone();
-        if let Some(count) = part.shape.first_mut() {
-            *count = rows.len() as i128;
-        }
-        part.size = rows.len().saturating_mul(row_bytes);
-        let skipped = rows.start.saturating_mul(row_bytes) as u64;
-        part.offset = self.offset.map(|offset| offset.saturating_add(skipped));
-        part
-    }
-}
-
 /// Reads an `answer`.
 ///
 /// # Errors
@@ -803,112 +575,11 @@ fn check_headers(found: usize) -> Result<(), MessageError> {
     if found > MAX_HEADERS { Err(MessageError::TooManyHeaders { found }) } else { Ok(()) }
 }
 
-/// The end of the connection that sent a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sender {
-    Server,
-    Worker,
-}
-
-pub(super) fn decode_tensor(
-    tensor: ReceivedTensor<'_>,
-    sender: Sender,
-    tail: &mut Bytes,
-) -> Result<Tensor, MessageError> {
-    if tensor.offset.is_some() {
-        return Err(MessageError::Memory { name: tensor.name.into_owned(), source: MemoryError::NoFile });
-    }
-    decode_tensor_from(tensor, sender, None, tail)
-}
-
-/// Reads a tensor whose bytes have been read from the memory file, or are in the tail.
-pub(super) fn decode_tensor_from(
-    tensor: ReceivedTensor<'_>,
-    sender: Sender,
-    read: Option<Bytes>,
-    tail: &mut Bytes,
-) -> Result<Tensor, MessageError> {
-    let ReceivedTensor { name, datatype, shape: sent_shape, parameters, size, offset: _, sent, count, text, .. } =
-        tensor;
-    let ReceivedTensor { nested, json, reason, .. } = tensor;
-    let name = name.into_owned();
-    let mut take = |size: usize| {
-        if size > tail.len() {
-            return Err(MessageError::OutOfBounds { name: name.clone() });
-        }
-        let bytes = tail.split_to(size);
-        tail.advance((size.next_multiple_of(ALIGNMENT) - size).min(tail.len()));
-        Ok(bytes)
-    };
-    let bytes = read.map_or_else(|| take(size), Ok)?;
-    let sent = sent.map(take).transpose()?;
-    let Ok(datatype) = datatype.parse::<Datatype>() else {
-        return Err(MessageError::Datatype { name, datatype: datatype.into_owned() });
-    };
-    let data = if json {
-        let reason = match (reason, sender) {
-            // The server says it as its client is to read it.
-            (Some(reason), Sender::Server) => reason.into_owned(),
-            (reason, _) => {
-                let reason =
-                    reason.unwrap_or_else(|| format!("the data is not {datatype}, and only JSON can hold it").into());
-                format!("output `{}`: {reason}", short(&name))
-            }
-        };
-        let data = IrregularData::new(bytes, reason).ok_or_else(|| MessageError::Json { name: name.clone() })?;
-        TensorData::Irregular(data)
-    } else if datatype == Datatype::Bytes {
-        let elements = count.and_then(|count| decode_elements(bytes, count));
-        TensorData::Variable(elements.ok_or_else(|| MessageError::OutOfBounds { name: name.clone() })?.with_text(text))
-    } else {
-        TensorData::Fixed(bytes)
-    };
-    let mut tensor = Tensor { name, datatype, shape: Vec::new(), parameters, data, nested, as_sent: None };
-    if let Some(data) = sent {
-        if IrregularData::new(data.clone(), "").is_none() {
-            return Err(MessageError::Json { name: tensor.name });
-        }
-        tensor.as_sent_mut().data = Some(data);
-    }
-    let shape: Option<_> = sent_shape.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
-    tensor.shape = if let Some(shape) = shape {
-        shape
-    } else {
-        let limited =
-            |&dimension: &i128| i64::try_from(dimension).unwrap_or(if dimension < 0 { i64::MIN } else { i64::MAX });
-        let sent_shape: Vec<i64> = sent_shape.iter().map(limited).collect();
-        let resolved = tensor.resolve_shape(&sent_shape);
-        tensor.as_sent_mut().shape = Some(sent_shape);
-        if json { resolved.unwrap_or_else(|_| vec![tensor.len()]) } else { resolved? }
-    };
-    if json {
-        return Ok(tensor);
-    }
-    // One string may have any shape: the original's manual answers with the length of a document as its shape.
-    if tensor.datatype == Datatype::Bytes && tensor.len() == 1 {
-        return Ok(tensor);
-    }
-    tensor.check()?;
-    Ok(tensor)
-}
-
-fn decode_elements(mut bytes: Bytes, count: usize) -> Option<BytesElements> {
-    let offsets_size = count.checked_add(1)?.checked_mul(4)?;
-    if offsets_size > bytes.len() {
-        return None;
-    }
-    let offsets = bytes.split_to(offsets_size);
-    let offset = |index: usize| {
-        let at = 4 * index;
-        offsets[at..at + 4].try_into().map_or(usize::MAX, |four| u32::from_le_bytes(four) as usize)
-    };
-    let spans = (0..count).map(|index| offset(index)..offset(index + 1)).collect();
-    BytesElements::new(bytes, spans)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Datatype;
+    use crate::types::json::IrregularData;
     use serde_json::json;
 
     fn frame(kind: FrameKind, head: &Value, tail: &'static [u8]) -> Frame {
