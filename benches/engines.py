@@ -10,7 +10,7 @@ There are four phases, of which `--only load local` runs two:
 - `transport`: the time of all rows for a model of a single split, which is that of the transport, beside that of 100 trees.
 - `local`: `mlserver.spark.score` and MLflow's `spark_udf(env_manager="local")`, from Parquet to Parquet, in one session.
 - `virtualenv`: the same with `env_manager="virtualenv"`. MLflow builds Python with pyenv, which must be installed, and installs
-  the environment of the model, for each model anew; that is not timed, and takes many minutes.
+  the environment of the model, which is done again for each model; that is not timed, and takes many minutes.
 
 The sides take turns, and the first run of each is not counted. The models are regressors, so that answers are numbers whose
 bits are compared: if they differ, the program fails. Each result is printed as a line of JSON, and at the end there are tables
