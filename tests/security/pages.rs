@@ -7,6 +7,7 @@ use mlserver::access::KeyHash;
 use serde_json::{Value, json};
 
 use crate::support::grpc::{Http2, framed};
+use crate::support::python::with_python;
 use crate::support::{Answer, Folder, ServerBuilder, TestServer};
 
 const V2: &str = "/v2/models/echo/infer";
@@ -187,6 +188,32 @@ async fn failed_changes_without_access_control_are_limited_in_the_log() {
     assert_eq!(log.matches("Audit: load of model 'echo'").count(), 12);
     assert_eq!(log.matches("Audit: unload of model 'nnn").count(), 10);
     assert!(!log.contains(&"n".repeat(300)));
+}
+
+#[test]
+fn changes_whose_callers_have_left_are_limited_in_the_log() {
+    let model = "import asyncio\nfrom mlserver import MLModel\n\nclass Slow(MLModel):\n    async def load(self):\n        print('loads', flush=True)\n        await asyncio.sleep(600)\n";
+    let folder = Folder::new()
+        .file("slow/slow.py", model)
+        .file("slow/model-settings.json", json!({"name": "slow", "implementation": "slow.Slow"}).to_string())
+        .settings(&json!({"load_models_at_startup": false}));
+    let Some(server) = with_python(folder).map(ServerBuilder::start) else { return };
+    let load = "POST /v2/repository/models/slow/load HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
+    let mut callers: Vec<_> = (0..30).map(|_| server.connect()).collect();
+    for caller in &mut callers {
+        caller.write(load);
+    }
+    server.wait_for_log("loads");
+    drop(callers);
+    // All of them have been counted, also those that are not in the log.
+    let summary = server.wait_for_log("more changes of models failed");
+    assert!(summary.contains("Audit: 20 more"), "{summary}");
+    let log = server.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("the caller has left")).collect();
+    assert_eq!(lines.len(), 10, "{log}");
+    for line in lines {
+        assert!(line.contains("Audit: load of model 'slow'") && line.contains("address=127.0.0.1:"), "{line}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
