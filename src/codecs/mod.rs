@@ -9,6 +9,8 @@ mod matrix;
 pub use columns::ColumnOrder;
 pub use matrix::{DecodedInputs, NumericArray, NumericMatrix};
 
+use std::collections::HashSet;
+
 use crate::types::{Datatype, InferenceRequest, Tensor, TensorData, TensorError, short};
 
 /// Why a request's tensors cannot be converted for the model. Always an error of the client.
@@ -83,6 +85,37 @@ pub fn decode_with_text<'a>(
     arrange(request, default)
 }
 
+/// Reads a request of arrays, each of which is found by its name: the content type `dict`.
+///
+/// # Errors
+///
+/// Fails if two inputs have one name, or if an input is bytes or dates, or not of its shape.
+pub fn decode_named(request: &InferenceRequest) -> Result<&[Tensor], CodecError> {
+    let mut names = HashSet::with_capacity(request.inputs.len());
+    for input in &request.inputs {
+        check_content_type(input, &NOT_TEXT)?;
+        check_shape(input)?;
+        if !names.insert(input.name.as_str()) {
+            return Err(CodecError::DuplicateColumn { input: input.name.clone() });
+        }
+    }
+    Ok(&request.inputs)
+}
+
+/// Checks the shape of an input. Transports have checked those of requests. Evaluators trust them, so a model in front of this one must
+/// not break them.
+fn check_shape(input: &Tensor) -> Result<(), CodecError> {
+    input.check()?;
+    check_rows(input)
+}
+
+fn check_rows(input: &Tensor) -> Result<(), CodecError> {
+    if input.is_empty() && input.rows() != Some(0) {
+        return Err(CodecError::EmptyRows { input: input.name.clone(), shape: input.shape.clone() });
+    }
+    Ok(())
+}
+
 fn check_content_type(input: &Tensor, refused: &[&str]) -> Result<(), CodecError> {
     match input.parameters.content_type().filter(|content_type| refused.contains(content_type)) {
         None => Ok(()),
@@ -98,15 +131,9 @@ fn has_missing_texts(input: &Tensor) -> bool {
 }
 
 fn arrange<'a>(request: &'a InferenceRequest, default: Option<&str>) -> Result<DecodedInputs<'a>, CodecError> {
-    // Transports have checked the shapes of requests. Evaluators trust them, so a model in front of this one must not break them.
     let content_type = request.parameters.content_type().or(default);
     for input in &request.inputs {
-        if content_type != Some("pd") || !has_missing_texts(input) {
-            input.check()?;
-        }
-        if input.is_empty() && input.rows() != Some(0) {
-            return Err(CodecError::EmptyRows { input: input.name.clone(), shape: input.shape.clone() });
-        }
+        if content_type == Some("pd") && has_missing_texts(input) { check_rows(input)? } else { check_shape(input)? }
     }
     match content_type {
         Some("pd") => DecodedInputs::frame(&request.inputs),

@@ -186,7 +186,7 @@ fn failed_as_refusal(path: &Path, error: onnx::LoadError) -> LoadError {
 }
 
 /// Returns an example of an input of a graph, in which dimensions of any size are 1, if it is not too large.
-fn example_input(input: &ValueInfo) -> Option<Value> {
+pub(super) fn example_input(input: &ValueInfo) -> Option<Value> {
     let size = |dimension: &DeclaredDimension| match dimension {
         DeclaredDimension::Fixed(size) => *size,
         DeclaredDimension::Named(_) | DeclaredDimension::Unknown => 1,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::catboost::CatBoostRuntime;
 use super::identity::identity;
-use super::mlflow::MlflowModel;
+use super::mlflow;
 use super::native::Native;
 use super::native_steps::NativeStep;
 use super::onnx::{OnnxRuntime, Place};
@@ -27,7 +27,7 @@ use crate::types::{TensorRule, chain, short};
 pub const MAX_ARTIFACT_BYTES: u64 = 8 << 30;
 
 /// The execution provider of onnxruntime that computes on the processor.
-const CPU_PROVIDER: &str = "CPUExecutionProvider";
+pub(super) const CPU_PROVIDER: &str = "CPUExecutionProvider";
 
 /// Which runtime serves a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +166,7 @@ pub fn load_native(
             Ok(Arc::new(Native::new(model, description, compute.clone())))
         }
         NativeEvaluator::Onnx => load_onnx(settings, artifact, compute, Place::Server),
-        NativeEvaluator::Mlflow => Ok(Arc::new(MlflowModel::serve(artifact, settings, compute)?)),
+        NativeEvaluator::Mlflow => mlflow::serve(artifact, settings, compute),
     }
 }
 

@@ -65,8 +65,15 @@ pub(super) trait NativeModel: fmt::Debug + Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// Answers a call of one of the routes in the description; see [`Runtime::call`].
-    fn call(&self, route: usize, _call: &CustomCall, _stop: &AtomicBool) -> Result<CustomReply, RuntimeError> {
+    /// Answers a call of one of the routes in the description; see [`Runtime::call`]. Reserves from `progress` what is only known once the
+    /// body has been read.
+    fn call(
+        &self,
+        route: usize,
+        _call: &CustomCall,
+        _progress: &dyn Progress,
+        _stop: &AtomicBool,
+    ) -> Result<CustomReply, RuntimeError> {
         Err(RuntimeError::no_route(route))
     }
 }
@@ -80,6 +87,11 @@ pub(super) struct Plan<P> {
     /// if the request will be rejected.
     pub(super) bytes: usize,
     pub(super) prepared: P,
+}
+
+/// Returns the bytes to reserve for an answer of this size: large ones are copied while they are computed.
+pub(super) fn with_copies(bytes: usize, copies: usize) -> usize {
+    if bytes < LONG_WORK { bytes } else { bytes.saturating_mul(copies) }
 }
 
 /// Serves a model: short predictions on the thread of the connection, and others on the pool.
@@ -177,7 +189,7 @@ impl<M: NativeModel> Runtime for Native<M> {
     ) -> BoxFuture<'_, Result<InferenceResponse, RuntimeError>> {
         Box::pin(async move {
             let (Plan { cost, bytes, prepared }, is_unprepared) = self.plan(&request)?;
-            progress.reserve(if bytes < LONG_WORK { bytes } else { bytes.saturating_mul(M::COPIES) })?;
+            progress.reserve(with_copies(bytes, M::COPIES))?;
             if Self::is_short(cost, bytes, is_unprepared) {
                 progress.begin();
                 return self.model.answer(&request, prepared, &NEVER);
@@ -228,9 +240,9 @@ impl<M: NativeModel> Runtime for Native<M> {
         Box::pin(async move {
             progress.begin();
             if self.model.call_cost(route, &call) <= INLINE {
-                return Ok(self.model.call(route, &call, &NEVER)?.into());
+                return Ok(self.model.call(route, &call, progress.as_ref(), &NEVER)?.into());
             }
-            let work = move |model: &M, stop: &AtomicBool| model.call(route, &call, stop);
+            let work = move |model: &M, stop: &AtomicBool| model.call(route, &call, progress.as_ref(), stop);
             Ok(self.on_pool(Priority::default(), || {}, work).await??.into())
         })
     }

@@ -67,21 +67,33 @@ def test_onnx_flavor_answers_as_its_python_function(tmp_path):
     network = onnx_models.network()
     mlflow.onnx.save_model(network, tmp_path / "network/model")
     settings(tmp_path / "network-settings", IMPLEMENTATION, "../network/model")
+    # The server has no session, so that it leaves a model with options for one to Python.
+    mlflow.onnx.save_model(network, tmp_path / "optioned/model", onnx_session_options={"intra_op_num_threads": 1})
+    settings(tmp_path / "optioned-settings", IMPLEMENTATION, "../optioned/model")
     rows = onnx_models.flowers()[0]
     expected = mlflow.pyfunc.load_model(str(tmp_path / "network/model")).predict(rows)
     with serve(tmp_path, sys.executable) as server:
         server.wait_until_ready()
         x = {"name": "x", "datatype": "FP32", "shape": list(rows.shape), "data": rows.ravel().tolist()}
         body = {"inputs": [x], "parameters": {"content_type": "np"}}
-        answer = server.post("/v2/models/network-settings/infer", body)
-        assert answer.status == 200, answer.body
-        outputs = {output["name"]: output["data"] for output in answer.json()["outputs"]}
-        assert set(outputs) == {"scores", "label"}
-        assert numpy.array(outputs["scores"], dtype=numpy.float32).tolist() == expected["scores"].ravel().tolist()
-        assert outputs["label"] == expected["label"].tolist()
-        parameters = server.get("/v2/models/network-settings").json()["parameters"]
+
+        def outputs(model):
+            answer = server.post(f"/v2/models/{model}/infer", body)
+            assert answer.status == 200, answer.body
+            assert answer.json()["parameters"]["content_type"] == "dict"
+            outputs = {output["name"]: output["data"] for output in answer.json()["outputs"]}
+            assert set(outputs) == {"scores", "label"}
+            assert outputs["label"] == expected["label"].tolist()
+            return numpy.array(outputs["scores"], dtype=numpy.float32)
+
+        assert outputs("optioned-settings").tolist() == expected["scores"].ravel().tolist()
+        parameters = server.get("/v2/models/optioned-settings").json()["parameters"]
         assert parameters["backend"] == "python"
         assert "mlflow.onnx" in parameters["backend_reason"]
+        assert "onnx_session_options" in parameters["backend_reason"]
+        # The server's own evaluation may round differently.
+        numpy.testing.assert_allclose(outputs("network-settings"), expected["scores"].ravel(), rtol=1e-5, atol=1e-6)
+        assert server.get("/v2/models/network-settings").json()["parameters"]["backend"] == "native"
 
 
 def test_unreadable_body_is_rejected_without_traceback(tmp_path):

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use super::python::{echo, echo_name, repr};
 use super::signature::{ColumnType, InputSchema};
-use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, check_cells, narrow};
+use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, check_cells, narrow, truncated_cast};
 use crate::evaluators::table::{Elements, IntType};
 
 /// Why CSV cannot be read as a data frame.
@@ -143,16 +143,27 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
     let elements = match kind {
         ColumnType::String if cells.iter().any(|cell| is_missing(cell)) => return Ok(objects(cells)),
         ColumnType::String => Elements::Text(cells.iter().map(|cell| (*cell).into()).collect()),
-        ColumnType::Double => Elements::F64(floats(cells)?.into()),
-        ColumnType::Float => Elements::F32(floats(cells)?.into_iter().map(narrow).collect()),
+        ColumnType::Double => Elements::F64(truths_or_floats(cells)?.into()),
+        ColumnType::Float => Elements::F32(truths_or_floats(cells)?.into_iter().map(narrow).collect()),
         ColumnType::Boolean => match truths(cells) {
             Some(truths) => Elements::Int(truths.into(), IntType::Bool),
             None => match infer_column(cells) {
-                ColumnValues::Typed(Elements::Int(values, _)) => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value != 0)).collect(), IntType::Bool)
+                // Only what is exact: 0 and 1.
+                ColumnValues::Typed(Elements::Int(values, _)) if values.iter().any(|value| !matches!(value, 0 | 1)) => {
+                    return unsafe_cast("int64");
                 }
+                ColumnValues::Typed(Elements::Int(values, _)) => Elements::Int(values, IntType::Bool),
                 ColumnValues::Typed(Elements::F64(values)) if values.iter().all(|value| !value.is_nan()) => {
-                    Elements::Int(values.iter().map(|value| i64::from(*value != 0.0)).collect(), IntType::Bool)
+                    let truths = truncated_cast(&values, ColumnType::Long);
+                    match truths {
+                        Elements::Int(truths, _)
+                            if truths.iter().all(|truth| matches!(truth, 0 | 1))
+                                && is_exact(&values, &Elements::Int(truths.clone(), IntType::I64)) =>
+                        {
+                            Elements::Int(truths, IntType::Bool)
+                        }
+                        _ => return unsafe_cast("float64"),
+                    }
                 }
                 ColumnValues::Typed(Elements::F64(_)) => {
                     return Err(format!("Bool column has NA values in column {place}"));
@@ -166,10 +177,13 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
             }
             let values = match infer_column(cells) {
                 ColumnValues::Typed(Elements::Int(values, _)) => values,
-                ColumnValues::Typed(Elements::F64(values)) if values.iter().all(|value| value.fract() == 0.0) => {
-                    values.iter().map(|value| super::values::truncate(*value)).collect()
+                ColumnValues::Typed(Elements::F64(values)) => {
+                    let integers = truncated_cast(&values, kind);
+                    if !is_exact(&values, &integers) {
+                        return unsafe_cast("float64");
+                    }
+                    return Ok(ColumnValues::Typed(integers));
                 }
-                ColumnValues::Typed(Elements::F64(_)) => return unsafe_cast("float64"),
                 _ if cells.is_empty() => Vec::new().into(),
                 _ => {
                     let first = cells.iter().find(|cell| integer(cell).is_none()).copied().unwrap_or_default();
@@ -188,6 +202,12 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
     Ok(ColumnValues::Typed(elements))
 }
 
+/// Returns whether numbers are the integers that they were converted to.
+#[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "as pandas compares them")]
+fn is_exact(values: &[f64], integers: &Elements<'_>) -> bool {
+    matches!(integers, Elements::Int(integers, _) if values.iter().zip(&integers[..]).all(|(value, integer)| *value == *integer as f64))
+}
+
 /// Reads a column of the type that pandas infers.
 fn infer_column(cells: &[&str]) -> ColumnValues {
     if cells.is_empty() {
@@ -195,6 +215,11 @@ fn infer_column(cells: &[&str]) -> ColumnValues {
     }
     if let Some(values) = cells.iter().map(|cell| integer(cell)).collect::<Option<Vec<_>>>() {
         return ColumnValues::Typed(Elements::Int(values.into(), IntType::I64));
+    }
+    // pandas reads integers of 64 bits without a sign, which are not supported.
+    let is_unsigned = |cell: &&str| is_digits(cell) && cell.trim_matches(' ').parse::<u64>().is_ok();
+    if cells.iter().all(is_unsigned) {
+        return objects(cells);
     }
     // Integers of more than 64 bits stay strings.
     let wide = |cell: &&str| integer(cell).is_none() && is_digits(cell);
@@ -230,6 +255,14 @@ fn truths(cells: &[&str]) -> Option<Vec<i64>> {
         _ => None,
     };
     cells.iter().map(truth).collect()
+}
+
+/// Reads numbers, or truths only, which pandas converts to numbers.
+fn truths_or_floats(cells: &[&str]) -> Result<Vec<f64>, String> {
+    match truths(cells) {
+        Some(truths) => Ok(truths.into_iter().map(|truth| if truth == 0 { 0.0 } else { 1.0 }).collect()),
+        None => floats(cells),
+    }
 }
 
 fn floats(cells: &[&str]) -> Result<Vec<f64>, String> {

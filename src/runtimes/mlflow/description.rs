@@ -8,7 +8,11 @@ use serde_json::Value;
 
 use super::LoadError;
 use super::signature::{ColumnSpec, ColumnType, InputSchema, Signature, TensorType};
-use crate::types::{Parameters, TensorMetadata};
+use crate::runtimes::implementation::CPU_PROVIDER;
+use crate::types::{Parameters, TensorMetadata, short};
+
+/// The execution providers of models that were saved without any.
+const DEFAULT_PROVIDERS: [&str; 2] = ["CUDAExecutionProvider", CPU_PROVIDER];
 
 /// The library that wrote the model in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub(super) enum Flavor {
     Lightgbm(TreeModelClass),
     /// A file of the library's own, loaded as a `CatBoost`, `CatBoostClassifier` or `CatBoostRegressor`.
     Catboost(TreeModelClass),
+    /// A graph in a file of ONNX.
+    Onnx,
 }
 
 /// The class of a boosted tree model.
@@ -62,6 +68,7 @@ struct Flavors {
     xgboost: Option<LibraryFlavor>,
     lightgbm: Option<LibraryFlavor>,
     catboost: Option<LibraryFlavor>,
+    onnx: Option<OnnxFlavor>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,6 +96,17 @@ struct LibraryFlavor {
     /// The format of `CatBoost`'s models.
     #[serde(default)]
     save_format: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OnnxFlavor {
+    #[serde(default)]
+    data: Option<String>,
+    /// The execution providers of onnxruntime.
+    #[serde(default)]
+    providers: Option<Value>,
+    #[serde(default)]
+    onnx_session_options: Option<Value>,
 }
 
 /// The fields of a signature, each of which is JSON in a string.
@@ -155,6 +173,12 @@ impl ModelDescription {
                 let class = library.catboost_class()?;
                 (Flavor::Catboost(class), library.data.or(function.data))
             }
+            "mlflow.onnx" => {
+                let library = file.flavors.onnx.ok_or_else(no_flavor)?;
+                library.check()?;
+                // MLflow loads the file of the Python function.
+                (Flavor::Onnx, function.data.or(library.data))
+            }
             other => return Err(LoadError::Refused(format!("models of `{other}` are not evaluated natively"))),
         };
         let data = data.ok_or_else(|| refused("it has no path of an artifact"))?;
@@ -186,6 +210,39 @@ fn check_format(library: &LibraryFlavor) -> Result<(), LoadError> {
         Some(format) => {
             let expected = "`pickle`, `cloudpickle` or `skops`";
             Err(LoadError::Refused(format!("its artifact is in the format `{format}`, expected {expected}")))
+        }
+    }
+}
+
+impl OnnxFlavor {
+    /// Refuses what only onnxruntime itself has.
+    fn check(&self) -> Result<(), LoadError> {
+        let refused = |reason: String| Err(LoadError::Refused(reason));
+        // MLflow writes these names into every model that is saved without others.
+        let names = match &self.providers {
+            None | Some(Value::Null) => &[],
+            Some(Value::Array(names)) => &names[..],
+            Some(other) => {
+                return refused(format!(
+                    "the `providers` of its flavor `mlflow.onnx` are `{}`",
+                    short(&other.to_string())
+                ));
+            }
+        };
+        let is_default = names.iter().map(Value::as_str).eq(DEFAULT_PROVIDERS.into_iter().map(Some));
+        if let Some(other) = names.iter().find(|name| !is_default && name.as_str() != Some(CPU_PROVIDER)) {
+            let shown = other.as_str().map_or_else(|| other.to_string(), str::to_owned);
+            return refused(format!(
+                "the `providers` of its flavor `mlflow.onnx` name `{}`, for which onnxruntime is needed",
+                short(&shown)
+            ));
+        }
+        match &self.onnx_session_options {
+            None | Some(Value::Null) => Ok(()),
+            Some(Value::Object(options)) if options.is_empty() => Ok(()),
+            Some(_) => refused(
+                "its flavor `mlflow.onnx` has `onnx_session_options`, for which onnxruntime is needed".to_owned(),
+            ),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use super::python::{echo, list, repr, tuple};
+use super::python::{echo, echo_name, list, repr, tuple};
 use super::signature::{ColumnSpec, ColumnType, InputSchema, TensorType, dtype};
 use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
 use crate::evaluators::table::{self, DenseTable, Elements, IntType, TableData};
@@ -15,6 +15,8 @@ pub(super) enum InputError {
     Schema(String),
     /// The model would fail on the input.
     Model(String),
+    /// MLflow itself refuses the input as an error of the server's. Contains its reason.
+    Internal(String),
     /// The server cannot process the input natively in the same way as Python.
     NotNative(String),
 }
@@ -25,10 +27,40 @@ pub(super) fn enforce(input: &ModelInput, schema: &InputSchema) -> Result<TableD
         InputSchema::Any => enforce_nothing(input),
         InputSchema::Columns(columns) => {
             let frame = to_frame(input)?;
-            enforce_columns(&frame, columns)
+            let found = enforce_columns(&frame, columns)?;
+            let names = columns.iter().map(|column| Cow::Owned(column.name.clone())).collect();
+            table_of_columns(names, found, frame.rows)
         }
-        InputSchema::Tensor { kind, shape } => enforce_tensor(input, *kind, shape).map(TableData::Table),
+        InputSchema::Tensor { kind, shape } => {
+            let NdArray { shape, elements } = enforce_tensor(input, *kind, shape)?;
+            match shape[..] {
+                [rows, columns] => table(elements, rows, columns).map(TableData::Table),
+                _ => {
+                    Err(InputError::Model(format!("it takes rows and columns, but the array has the shape {shape:?}")))
+                }
+            }
+        }
     }
+}
+
+/// Checks an input as [`enforce`] does, for a model that takes arrays of any shape, and dictionaries of them.
+pub(super) fn enforce_values<'i>(
+    input: &'i ModelInput,
+    schema: &InputSchema,
+) -> Result<Cow<'i, ModelInput>, InputError> {
+    Ok(match schema {
+        InputSchema::Any => Cow::Borrowed(input),
+        InputSchema::Columns(columns) => {
+            let frame = to_frame(input)?;
+            let found = enforce_columns(&frame, columns)?;
+            Cow::Owned(ModelInput::Frame(DataFrame {
+                labels: columns.iter().map(|column| ColumnLabel::Name(column.name.clone())).collect(),
+                columns: found.into_iter().map(ColumnValues::Typed).collect(),
+                rows: frame.rows,
+            }))
+        }
+        InputSchema::Tensor { kind, shape } => Cow::Owned(ModelInput::Array(enforce_tensor(input, *kind, shape)?)),
+    })
 }
 
 pub(super) fn not_native(reason: &str) -> InputError {
@@ -159,12 +191,16 @@ fn frame_of_arrays(arrays: &[(String, NdArray)]) -> Result<DataFrame, InputError
 /// The most extra inputs that a message names; their text is cut, too.
 const MAX_EXTRA: usize = 1000;
 
-fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<TableData<'static>, InputError> {
+/// Returns the columns of the signature, in its order and types.
+fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<Vec<Elements<'static>>, InputError> {
     // In linear time: a request may have as many columns as fit in its body.
     let mut positions = HashMap::with_capacity(frame.labels.len());
+    let mut twice = HashSet::new();
     for (index, label) in frame.labels.iter().enumerate() {
-        if let ColumnLabel::Name(name) = label {
-            positions.entry(name.as_str()).or_insert(index);
+        if let ColumnLabel::Name(name) = label
+            && positions.insert(name.as_str(), index).is_some()
+        {
+            twice.insert(name.as_str());
         }
     }
     let position = |column: &ColumnSpec| positions.get(column.name.as_str()).copied();
@@ -187,10 +223,14 @@ fn enforce_columns(frame: &DataFrame, columns: &[ColumnSpec]) -> Result<TableDat
         let values = position(column).and_then(|position| frame.columns.get(position));
         let values =
             values.ok_or_else(|| InputError::Schema(format!("Model is missing inputs [{}].", repr(&column.name))))?;
+        if twice.contains(column.name.as_str()) {
+            // pandas returns a frame in place of a column.
+            let name = repr(&echo_name(&column.name));
+            return Err(InputError::Schema(format!("The data frame has the column {name} more than once.")));
+        }
         found.push(widen_column(column, values)?);
     }
-    let names = columns.iter().map(|column| Cow::Owned(column.name.clone())).collect();
-    table_of_columns(names, found, frame.rows)
+    Ok(found)
 }
 
 /// Converts a column to the type in the signature if every value of its type can be converted without loss.
@@ -260,10 +300,10 @@ fn widen(elements: &Elements<'_>, kind: ColumnType) -> Elements<'static> {
     }
 }
 
-fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result<DenseTable<'static>, InputError> {
+fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result<NdArray, InputError> {
     let array = match input {
         ModelInput::Array(array) => Cow::Borrowed(array),
-        ModelInput::Frame(frame) => Cow::Owned(array_of_frame(frame, shape)?),
+        ModelInput::Frame(frame) => Cow::Owned(array_of_frame(frame, kind, shape)?),
         ModelInput::Arrays(_) | ModelInput::Other { .. } => {
             let class = if let ModelInput::Other { class, .. } = input { class } else { "dict" };
             return Err(InputError::Schema(format!(
@@ -281,16 +321,12 @@ fn enforce_tensor(input: &ModelInput, kind: TensorType, shape: &[i64]) -> Result
         let found = if found == "object" { "<U" } else { found };
         return Err(InputError::Schema(format!("dtype of input {found} does not match expected dtype {wanted}")));
     }
-    match array.shape[..] {
-        [rows, columns] => table(array.elements.clone(), rows, columns),
-        _ => {
-            Err(InputError::Model(format!("it takes rows and columns, but the array has the shape {:?}", array.shape)))
-        }
-    }
+    Ok(array.into_owned())
 }
 
 /// Converts a frame whose columns have one common type to an array.
-fn array_of_frame(frame: &DataFrame, shape: &[i64]) -> Result<NdArray, InputError> {
+/// A single one is converted to the type of the signature, as by NumPy.
+fn array_of_frame(frame: &DataFrame, kind: TensorType, shape: &[i64]) -> Result<NdArray, InputError> {
     let (rows, width) = (frame.rows, frame.columns.len());
     if rows == 0 || width == 0 {
         return Err(InputError::Schema("Input DataFrame is empty.".to_owned()));
@@ -301,6 +337,12 @@ fn array_of_frame(frame: &DataFrame, shape: &[i64]) -> Result<NdArray, InputErro
                 "The input pandas dataframe column 'None' contains scalar values, which requires the shape to be (-1,) or (-1, 1), but got tensor spec shape of {}.",
                 tuple(shape)
             )));
+        }
+        if let ColumnValues::Typed(elements) = &frame.columns[0]
+            && let Some(elements) = super::values::cast_numbers(elements, kind.0)
+        {
+            let shape = if shape.len() == 1 { vec![rows] } else { vec![rows, 1] };
+            return Ok(NdArray { shape, elements });
         }
     } else if !matches!(shape, [-1, columns] if usize::try_from(*columns) == Ok(width)) {
         return Err(InputError::Schema(format!(

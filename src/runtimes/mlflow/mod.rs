@@ -1,8 +1,9 @@
-//! MLflow's models of scikit-learn, XGBoost, LightGBM and `CatBoost`, evaluated natively.
+//! MLflow's models of scikit-learn, XGBoost, LightGBM, `CatBoost` and ONNX, evaluated natively.
 //!
 //! A folder's `MLmodel` names the library, the artifact and the signature of a model (`description`). A request, in the V2
 //! protocol or in MLflow's own (`scoring`), is converted to the values that Python would pass to the model (`values`),
-//! checked against the signature (`enforce`), and answered by one of the evaluators (`evaluator`). If the server cannot do
+//! checked against the signature (`enforce`), and answered by one of the evaluators (`evaluator`), or by a graph of ONNX, which takes
+//! and returns several arrays (`onnx_flavor`). If the server cannot do
 //! one of these steps exactly as MLflow does, it refuses: the model at load, so that Python serves it, or else the request.
 //! JSON, numbers and messages of `/invocations` are formatted as by Python (`python`). `protocol` is the same protocol in front of
 //! graphs, which take tensors.
@@ -11,6 +12,7 @@ mod csv;
 mod description;
 mod enforce;
 mod evaluator;
+mod onnx_flavor;
 mod protocol;
 mod python;
 mod scoring;
@@ -21,6 +23,7 @@ mod values;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -28,9 +31,10 @@ use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use self::description::ModelDescription;
+use self::description::{Flavor, ModelDescription};
 use self::enforce::InputError;
 use self::evaluator::{Evaluator, Nesting, Prediction};
+use self::onnx_flavor::{OnnxFlavor, OnnxGraph};
 pub(super) use self::protocol::MlflowProtocol;
 use self::signature::{InputSchema, Signature};
 use self::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray};
@@ -40,7 +44,10 @@ use super::native::{Native, NativeModel, Plan};
 use super::row_sizes::{RowSizes, rows};
 use super::sklearn::{elements, tensor};
 use super::tree_explanations::{self, ExplanationSettings, TreeOutput};
-use super::{Description as RuntimeDescription, Explanation, FileDescription, ModelFile, OutputError, RuntimeError};
+use super::{
+    Description as RuntimeDescription, Explanation, FileDescription, ModelFile, OutputError, Progress, Runtime,
+    RuntimeError,
+};
 use crate::codecs::{self, DecodedInputs};
 use crate::compute::ComputePool;
 use crate::evaluators::sklearn::EstimatorExplanation;
@@ -83,6 +90,8 @@ pub(super) enum LoadError {
     /// A model of `XGBoost`, `LightGBM` or `CatBoost`.
     #[error(transparent)]
     Trees(crate::evaluators::trees::LoadError),
+    #[error(transparent)]
+    Onnx(crate::evaluators::onnx::LoadError),
 }
 
 impl LoadError {
@@ -93,6 +102,7 @@ impl LoadError {
             Self::Damaged(_) => false,
             Self::Estimator(error) => error.is_refusal(),
             Self::Trees(error) => error.is_refusal(),
+            Self::Onnx(error) => error.is_refusal(),
         }
     }
 
@@ -202,8 +212,15 @@ fn mlmodel_path(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("MLmodel") } else { path.to_owned() }
 }
 
+/// What predicts.
+#[derive(Debug)]
+enum LoadedModel {
+    Table(Evaluator),
+    Graph(OnnxGraph),
+}
+
 /// Reads a folder's `MLmodel`, and the model that it describes.
-fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::LoadError> {
+fn read_model(folder: &Path) -> Result<(ModelDescription, LoadedModel), super::LoadError> {
     let path = mlmodel_path(folder);
     let failed = |source: LoadError| source.at(&path);
     let unreadable = |source| super::LoadError::Read { path: path.clone(), source };
@@ -215,14 +232,59 @@ fn read_model(folder: &Path) -> Result<(ModelDescription, Evaluator), super::Loa
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let description = ModelDescription::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
     let bytes = super::implementation::read(&description.artifact, "the artifact that MLmodel names")?;
-    let evaluator = Evaluator::load(&description, bytes).map_err(failed)?;
-    Ok((description, evaluator))
+    let model = if description.flavor == Flavor::Onnx {
+        OnnxGraph::load(&description, &bytes).map(LoadedModel::Graph)
+    } else {
+        Evaluator::load(&description, bytes).map(LoadedModel::Table)
+    };
+    Ok((description, model.map_err(failed)?))
+}
+
+/// Loads a model from its folder, as a runtime.
+pub(super) fn serve(
+    folder: &Path,
+    settings: &ModelSettings,
+    compute: &ComputePool,
+) -> Result<Arc<dyn Runtime>, super::LoadError> {
+    let (description, model) = read_model(folder)?;
+    Ok(match model {
+        LoadedModel::Table(evaluator) => {
+            let (model, description) = MlflowModel::new(folder, settings, description, evaluator)?;
+            Arc::new(Native::new(model, description, compute.clone()))
+        }
+        LoadedModel::Graph(graph) => {
+            let (model, description) = OnnxFlavor::new(folder, settings, description, graph)?;
+            Arc::new(Native::new(model, description, compute.clone()))
+        }
+    })
+}
+
+/// Returns what all models of MLflow have in common for the server.
+fn runtime_description(
+    folder: &Path,
+    settings: &ModelSettings,
+    signature: &Signature,
+) -> Result<RuntimeDescription, super::LoadError> {
+    let routes = ROUTES.into_iter().map(custom_route).collect::<Result<_, _>>();
+    Ok(RuntimeDescription {
+        metadata: Some(metadata(settings, signature)),
+        routes: routes.map_err(|error| LoadError::Refused(error).at(&mlmodel_path(folder)))?,
+        v1: None,
+        file: Some(ModelFile { evaluator: NativeEvaluator::Mlflow, path: folder.to_owned() }),
+        ..RuntimeDescription::native()
+    })
+}
+
+/// Returns the content type of requests that name none.
+fn default_content_type(description: &RuntimeDescription) -> Option<String> {
+    let metadata = description.metadata.as_ref()?;
+    metadata.parameters.content_type().map(str::to_owned)
 }
 
 /// Describes the model in a folder with an `MLmodel`, and whether it is evaluated natively.
 pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadError> {
     match read_model(folder) {
-        Ok((description, evaluator)) => {
+        Ok((description, model)) => {
             let ModelDescription { artifact, predict_fn, version, signature, .. } = description;
             let title = format!(
                 "MLflow model\nartifact: {}\npredict_fn: {predict_fn}\nsignature: {}",
@@ -230,7 +292,10 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                 signature.input,
             );
             let examples = match &signature.input {
-                InputSchema::Any => vec![describe::row("FP64", &[json!(0.0)])],
+                InputSchema::Any => match &model {
+                    LoadedModel::Table(_) => vec![describe::row("FP64", &[json!(0.0)])],
+                    LoadedModel::Graph(graph) => graph.example().into_iter().collect(),
+                },
                 InputSchema::Columns(columns) => {
                     let inputs: Vec<Value> = columns
                         .iter()
@@ -253,7 +318,12 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                 }
             };
             // With a signature, MLflow itself finds columns by name.
-            let features = evaluator.features_by_position().filter(|_| matches!(signature.input, InputSchema::Any));
+            let features = match &model {
+                LoadedModel::Table(evaluator) if matches!(signature.input, InputSchema::Any) => {
+                    evaluator.features_by_position()
+                }
+                LoadedModel::Table(_) | LoadedModel::Graph(_) => None,
+            };
             Ok(FileDescription {
                 title,
                 version: Some(format!("mlflow {version}")),
@@ -262,7 +332,10 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                 columns: Vec::new(),
                 unread_columns: Vec::new(),
                 found_by_name: describe::found_by_name(features),
-                outputs: vec![OUTPUT.to_owned()],
+                outputs: match &model {
+                    LoadedModel::Table(_) => vec![OUTPUT.to_owned()],
+                    LoadedModel::Graph(graph) => graph.output_names(),
+                },
                 examples,
             })
         }
@@ -272,37 +345,24 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
 }
 
 impl MlflowModel {
-    /// Loads a model from its folder, as a runtime.
-    pub(super) fn serve(
+    fn new(
         folder: &Path,
         settings: &ModelSettings,
-        compute: &ComputePool,
-    ) -> Result<Native<Self>, super::LoadError> {
-        let (model, description) = Self::load(folder, settings)?;
-        Ok(Native::new(model, description, compute.clone()))
-    }
-
-    fn load(folder: &Path, settings: &ModelSettings) -> Result<(Self, RuntimeDescription), super::LoadError> {
+        ModelDescription { version, signature, .. }: ModelDescription,
+        mut evaluator: Evaluator,
+    ) -> Result<(Self, RuntimeDescription), super::LoadError> {
         let explanations = ExplanationSettings::of(settings)?;
-        let (ModelDescription { version, signature, .. }, mut evaluator) = read_model(folder)?;
         evaluator.set_contribution_limit(explanations.max_bytes);
         let explained = evaluator.explanation();
-        let failed = |source: LoadError| source.at(&mlmodel_path(folder));
-        let metadata = metadata(settings, &signature);
-        let content_type = metadata.parameters.content_type().map(str::to_owned);
-        let routes = ROUTES.into_iter().map(custom_route).collect::<Result<_, _>>();
         let description = RuntimeDescription {
-            metadata: Some(metadata),
-            routes: routes.map_err(|error| failed(LoadError::Refused(error)))?,
-            v1: None,
             explanation: explained.map(|explained| Explanation {
                 space: (explanations.is_on && evaluator.has_contributions())
                     .then(|| tree_explanations::space(explained.space).into()),
                 feature_names: evaluator.explained_names().map(Into::into),
             }),
-            file: Some(ModelFile { evaluator: NativeEvaluator::Mlflow, path: folder.to_owned() }),
-            ..RuntimeDescription::native()
+            ..runtime_description(folder, settings, &signature)?
         };
+        let content_type = default_content_type(&description);
         let model = EnforcedModel {
             columns: ColumnArranger::new(&settings.name),
             name: settings.name.clone(),
@@ -313,44 +373,12 @@ impl MlflowModel {
         Ok((Self { model, content_type, row_sizes: RowSizes::default(), explanations, explained }, description))
     }
 
-    fn content_type(&self) -> Option<&str> {
-        self.content_type.as_deref()
-    }
-
     /// Decodes a request as the Python runtime does.
     fn model_input(&self, request: &InferenceRequest) -> Result<ModelInput, RuntimeError> {
-        let content_type = request.parameters.content_type().or(self.content_type());
-        match content_type {
-            Some("np" | "pd" | "str") => {}
-            Some(other) => {
-                let other = python::echo_name(other);
-                let message = format!(
-                    "unsupported content type `{other}`: expected `np`, `pd` or `str`, because the server evaluates this model natively"
-                );
-                return Err(RuntimeError::rejected(400, message));
-            }
-            None => {
-                let message = "the model has no signature: set the request's `content_type` to `np` or `pd`";
-                return Err(RuntimeError::rejected(400, message));
-            }
-        }
-        match codecs::decode_with_text(request, self.content_type())? {
-            DecodedInputs::Array(tensor) => {
-                let shape = if content_type == Some("str") { vec![tensor.len()] } else { tensor.shape.clone() };
-                Ok(ModelInput::Array(NdArray { shape, elements: owned_elements(tensor) }))
-            }
-            DecodedInputs::Frame(columns) => {
-                let rows = columns.first().map_or(0, |column| column.len());
-                let column = |column: &&Tensor| match column.shape[..] {
-                    [_] | [_, 1] => ColumnValues::Typed(owned_elements(column)),
-                    _ => ColumnValues::Objects(vec!["[...]".to_owned(); rows]),
-                };
-                Ok(ModelInput::Frame(DataFrame {
-                    labels: columns.iter().map(|column| ColumnLabel::Name(column.name.clone())).collect(),
-                    columns: columns.iter().map(column).collect(),
-                    rows,
-                }))
-            }
+        let default = self.content_type.as_deref();
+        match request.parameters.content_type().or(default) {
+            Some("np" | "pd" | "str") => model_input(request, default),
+            other => Err(unsupported_content_type(other, "`np`, `pd` or `str`", "`np` or `pd`")),
         }
     }
 
@@ -387,9 +415,60 @@ impl MlflowModel {
     }
 
     fn invocations(&self, call: &CustomCall, stop: &AtomicBool) -> CustomReply {
-        let content_type = call.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-        scoring::answer(&self.model, content_type.as_deref().unwrap_or_default(), &call.body, stop)
+        scoring::answer(&self.model, &body_type(call), &call.body, stop)
     }
+}
+
+/// Returns the error of a request with a content type that is not among the expected ones, or with none.
+fn unsupported_content_type(found: Option<&str>, expected: &str, to_set: &str) -> RuntimeError {
+    let message = match found {
+        Some(other) => format!(
+            "unsupported content type `{}`: expected {expected}, because the server evaluates this model natively",
+            python::echo_name(other)
+        ),
+        None => format!("the model has no signature: set the request's `content_type` to {to_set}"),
+    };
+    RuntimeError::rejected(400, message)
+}
+
+/// Decodes an array, or a data frame if the content type is `pd`. `default` is the content type of the model.
+fn model_input(request: &InferenceRequest, default: Option<&str>) -> Result<ModelInput, RuntimeError> {
+    match codecs::decode_with_text(request, default)? {
+        DecodedInputs::Array(tensor) => {
+            let is_list = request.parameters.content_type().or(default) == Some("str");
+            let shape = if is_list { vec![tensor.len()] } else { tensor.shape.clone() };
+            Ok(ModelInput::Array(NdArray { shape, elements: owned_elements(tensor) }))
+        }
+        DecodedInputs::Frame(columns) => {
+            let rows = columns.first().map_or(0, |column| column.len());
+            let column = |column: &&Tensor| match column.shape[..] {
+                [_] | [_, 1] => ColumnValues::Typed(owned_elements(column)),
+                _ => ColumnValues::Objects(vec!["[...]".to_owned(); rows]),
+            };
+            Ok(ModelInput::Frame(DataFrame {
+                labels: columns.iter().map(|column| ColumnLabel::Name(column.name.clone())).collect(),
+                columns: columns.iter().map(column).collect(),
+                rows,
+            }))
+        }
+    }
+}
+
+/// Returns the error of a request that the model or its signature rejects.
+fn input_error(error: InputError, input: &ModelInput, schema: &InputSchema) -> RuntimeError {
+    let message = match error {
+        InputError::Schema(reason) => {
+            format!("Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}")
+        }
+        InputError::Model(reason) | InputError::Internal(reason) => reason,
+        InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
+    };
+    RuntimeError::rejected(400, message)
+}
+
+/// Returns the content type of a body, empty if there is none.
+fn body_type(call: &CustomCall) -> Cow<'_, str> {
+    call.headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default()
 }
 
 fn owned_elements(tensor: &Tensor) -> Elements<'static> {
@@ -463,17 +542,7 @@ impl NativeModel for MlflowModel {
     ) -> Result<InferenceResponse, RuntimeError> {
         let input = self.model_input(request)?;
         let are_named = request.parameters.has_named_columns();
-        let refused = |error| {
-            let message = match error {
-                InputError::Schema(reason) => {
-                    let schema = &self.model.signature.input;
-                    format!("Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}")
-                }
-                InputError::Model(reason) => reason,
-                InputError::NotNative(reason) => format!("the server evaluates this model natively, and {reason}"),
-            };
-            RuntimeError::rejected(400, message)
-        };
+        let refused = |error| input_error(error, &input, &self.model.signature.input);
         let mut parameters = Parameters::with_content_type("np");
         let mut outputs = Vec::with_capacity(wanted.len());
         for output in wanted {
@@ -504,15 +573,28 @@ impl NativeModel for MlflowModel {
         }
     }
 
-    fn call(&self, route: usize, call: &CustomCall, stop: &AtomicBool) -> Result<CustomReply, RuntimeError> {
-        let text = match route_path(route) {
-            Some("/invocations") => return Ok(self.invocations(call, stop)),
-            Some("/version") => self.model.version.clone(),
-            Some(_) => "\n".to_owned(),
-            None => return Err(RuntimeError::no_route(route)),
-        };
-        Ok(scoring::reply(StatusCode::OK, "application/json", text))
+    fn call(
+        &self,
+        route: usize,
+        call: &CustomCall,
+        _: &dyn Progress,
+        stop: &AtomicBool,
+    ) -> Result<CustomReply, RuntimeError> {
+        match route_path(route) {
+            Some("/invocations") => Ok(self.invocations(call, stop)),
+            _ => probe(route, &self.model.version),
+        }
     }
+}
+
+/// Answers a call of a route without a body. `version` is that of MLflow.
+fn probe(route: usize, version: &str) -> Result<CustomReply, RuntimeError> {
+    let text = match route_path(route) {
+        Some("/version") => version.to_owned(),
+        Some(_) => "\n".to_owned(),
+        None => return Err(RuntimeError::no_route(route)),
+    };
+    Ok(scoring::reply(StatusCode::OK, "application/json", text))
 }
 
 fn route_path(route: usize) -> Option<&'static str> {

@@ -176,28 +176,35 @@ fn list_shape(tensor: &Tensor) -> &[usize] {
 }
 
 fn write_lists(text: &mut String, tensor: &Tensor) {
-    fn write(text: &mut String, shape: &[usize], first: usize, write_element: &dyn Fn(&mut String, usize)) {
-        let Some((&length, inner)) = shape.split_first() else { return write_element(text, first) };
-        let width: usize = inner.iter().product();
-        write_sequence(text, '[', ']', 0..length, |text, index| {
-            write(text, inner, first + index * width, write_element);
-        });
-    }
     // Sizes of a tensor without elements do not count: there may be any number of empty lists.
     if tensor.is_empty() {
         return text.push_str("[]");
     }
     let elements = elements(tensor);
-    write(text, list_shape(tensor), 0, &|text, index| write_cell(text, &elements, index));
+    write_nested(text, list_shape(tensor), 0, &|text, index| write_cell(text, &elements, index));
 }
 
-fn write_key(text: &mut String, name: &str) {
+/// Writes the elements from `first` on as nested lists.
+pub(super) fn write_nested(
+    text: &mut String,
+    shape: &[usize],
+    first: usize,
+    write_element: &dyn Fn(&mut String, usize),
+) {
+    let Some((&length, inner)) = shape.split_first() else { return write_element(text, first) };
+    let width: usize = inner.iter().product();
+    write_sequence(text, '[', ']', 0..length, |text, index| {
+        write_nested(text, inner, first + index * width, write_element);
+    });
+}
+
+pub(super) fn write_key(text: &mut String, name: &str) {
     write_text(text, name);
     text.push_str(": ");
 }
 
 /// Writes items between brackets, separated as Python's JSON does.
-fn write_sequence<T>(
+pub(super) fn write_sequence<T>(
     text: &mut String,
     open: char,
     close: char,

@@ -40,6 +40,8 @@ pub(super) enum ScoringError {
     Schema(String),
     /// The body cannot be parsed.
     Unreadable(String),
+    /// MLflow does not tell the mistake of the client from one of the server.
+    Internal(String),
 }
 
 pub(super) fn invalid(message: impl std::fmt::Display) -> ScoringError {
@@ -50,10 +52,7 @@ pub(super) fn invalid(message: impl std::fmt::Display) -> ScoringError {
 pub(super) fn answer(model: &EnforcedModel, content_type: &str, body: &[u8], stop: &AtomicBool) -> CustomReply {
     match predictions(model, content_type, body, stop) {
         Ok(text) => reply(StatusCode::OK, "application/json", text),
-        Err(failure) => {
-            tracing::debug!(model = model.name(), reason = failure.reason(), "A call of /invocations failed.");
-            failure.reply()
-        }
+        Err(failure) => failure.logged_reply(model.name()),
     }
 }
 
@@ -67,8 +66,38 @@ pub(super) fn reply(status: StatusCode, content_type: &'static str, text: String
 impl ScoringError {
     /// Returns the start of the message, for the log.
     fn reason(&self) -> &str {
-        let (Self::ContentType(text) | Self::BadRequest(text) | Self::Schema(text) | Self::Unreadable(text)) = self;
+        let (Self::ContentType(text)
+        | Self::BadRequest(text)
+        | Self::Schema(text)
+        | Self::Unreadable(text)
+        | Self::Internal(text)) = self;
         &text[..text.floor_char_boundary(MAX_LOGGED)]
+    }
+
+    /// Creates the reply, and logs the reason.
+    pub(super) fn logged_reply(self, model: &str) -> CustomReply {
+        tracing::debug!(model, reason = self.reason(), "A call of /invocations failed.");
+        self.reply()
+    }
+
+    /// Returns the error of a body that is readable, but that the model or its signature rejects.
+    pub(super) fn of_input(error: InputError, input: &ModelInput, schema: &InputSchema, model: &str) -> Self {
+        match error {
+            InputError::Schema(reason) => Self::Schema(format!(
+                "Failed to predict data '{input}'. \nError: Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}"
+            )),
+            InputError::Model(reason) => {
+                let reason = python::echo(&reason).into_owned();
+                tracing::debug!(model, reason, "The model cannot process a call of /invocations.");
+                Self::BadRequest(UNEXPECTED.to_owned())
+            }
+            InputError::Internal(reason) => {
+                Self::Internal(format!("Failed to predict data '{input}'. \nError: {reason}"))
+            }
+            InputError::NotNative(reason) => {
+                invalid(format_args!("The server evaluates this model natively, and {reason}."))
+            }
+        }
     }
 
     pub(super) fn reply(self) -> CustomReply {
@@ -79,11 +108,13 @@ impl ScoringError {
             Self::BadRequest(message) => ("BAD_REQUEST", message, "KAM00", "INVALID_PARAMETER_VALUE"),
             Self::Unreadable(message) => ("INVALID_PARAMETER_VALUE", message, "KAM00", "INVALID_PARAMETER_VALUE"),
             Self::Schema(message) => ("INVALID_PARAMETER_VALUE", message, "KAM01", "SCHEMA_ENFORCEMENT_FAILED"),
+            Self::Internal(message) => ("INTERNAL_ERROR", message, "XXM00", "CLIENT_INTERNAL_ERROR"),
         };
+        let status = if code == "INTERNAL_ERROR" { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
         let mut text = format!("{{\"error_code\": \"{code}\", \"message\": ");
         write_text(&mut text, &message);
         let _ = write!(text, ", \"sqlstate\": \"{state}\", \"error_class\": \"{class}\"}}");
-        reply(StatusCode::BAD_REQUEST, "application/json", text)
+        reply(status, "application/json", text)
     }
 }
 
@@ -93,23 +124,9 @@ fn predictions(
     body: &[u8],
     stop: &AtomicBool,
 ) -> Result<String, ScoringError> {
-    let input = read_body(&model.signature().input, content_type, body)?;
-    let failed = |error| match error {
-        InputError::Schema(reason) => {
-            let schema = &model.signature().input;
-            ScoringError::Schema(format!(
-                "Failed to predict data '{input}'. \nError: Failed to enforce schema of data '{input}' with schema '{schema}'. Error: {reason}"
-            ))
-        }
-        InputError::Model(reason) => {
-            let reason = python::echo(&reason).into_owned();
-            tracing::debug!(model = model.name(), reason, "The model cannot process a call of /invocations.");
-            ScoringError::BadRequest(UNEXPECTED.to_owned())
-        }
-        InputError::NotNative(reason) => {
-            invalid(format_args!("The server evaluates this model natively, and {reason}."))
-        }
-    };
+    let schema = &model.signature().input;
+    let input = read_body(schema, content_type, body)?;
+    let failed = |error| ScoringError::of_input(error, &input, schema, model.name());
     let prediction = model.predict(&input, true, stop).map_err(failed)?;
     let mut text = "{\"predictions\": ".to_owned();
     write_prediction(&mut text, &prediction);
@@ -282,6 +299,15 @@ fn split(data: Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
         let (rows, names) = (cells.len(), index.len());
         return Err(wrong(format!("Length of values ({rows}) does not match length of index ({names})")));
     }
+    if let (Some(Json::List(index)), InputSchema::Tensor { .. }, [_]) = (find("index"), input, &labels[..])
+        && !index.is_empty()
+        && index.iter().all(|name| matches!(name, Json::Int(name) if *name != 0))
+    {
+        // MLflow looks for lists in the row with this index.
+        return Err(invalid(
+            "A data frame of one column must have a row with the index 0, if the signature has a tensor.",
+        ));
+    }
     let values = cells.iter().map(Vec::len).sum();
     check_cells(cells.len(), labels.len(), values).map_err(|reason| invalid(format_args!("The data is {reason}.")))?;
     // Short rows are filled with missing values.
@@ -298,6 +324,9 @@ fn label(json: &Json) -> Option<ColumnLabel> {
         _ => None,
     }
 }
+
+/// What pandas puts where a record has no value. A column with `null` only is one of objects, and with this a column of numbers.
+static ABSENT: Json = Json::Float(f64::NAN);
 
 /// Reads `dataframe_records`.
 fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> {
@@ -327,7 +356,7 @@ fn records(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError>
     }
     let values = rows.iter().map(Vec::len).sum();
     check_cells(rows.len(), labels.len(), values).map_err(|reason| invalid(format_args!("The data is {reason}.")))?;
-    let mut columns: Vec<Vec<&Json>> = vec![vec![&Json::Null; rows.len()]; labels.len()];
+    let mut columns: Vec<Vec<&Json>> = vec![vec![&ABSENT; rows.len()]; labels.len()];
     for (index, row) in rows.iter().enumerate() {
         for (place, value) in row {
             columns[*place][index] = value;
@@ -376,6 +405,12 @@ fn frame(
                     echo_name(&label.text()),
                     kind.pandas()
                 )));
+            }
+            Some(_) if !matches!(input, InputSchema::Columns(_)) && matches!(cells.first(), Some(Json::List(_))) => {
+                // MLflow makes one array of them.
+                return Err(invalid(
+                    "The server evaluates this model natively, and does not support lists as cells of a data frame.",
+                ));
             }
             Some(kind) => cast_column(cells, kind).map_err(|error| {
                 invalid(format_args!(

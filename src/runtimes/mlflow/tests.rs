@@ -8,7 +8,9 @@ use http::{HeaderMap, HeaderValue};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::signature::{ColumnSpec, ColumnType};
 use super::*;
+use crate::evaluators::table::IntType;
 use crate::runtimes::native::NEVER;
 use crate::types::{BytesElements, Datatype, RequestedOutput, TensorData};
 
@@ -24,7 +26,10 @@ fn folder(model: &str) -> PathBuf {
 
 fn load(model: &str) -> MlflowModel {
     let settings = ModelSettings::new(model, "mlserver_mlflow.MLflowRuntime");
-    MlflowModel::load(&folder(model), &settings).unwrap().0
+    let (description, LoadedModel::Table(evaluator)) = read_model(&folder(model)).unwrap() else {
+        panic!("{model} is a graph")
+    };
+    MlflowModel::new(&folder(model), &settings, description, evaluator).unwrap().0
 }
 
 fn models() -> Vec<MlflowModel> {
@@ -229,4 +234,248 @@ fn invocations_stop_when_nobody_waits() {
     let data = enforce::enforce(&input, &InputSchema::Any).unwrap();
     let stopped = model.model.evaluator.predict(&data, &stop).unwrap_err();
     assert_eq!(stopped, InputError::Model("the prediction was cancelled".to_owned()));
+}
+
+/// Returns a schema of an integer `i` and a long `l`.
+fn integers() -> InputSchema {
+    let column = |name: &str, kind| ColumnSpec { name: name.to_owned(), kind };
+    InputSchema::Columns(vec![column("i", ColumnType::Integer), column("l", ColumnType::Long)])
+}
+
+/// Reads a body, and returns the columns of the frame that it is.
+fn columns(content_type: &str, body: &str) -> Result<Vec<ColumnValues>, String> {
+    match scoring::read_body(&integers(), content_type, body.as_bytes()) {
+        Ok(ModelInput::Frame(frame)) => Ok(frame.columns),
+        Ok(other) => panic!("{other} is no frame"),
+        Err(error) => Err(format!("{error:?}")),
+    }
+}
+
+#[test]
+fn floats_beyond_the_integers_of_a_column_become_what_numpy_makes_of_them() {
+    // Of each number: JSON, and what a column of 32 and one of 64 bits have of it.
+    let cases = [
+        ("3e9", i32::MIN, 3_000_000_000),
+        ("-3000000000.5", i32::MIN, -3_000_000_000),
+        ("4294967297.0", i32::MIN, 4_294_967_297),
+        ("2147483648.0", i32::MIN, 2_147_483_648),
+        ("2147483647.9", i32::MAX, 2_147_483_647),
+        ("-2147483648.9", i32::MIN, -2_147_483_648),
+        ("-2147483649.0", i32::MIN, -2_147_483_649),
+        ("1e300", i32::MIN, i64::MIN),
+        ("-1.5", -1, -1),
+    ];
+    let records: Vec<_> = cases.iter().map(|(text, ..)| format!(r#"{{"i":{text},"l":{text}}}"#)).collect();
+    let body = format!(r#"{{"dataframe_records":[{}]}}"#, records.join(","));
+    let of = |kind, values: Vec<i64>| ColumnValues::Typed(Elements::Int(values.into(), kind));
+    let expected = [
+        of(IntType::I32, cases.iter().map(|(_, short, _)| i64::from(*short)).collect()),
+        of(IntType::I64, cases.iter().map(|(.., long)| *long).collect()),
+    ];
+    assert_eq!(columns("application/json", &body).unwrap(), expected);
+    // pandas converts what CSV has only if that is exact.
+    let unsafe_cast = "cannot safely convert passed user dtype";
+    for row in ["3e9,1", "2147483648.0,1", "1,9.3e18", "1,1e300", "1.5,1"] {
+        let error = columns("text/csv", &format!("i,l\n{row}\n")).unwrap_err();
+        assert!(error.contains(unsafe_cast), "{row}: {error}");
+    }
+    let expected = [of(IntType::I32, vec![-2_147_483_648]), of(IntType::I64, vec![3_000_000_000])];
+    assert_eq!(columns("text/csv", "i,l\n-2147483648.0,3e9\n").unwrap(), expected);
+}
+
+#[test]
+fn column_of_the_signature_that_occurs_twice_is_rejected() {
+    let split = |names: &str| {
+        let body = format!(r#"{{"dataframe_split":{{"columns":{names},"data":[[1,2,3]]}}}}"#);
+        let input = scoring::read_body(&integers(), "application/json", body.as_bytes()).unwrap();
+        enforce::enforce(&input, &integers()).map(|data| data.columns())
+    };
+    let Err(InputError::Schema(reason)) = split(r#"["i","l","i"]"#) else { panic!("it is answered") };
+    assert!(reason.contains("'i'"), "{reason}");
+    assert!(matches!(split(r#"["l","i","l"]"#), Err(InputError::Schema(_))));
+    // Columns that are not in the signature may.
+    let body = r#"{"dataframe_split":{"columns":["i","x","l","x"],"data":[[1,2,3,4]]}}"#;
+    let input = scoring::read_body(&integers(), "application/json", body.as_bytes()).unwrap();
+    assert_eq!(enforce::enforce(&input, &integers()).unwrap().columns(), 2);
+}
+
+/// A graph that negates a matrix `x` of two columns.
+const NEGATION: &[u8] = b"\x08\x08::\n\x0b\n\x01x\x12\x01y\"\x03Neg\x12\x05graphZ\x11\n\x01x\x12\x0c\n\n\x08\x01\x12\x06\n\x00\n\x02\x08\x02b\x11\n\x01y\x12\x0c\n\n\x08\x01\x12\x06\n\x00\n\x02\x08\x02B\x04\n\x00\x10\x0f";
+
+/// A graph that returns a matrix `x` of two columns of FP16.
+const HALVES: &[u8] = b"\x08\x08:?\n\x10\n\x01x\x12\x01y\"\x08Identity\x12\x05graphZ\x11\n\x01x\x12\x0c\n\n\x08\n\x12\x06\n\x00\n\x02\x08\x02b\x11\n\x01y\x12\x0c\n\n\x08\n\x12\x06\n\x00\n\x02\x08\x02B\x04\n\x00\x10\x0f";
+
+/// Loads a model of the flavor `onnx`, with further lines of its flavor and of its signature.
+fn load_graph(graph: &[u8], flavor: &str, signature: &str) -> Result<OnnxFlavor, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "flavors:\n  onnx:\n    data: model.onnx\n{flavor}  python_function:\n    data: model.onnx\n    loader_module: mlflow.onnx\nmlflow_version: 3.12.0\n{signature}"
+    );
+    std::fs::write(folder.path().join("MLmodel"), text).unwrap();
+    std::fs::write(folder.path().join("model.onnx"), graph).unwrap();
+    let settings = ModelSettings::new("graph", "mlserver_mlflow.MLflowRuntime");
+    let failed = |error: super::super::LoadError| {
+        assert!(error.is_unsupported(), "Python may load it: {error}");
+        format!("{:#}", anyhow::Error::from(error))
+    };
+    let (description, model) = read_model(folder.path()).map_err(failed)?;
+    let LoadedModel::Graph(graph) = model else { panic!("it is a table") };
+    Ok(OnnxFlavor::new(folder.path(), &settings, description, graph).map_err(failed)?.0)
+}
+
+/// Answers a request of the V2 protocol with the content type, the name and the shape of each output, and its values.
+fn infer_graph(
+    model: &OnnxFlavor,
+    content_type: &'static str,
+    inputs: Vec<Tensor>,
+) -> Result<(String, Vec<(String, Vec<usize>, Vec<f32>)>), String> {
+    let parameters = Parameters::with_content_type(content_type);
+    let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
+    let plan = model.plan(&request).unwrap();
+    let response = model.answer(&request, (), &NEVER).map_err(|error| error.to_string())?;
+    let size: usize = response.outputs.iter().map(Tensor::byte_len).sum();
+    assert!(plan.bytes >= size, "{} bytes are planned for {size}", plan.bytes);
+    let values = |output: &Tensor| output.elements::<f32>().unwrap().into_owned();
+    let outputs = response.outputs.iter().map(|output| (output.name.clone(), output.shape.clone(), values(output)));
+    Ok((response.parameters.content_type().unwrap().to_owned(), outputs.collect()))
+}
+
+#[test]
+fn onnx_flavor_leaves_to_python_by_name_what_needs_onnxruntime() {
+    let mut network = NEGATION.to_vec();
+    let operator = network.windows(3).position(|bytes| bytes == b"Neg").unwrap();
+    network[operator..operator + 3].copy_from_slice(b"Nux");
+    let signature = |inputs: &str| format!("signature:\n  inputs: '{inputs}'\n");
+    let tensor = r#"{"type": "tensor", "tensor-spec": {"dtype": "float32", "shape": [-1, 2]}}"#;
+    let named = r#"{"type": "tensor", "name": "x", "tensor-spec": {"dtype": "float32", "shape": [-1, 2]}}"#;
+    let cases: [(&[u8], &str, String, &str); 8] = [
+        (HALVES, "", String::new(), "input `x` of its graph is of type float16"),
+        (&network, "", String::new(), "(Nux, opset 15): the operator is not evaluated natively"),
+        (
+            NEGATION,
+            "    providers:\n    - TensorrtExecutionProvider\n    - CPUExecutionProvider\n",
+            String::new(),
+            "name `TensorrtExecutionProvider`, for which onnxruntime is needed",
+        ),
+        (
+            NEGATION,
+            "    providers:\n    - CPUExecutionProvider\n    - CUDAExecutionProvider\n",
+            String::new(),
+            "name `CUDAExecutionProvider`",
+        ),
+        (
+            NEGATION,
+            "    onnx_session_options:\n      intra_op_num_threads: 1\n",
+            String::new(),
+            "its flavor `mlflow.onnx` has `onnx_session_options`",
+        ),
+        (NEGATION, "", signature(&format!("[{named}]")), "its signature has a named tensor, `x`"),
+        (NEGATION, "", signature(&format!("[{tensor}, {tensor}]")), "several tensors"),
+        (
+            NEGATION,
+            "",
+            signature(r#"[{"type": "tensor", "tensor-spec": {"dtype": "float16", "shape": [-1, 2]}}]"#),
+            "its signature has a tensor of `float16`",
+        ),
+    ];
+    for (graph, flavor, signature, reason) in cases {
+        let error = load_graph(graph, flavor, &signature).unwrap_err();
+        assert!(error.contains(reason), "{reason}: {error}");
+    }
+    let defaults =
+        "    providers:\n    - CUDAExecutionProvider\n    - CPUExecutionProvider\n    onnx_session_options: null\n";
+    for flavor in [defaults, "    providers:\n    - CPUExecutionProvider\n    onnx_session_options: {}\n", ""] {
+        load_graph(NEGATION, flavor, "").unwrap();
+    }
+}
+
+#[test]
+fn onnx_flavor_answers_arrays_frames_and_dictionaries() {
+    let model = load_graph(NEGATION, "", "").unwrap();
+    let matrix = |name: &str, columns: usize| {
+        let values: Vec<f32> = (1..=2 * u8::try_from(columns).unwrap()).map(f32::from).collect();
+        Tensor::from_elements(name, vec![2, columns], &values).unwrap()
+    };
+    let y = |shape: Vec<usize>, values: &[f32]| vec![("y".to_owned(), shape, values.to_vec())];
+    let as_sent = [-1.0, -2.0, -3.0, -4.0];
+    for (content_type, name) in [("np", "any"), ("dict", "x")] {
+        let answer = infer_graph(&model, content_type, vec![matrix(name, 2)]).unwrap();
+        assert_eq!(answer, ("dict".to_owned(), y(vec![2, 2], &as_sent)));
+    }
+    let columns = || vec![matrix("a", 1), matrix("b", 1)];
+    let answer = infer_graph(&model, "pd", columns()).unwrap();
+    assert_eq!(answer, ("pd".to_owned(), y(vec![4, 1], &[-1.0, -1.0, -2.0, -2.0])));
+    for (content_type, inputs, reason) in [
+        ("dict", vec![matrix("y", 2)], "it has no input `y`"),
+        ("dict", vec![matrix("x", 3)], "[-1, 2]"),
+        ("dict", vec![matrix("x", 2), matrix("x", 2)], "occurs twice"),
+        ("dict", Vec::new(), "its input `x` is missing"),
+        ("np", columns(), "only supports a single input tensor"),
+        (
+            "np",
+            vec![Tensor::from_elements("x", vec![1, 2], &[1_i64, 2]).unwrap()],
+            "takes values of type float, not of type int64",
+        ),
+        ("str", vec![matrix("x", 2)], "[-1, 2]"),
+        ("hg_json", columns(), "expected `np`, `pd` or `dict`"),
+    ] {
+        let error = infer_graph(&model, content_type, inputs).unwrap_err();
+        assert!(error.contains(reason), "{reason}: {error}");
+    }
+}
+
+/// Records what is reserved, and refuses more than a limit.
+#[derive(Debug)]
+struct Budget {
+    limit: usize,
+    reserved: std::sync::atomic::AtomicUsize,
+}
+
+impl Progress for Budget {
+    fn begin(&self) {}
+
+    fn reserve(&self, bytes: usize) -> Result<(), RuntimeError> {
+        self.reserved.store(bytes, std::sync::atomic::Ordering::Relaxed);
+        let limit = self.limit;
+        if bytes > limit { Err(crate::types::OverBudget::TooLarge { bytes, limit }.into()) } else { Ok(()) }
+    }
+
+    fn yielded(&self) {}
+
+    fn wait_again(&self) {}
+
+    fn joined(&self, _: crate::types::TraceContext) {}
+
+    fn used(&self, _: crate::types::TokenUsage) {}
+
+    fn steps(&self) -> Option<Arc<dyn crate::runtimes::Steps>> {
+        None
+    }
+
+    fn memory(&self) -> Option<Arc<dyn crate::runtimes::ModelMemory>> {
+        None
+    }
+}
+
+#[test]
+fn onnx_flavor_reserves_the_memory_of_bodies_as_that_of_v2_requests() {
+    let model = load_graph(NEGATION, "", "").unwrap();
+    let route = ROUTES.iter().position(|(_, path)| *path == "/invocations").unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let (method, path) = (Method::POST, "/invocations".to_owned());
+    let body = Bytes::from(r#"{"inputs":[[1.5,2.5],[3.5,4.5]]}"#);
+    let call = CustomCall { method, path, parameters: Vec::new(), query: String::new(), headers, body };
+    let x = Tensor::from_elements("x", vec![2, 2], &[1.5_f64, 2.5, 3.5, 4.5]).unwrap();
+    let parameters = Parameters::with_content_type("np");
+    let request = InferenceRequest { parameters, inputs: vec![x], ..InferenceRequest::default() };
+    let planned = model.plan(&request).unwrap().bytes;
+    let budget = |limit| Budget { limit, reserved: 0.into() };
+    let enough = budget(planned);
+    let reply = model.call(route, &call, &enough, &NEVER).unwrap();
+    assert_eq!(&reply.body[..], br#"{"predictions": {"y": [[-1.5, -2.5], [-3.5, -4.5]]}}"#);
+    assert!(planned > 0);
+    assert_eq!(enough.reserved.into_inner(), planned);
+    let error = model.call(route, &call, &budget(planned - 1), &NEVER).unwrap_err();
+    assert_eq!(error.kind(), crate::types::RequestErrorKind::TooLarge);
 }

@@ -223,13 +223,18 @@ pub(super) fn cast_column(cells: &[&Json], kind: ColumnType) -> Result<ColumnVal
             ColumnValues::Objects(to_texts(cells))
         });
     }
+    if matches!(kind, ColumnType::Integer | ColumnType::Long)
+        && let Some(values) = unsigned(cells)
+    {
+        return Ok(ColumnValues::Typed(wrapping_cast(&values, kind)));
+    }
     let elements = match (&column, kind) {
         (ColumnValues::Typed(Elements::F64(values)), ColumnType::Integer | ColumnType::Long) => {
             if !values.iter().all(|value| value.is_finite()) {
                 let message = "Cannot convert non-finite values (NA or inf) to integer";
                 return Err(exception("IntCastingNaNError", message.to_owned()));
             }
-            wrapping_cast(&values.iter().copied().map(truncate).collect::<Vec<_>>(), kind)
+            truncated_cast(values, kind)
         }
         (ColumnValues::Typed(Elements::Int(values, _)), ColumnType::Integer | ColumnType::Long) => {
             wrapping_cast(values, kind)
@@ -277,6 +282,17 @@ pub(super) fn infer(cells: &[&Json]) -> ColumnValues {
     cast(cells, kind).map_or_else(|_| ColumnValues::Objects(to_texts(cells)), ColumnValues::Typed)
 }
 
+/// Returns integers of which some are beyond 63 bits, all of which pandas reads as 64 bits without a sign, as those with one.
+fn unsigned(cells: &[&Json]) -> Option<Vec<i64>> {
+    let has_big = cells.iter().any(|cell| matches!(cell, Json::Big(_)));
+    let value = |cell: &&Json| match cell {
+        Json::Int(value) => u64::try_from(*value).ok(),
+        Json::Big(digits) => digits.parse().ok(),
+        _ => None,
+    };
+    if has_big { cells.iter().map(|cell| value(cell).map(u64::cast_signed)).collect() } else { None }
+}
+
 fn to_texts(cells: &[&Json]) -> Vec<String> {
     cells.iter().map(|cell| cell.text()).collect()
 }
@@ -289,6 +305,38 @@ fn wrapping_cast(values: &[i64], kind: ColumnType) -> Elements<'static> {
             Elements::Int(values.iter().map(|value| i64::from(*value as i32)).collect(), IntType::I32)
         }
         _ => Elements::Int(values.to_vec().into(), IntType::I64),
+    }
+}
+
+/// Converts numbers to a type of integers, as NumPy does: without their fraction, and those out of range to the least integer.
+pub(super) fn truncated_cast(values: &[f64], kind: ColumnType) -> Elements<'static> {
+    let integers = values.iter().copied().map(truncate);
+    match kind {
+        ColumnType::Integer => {
+            let narrow = |value| i64::from(i32::try_from(value).unwrap_or(i32::MIN));
+            Elements::Int(integers.map(narrow).collect(), IntType::I32)
+        }
+        _ => Elements::Int(integers.collect(), IntType::I64),
+    }
+}
+
+/// Converts numbers to a type of numbers, as NumPy does. Returns `None` if there are strings.
+#[expect(clippy::cast_precision_loss, reason = "as NumPy rounds integers")]
+pub(super) fn cast_numbers(elements: &Elements<'_>, kind: ColumnType) -> Option<Elements<'static>> {
+    let doubles: Vec<f64> = match elements {
+        Elements::F64(values) => values.to_vec(),
+        Elements::F32(values) => values.iter().copied().map(f64::from).collect(),
+        Elements::Int(values, _) if matches!(kind, ColumnType::Integer | ColumnType::Long) => {
+            return Some(wrapping_cast(values, kind));
+        }
+        Elements::Int(values, _) => values.iter().map(|value| *value as f64).collect(),
+        Elements::Text(_) | Elements::PartialText(_) => return None,
+    };
+    match kind {
+        ColumnType::Integer | ColumnType::Long => Some(truncated_cast(&doubles, kind)),
+        ColumnType::Float => Some(Elements::F32(doubles.into_iter().map(narrow).collect())),
+        ColumnType::Double => Some(Elements::F64(doubles.into())),
+        ColumnType::Boolean | ColumnType::String => None,
     }
 }
 

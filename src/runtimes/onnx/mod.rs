@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 pub(super) use self::engine::Place;
 use self::engine::{Engine, EnginePlan};
 pub(super) use self::external::ExternalFiles;
-use self::tensors::{elements, output};
+use self::tensors::elements;
+pub(super) use self::tensors::output;
 use super::native::{NativeModel, Plan};
 use super::{LoadError, RuntimeError};
 use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, EvaluateError, GraphInterface, Shape, ValueInfo};
@@ -285,7 +286,7 @@ impl NativeModel for OnnxRuntime {
 }
 
 /// Returns the error of an evaluation: a fault of the request, or too little memory for it.
-fn evaluate_error(error: EvaluateError) -> RuntimeError {
+pub(super) fn evaluate_error(error: EvaluateError) -> RuntimeError {
     if error.is_too_large() {
         return RuntimeError::new(RequestErrorKind::TooLarge, error);
     }

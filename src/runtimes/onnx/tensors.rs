@@ -136,7 +136,11 @@ fn convert<T: Numeric>(values: Cow<'_, [T]>, wanted: ElementType) -> Option<Elem
 }
 
 /// Makes a tensor of the protocol of an output. A list becomes a matrix of one column, as by NumPy's codec, and a scalar a list.
-pub(super) fn output(name: String, result: onnx::Tensor<'_>, labels: Option<&Labels>) -> Result<Tensor, RuntimeError> {
+pub(in crate::runtimes) fn output(
+    name: String,
+    result: onnx::Tensor<'_>,
+    labels: Option<&Labels>,
+) -> Result<Tensor, RuntimeError> {
     let mut shape = result.shape().dimensions().to_vec();
     if shape.len() < 2 {
         // A scalar is a list of one number.

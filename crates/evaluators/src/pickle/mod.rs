@@ -40,7 +40,13 @@ pub fn read(file: Bytes) -> Result<Pickle, PickleError> {
     let (file, _) = container::open(file)?;
     let bytes = file.len();
     let mut shared = FileState::new(file, compressed);
-    let root = PickleMachine::new(&mut shared, 0).run()?;
+    let root = match PickleMachine::new(&mut shared, 0).run() {
+        Ok(root) => root,
+        Err(error) if error.is_damage() => {
+            return Err(shared.reader.text_at_start().map_or(error, |start| PickleError::Text { start }));
+        }
+        Err(error) => return Err(error),
+    };
     Ok(Pickle::new(shared.nodes, root, bytes))
 }
 

@@ -4,6 +4,14 @@ use bytes::Bytes;
 
 use super::PickleError;
 
+/// A file that is read beyond this position is a pickle, even if it is text.
+const TEXT_POSITION: usize = 64;
+/// How many bytes at the beginning of a file are checked, and how many characters of them are shown.
+const TEXT_CHECKED: usize = 1 << 10;
+const TEXT_SHOWN: usize = 60;
+/// Shorter files are not called text: almost any few letters are opcodes of pickles.
+const TEXT_LEAST: usize = 8;
+
 /// Reads forwards. The returned bytes share the memory of the file.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -49,6 +57,27 @@ impl Reader {
 
     pub(super) fn byte(&mut self, reading: &'static str) -> Result<u8, PickleError> {
         self.array::<1>(reading).map(|[byte]| byte)
+    }
+
+    /// Returns the first characters of a file that is text and was not read beyond its beginning, escaped. Pickles of protocol 0 are
+    /// text, too: those that are damaged or refused further on keep their error.
+    pub(super) fn text_at_start(&self) -> Option<String> {
+        if self.position > TEXT_POSITION {
+            return None;
+        }
+        let head = self.file.get(..TEXT_CHECKED).unwrap_or(&self.file);
+        let head = match std::str::from_utf8(head) {
+            Ok(text) => text,
+            // A character may be cut at the end of what is checked.
+            Err(error) if error.error_len().is_none() => std::str::from_utf8(&head[..error.valid_up_to()]).ok()?,
+            Err(_) => return None,
+        };
+        let is_text = |character: char| !character.is_control() || matches!(character, '\t' | '\n' | '\r' | '\x0c');
+        if head.trim().len() < TEXT_LEAST || !head.chars().all(is_text) {
+            return None;
+        }
+        let start: String = head.chars().take(TEXT_SHOWN).collect();
+        Some(start.escape_debug().to_string())
     }
 
     /// Takes a line without its line break.

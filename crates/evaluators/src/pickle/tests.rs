@@ -78,6 +78,35 @@ fn python_only_opcodes_are_rejected() {
 }
 
 #[test]
+fn text_is_rejected_with_its_first_characters() {
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32\nsize 12345\n";
+    assert_eq!(
+        message(pointer),
+        r#"the file is text, not a pickle: it begins with "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21"; put the model's own file there, which a download or a clone may have left out"#
+    );
+    // `I`, `N` and `t` are opcodes; the last text is a pickle that was encoded, and the one before it ends inside a character.
+    let cut = format!("<p>{}", "\u{e9}".repeat(600));
+    let texts = [
+        "<!DOCTYPE html>\r\n<html>",
+        "Internal Server Error",
+        "Not Found",
+        "tree\nversion=v4",
+        &cut,
+        "gASVBAAAAAAAAABdlGEu",
+    ];
+    for text in texts {
+        let error = message(text.as_bytes());
+        assert!(error.starts_with("the file is text, not a pickle") && error.len() < 400, "{error}");
+    }
+    assert!(message("\u{1b}[31mfailed".as_bytes()).starts_with("byte 0: opcode 0x1b"));
+    let shown = message("<title>\"\u{202e}\t".as_bytes());
+    assert!(shown.contains(r#""<title>\"\u{202e}\t""#), "{shown}");
+    // Text as well, but a pickle that is damaged further on.
+    let pickle = format!("(lp0\n{}?", "I1\na".repeat(30));
+    assert_eq!(message(pickle.as_bytes()), "byte 125: opcode 0x3f is not in pickle protocols 0 to 5");
+}
+
+#[test]
 fn size_beyond_file_is_rejected() {
     for claim in [&b"\x8e\xff\xff\xff\xff\xff\xff\xff\xff"[..], b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\xff", b"("] {
         assert!(matches!(parse(claim), Err(PickleError::Truncated { .. })), "{claim:?}");

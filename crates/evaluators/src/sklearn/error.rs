@@ -51,7 +51,10 @@ impl LoadError {
     pub const fn is_refusal(&self) -> bool {
         match self {
             Self::Pickle(
-                PickleError::Truncated { .. } | PickleError::Opcode { .. } | PickleError::Decompress { .. },
+                PickleError::Truncated { .. }
+                | PickleError::Opcode { .. }
+                | PickleError::Text { .. }
+                | PickleError::Decompress { .. },
             ) => false,
             Self::Skops(error) => error.is_refusal(),
             _ => true,
