@@ -202,16 +202,16 @@ impl OnnxGraph {
     fn feeds(&self, input: ModelInput) -> Result<Vec<onnx::Tensor<'static>>, InputError> {
         let inputs = self.inputs();
         match input {
-            ModelInput::Array(array) => match inputs {
-                [declared] => Ok(vec![feed(declared, array)?]),
-                _ => {
-                    let names = python::list(inputs.iter().map(|input| python::repr(&input.name)));
-                    Err(InputError::Internal(format!(
-                        "Unable to map numpy array input to the expected model input. Numpy arrays can only be used as input for MLflow ONNX models that have a single input. This model requires {} inputs. Please pass in data as either a dictionary or a DataFrame with the following tensors: {names}.",
-                        inputs.len()
-                    )))
+            ModelInput::Array(array) => {
+                if let [declared] = inputs {
+                    return Ok(vec![feed(declared, array)?]);
                 }
-            },
+                let names = python::list(inputs.iter().map(|input| python::repr(&input.name)));
+                Err(InputError::Internal(format!(
+                    "Unable to map numpy array input to the expected model input. Numpy arrays can only be used as input for MLflow ONNX models that have a single input. This model requires {} inputs. Please pass in data as either a dictionary or a DataFrame with the following tensors: {names}.",
+                    inputs.len()
+                )))
+            }
             ModelInput::Arrays(mut arrays) => {
                 let is_known = |name: &str| inputs.iter().any(|input| input.name == name);
                 if let Some((other, _)) = arrays.iter().find(|(name, _)| !is_known(name)) {
@@ -679,7 +679,7 @@ impl NativeModel for OnnxFlavor {
 
     const COPIES: usize = 2;
 
-    fn plan<'r>(&self, request: &'r InferenceRequest) -> Result<Plan<()>, RuntimeError> {
+    fn plan(&self, request: &InferenceRequest) -> Result<Plan<()>, RuntimeError> {
         let shapes = self.shapes(request);
         let read: usize = shapes.iter().flatten().map(Shape::count).fold(0, usize::saturating_add);
         let read_cost = Duration::from_nanos(u64::try_from(read).unwrap_or(u64::MAX));

@@ -323,12 +323,15 @@ fn load_graph(graph: &[u8], flavor: &str, signature: &str) -> Result<OnnxFlavor,
     Ok(OnnxFlavor::new(folder.path(), &settings, description, graph).map_err(failed)?.0)
 }
 
-/// Answers a request of the V2 protocol with the content type, the name and the shape of each output, and its values.
+/// The name and the shape of an output, and its values.
+type NamedValues = (String, Vec<usize>, Vec<f32>);
+
+/// Answers a request of the V2 protocol with the content type, and the outputs.
 fn infer_graph(
     model: &OnnxFlavor,
     content_type: &'static str,
     inputs: Vec<Tensor>,
-) -> Result<(String, Vec<(String, Vec<usize>, Vec<f32>)>), String> {
+) -> Result<(String, Vec<NamedValues>), String> {
     let parameters = Parameters::with_content_type(content_type);
     let request = InferenceRequest { parameters, inputs, ..InferenceRequest::default() };
     let plan = model.plan(&request).unwrap();
