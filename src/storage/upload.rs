@@ -228,7 +228,7 @@ impl Upload<'_> {
     async fn send_pieces(&self, google: &GoogleUploads, sent: &AtomicU64) -> Result<(), UploadError> {
         let (size, piece) = (self.record.size, self.record.part);
         let (key, credentials) = (self.target.as_ref(), self.bucket.credentials.as_str());
-        let send = async |start: u64, length: u64| {
+        let put = async |start: u64, length: u64| {
             let data = read_part(self.file.to_owned(), start, length).await.map_err(UploadError::File)?;
             google.send(key, &self.record.id, start, &data, size, credentials).await.map_err(UploadError::Store)
         };
@@ -236,7 +236,7 @@ impl Upload<'_> {
         let mut asks = self.is_continued;
         loop {
             let length = if asks { 0 } else { piece.min(size - at) };
-            let pause = match send(at, length).await? {
+            let pause = match put(at, length).await? {
                 SessionState::Complete(found) => {
                     let found = found.unwrap_or(size);
                     sent.fetch_add(size - furthest, Ordering::Relaxed);
