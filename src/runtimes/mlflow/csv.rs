@@ -185,6 +185,10 @@ fn cast_column(cells: &[&str], kind: ColumnType, place: usize) -> Result<ColumnV
                     return Ok(ColumnValues::Typed(integers));
                 }
                 _ if cells.is_empty() => Vec::new().into(),
+                // pandas wraps integers of 64 bits without a sign if they become shorter ones.
+                _ if kind == ColumnType::Integer && cells.iter().all(|cell| unsigned(cell).is_some()) => {
+                    cells.iter().filter_map(|cell| unsigned(cell)).map(u64::cast_signed).collect()
+                }
                 _ => {
                     let first = cells.iter().find(|cell| integer(cell).is_none()).copied().unwrap_or_default();
                     return Err(format!("invalid literal for int() with base 10: {}", repr(&echo(first))));
@@ -217,8 +221,7 @@ fn infer_column(cells: &[&str]) -> ColumnValues {
         return ColumnValues::Typed(Elements::Int(values.into(), IntType::I64));
     }
     // pandas reads integers of 64 bits without a sign, which are not supported.
-    let is_unsigned = |cell: &&str| is_digits(cell) && cell.trim_matches(' ').parse::<u64>().is_ok();
-    if cells.iter().all(is_unsigned) {
+    if cells.iter().all(|cell| unsigned(cell).is_some()) {
         return objects(cells);
     }
     // Integers of more than 64 bits stay strings.
@@ -245,6 +248,10 @@ fn is_digits(cell: &str) -> bool {
 }
 
 fn integer(cell: &str) -> Option<i64> {
+    if is_digits(cell) { cell.trim_matches(' ').parse().ok() } else { None }
+}
+
+fn unsigned(cell: &str) -> Option<u64> {
     if is_digits(cell) { cell.trim_matches(' ').parse().ok() } else { None }
 }
 

@@ -13,7 +13,9 @@ use super::enforce::InputError;
 use super::evaluator::{Nesting, Prediction};
 use super::python::{self, Json, JsonError, echo, echo_bytes, echo_name, write_float, write_text};
 use super::signature::{ColumnType, InputSchema};
-use super::values::{ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer};
+use super::values::{
+    ColumnLabel, ColumnValues, DataFrame, ModelInput, NdArray, cast_column, check_cells, infer, truth,
+};
 use crate::evaluators::table::{Elements, IntType};
 use crate::types::{CustomReply, text};
 
@@ -511,13 +513,22 @@ fn inputs(data: &Json, input: &InputSchema) -> Result<ModelInput, ScoringError> 
 
 /// Reads a list of objects under `inputs`: the rows of a frame.
 fn objects(items: &[Json], input: &InputSchema) -> Result<ModelInput, ScoringError> {
-    for item in items {
+    let mut items = items.to_vec();
+    for item in &mut items {
         let Json::Object(entries) = item else { continue };
         for (name, value) in entries {
-            array(value, kind_of(input, name))?;
+            let kind = kind_of(input, name);
+            array(value, kind)?;
+            if kind == Some(ColumnType::Boolean) {
+                // Each value is converted by itself, so that `null` is false.
+                if matches!(value, Json::List(_)) {
+                    return Err(invalid("Lists in a column of booleans are not supported."));
+                }
+                *value = Json::Bool(truth(value));
+            }
         }
     }
-    records(&Json::List(items.to_vec()), input)
+    records(&Json::List(items), input)
 }
 
 /// Reads `instances`. A list of objects becomes an object of lists.

@@ -323,10 +323,10 @@ fn load_graph(graph: &[u8], flavor: &str, signature: &str) -> Result<OnnxFlavor,
     Ok(OnnxFlavor::new(folder.path(), &settings, description, graph).map_err(failed)?.0)
 }
 
-/// The name and the shape of an output, and its values.
+/// An output: its name, its shape and its values.
 type NamedValues = (String, Vec<usize>, Vec<f32>);
 
-/// Answers a request of the V2 protocol with the content type, and the outputs.
+/// Answers a request of the V2 protocol with the content type, the name and the shape of each output, and its values.
 fn infer_graph(
     model: &OnnxFlavor,
     content_type: &'static str,

@@ -397,7 +397,7 @@ fn integer(cell: &Json) -> Result<i64, PythonException> {
     }
 }
 
-fn truth(cell: &Json) -> bool {
+pub(super) fn truth(cell: &Json) -> bool {
     match cell {
         Json::Null => false,
         Json::Bool(value) => *value,
