@@ -246,7 +246,7 @@ fn integers() -> InputSchema {
 fn columns(content_type: &str, body: &str) -> Result<Vec<ColumnValues>, String> {
     match scoring::read_body(&integers(), content_type, body.as_bytes()) {
         Ok(ModelInput::Frame(frame)) => Ok(frame.columns),
-        Ok(other) => panic!("{other} is no frame"),
+        Ok(other) => panic!("{other} is not a frame"),
         Err(error) => Err(format!("{error:?}")),
     }
 }
