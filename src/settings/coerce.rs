@@ -6,22 +6,8 @@
 use serde_json::{Number, Value};
 
 use super::field::FieldKind;
+use super::refusal::Refusal;
 use super::topics;
-
-/// Why a kind does not accept a value.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    /// The part of the value that is refused, as it follows the setting's name: `[1]` or `.name`. Empty for the whole value.
-    pub(super) inside: String,
-    pub(super) value: Value,
-    pub(super) expected: String,
-}
-
-impl Refusal {
-    pub(super) fn new(inside: &str, value: Value, expected: &str) -> Self {
-        Self { inside: inside.to_owned(), value, expected: expected.to_owned() }
-    }
-}
 
 /// Returns the canonical form of a value.
 ///

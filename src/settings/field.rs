@@ -5,9 +5,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::coerce::Refusal;
-use super::table::{WITHOUT_OTEL, WITHOUT_STORAGE};
+use super::refusal::Refusal;
 use crate::types::{HIDDEN, is_secret_property};
+
+/// Why a setting has no effect if the server lacks the feature. Depends on the build, so the reference does not mention it.
+pub const WITHOUT_OTEL: &str = "the server was built without the feature `otel`";
+pub const WITHOUT_STORAGE: &str = "the server was built without the feature `storage`";
 
 /// A named set of fields that are read from one object, and from environment variables with one prefix.
 #[derive(Debug)]
@@ -193,7 +196,7 @@ impl SettingField {
         }
     }
 
-    /// Returns the form of a part of a value that may be shown. `inside` is the part's name, as in [`Refusal`](super::coerce::Refusal).
+    /// Returns the form of a part of a value that may be shown. `inside` is the part's name, as in [`Refusal`](super::refusal::Refusal).
     pub(super) fn shown_part(&self, inside: &str, value: &Value) -> Value {
         match self.kind {
             // Text in place of properties may contain any of them.

@@ -19,6 +19,7 @@ mod layers;
 mod model;
 mod nearest;
 mod problem;
+mod refusal;
 mod resolve;
 mod server;
 mod source;
@@ -32,6 +33,7 @@ pub use env::{
 };
 pub use field::{
     Availability, CustomKind, FieldDefault, FieldKind, NullHandling, Original, SettingField, SettingGroup, UnknownKeys,
+    WITHOUT_OTEL, WITHOUT_STORAGE,
 };
 pub use kafka::{DEAD_LETTERS, KafkaDelivery, KafkaOffsetReset, KafkaOrdering, KafkaSettings, KafkaSettingsError};
 pub use model::{MODEL_SETTINGS_FILE, ModelParameters, ModelSettings};
@@ -43,7 +45,7 @@ pub use server::{
     StorageSettings, TlsSettings, TlsVersion, WorkerSettings,
 };
 pub use source::{SettingEntry, SettingSource};
-pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR, WITHOUT_OTEL, WITHOUT_STORAGE};
+pub use table::{CORS, MODEL, PARAMETERS, SERVER, TENSOR};
 
 #[cfg(test)]
 mod tests;

@@ -3,11 +3,12 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::coerce::{Refusal, coerce};
+use super::coerce::coerce;
 use super::env::SettingsSources;
 use super::field::{Availability, FieldKind, NullHandling, SettingField, SettingGroup, SettingRow, UnknownKeys};
 use super::nearest::nearest;
 use super::problem::{SettingsError, SettingsProblem, SettingsWarning};
+use super::refusal::Refusal;
 use super::source::{SettingEntry, SettingSource};
 use crate::types::with_hidden_credentials;
 

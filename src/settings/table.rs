@@ -9,10 +9,6 @@ pub(super) const SERVER_PREFIX: &str = "MLSERVER_";
 /// The prefix of the environment variables that apply to every model.
 pub(super) const MODEL_PREFIX: &str = "MLSERVER_MODEL_";
 
-/// Why a setting has no effect if the server lacks the feature. Depends on the build, so the reference does not mention it.
-pub const WITHOUT_OTEL: &str = "the server was built without the feature `otel`";
-pub const WITHOUT_STORAGE: &str = "the server was built without the feature `storage`";
-
 /// Declares a struct and its table: each row is a field of both.
 ///
 /// The first line of a row's comment is its description. Behind the type are the kind of its values, its default, and the methods of

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::coerce::Refusal;
 use super::field::CustomKind;
+use super::refusal::Refusal;
 use crate::types::LONGEST_TOPIC;
 
 /// The name of a topic.

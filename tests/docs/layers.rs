@@ -91,7 +91,7 @@ const CIRCLES: [(&str, usize); 14] = [
     ("server::connection::table", 2),
     ("server::kafka::assignment", 3),
     ("server::kafka::committer", 6),
-    ("settings::arguments", 11),
+    ("settings::arguments", 8),
     ("telemetry::exposition", 2),
     ("types::json::decimal", 2),
     ("types::json::v1", 2),
