@@ -64,13 +64,13 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, PayloadError> {
 
 /// Reads the body of a call, of any type, and decompresses it if it is compressed. The admission of the call holds its bytes.
 pub(super) async fn read_any(call: &mut Call<'_>) -> Result<Bytes, BodyError> {
-    let App { max_body_bytes, compute, .. } = &**call.app;
+    let App { options, compute, .. } = &**call.app;
     let headers = &call.parts.headers;
     if call.is_open() {
         // Such callers have no share of the bytes that predictions may take.
         return receive(headers, &mut *call.body, MAX_OPEN, compute, &mut ByteReservation::default()).await;
     }
-    receive(headers, &mut *call.body, *max_body_bytes, compute, &mut call.admission.reservation).await
+    receive(headers, &mut *call.body, options.max_body_bytes, compute, &mut call.admission.reservation).await
 }
 
 async fn receive<B: RequestBody>(

@@ -57,9 +57,9 @@ fn not_found(app: &App, parts: &request::Parts, path: &str, decoded: &str, grant
     let with_slash = find(app, parts, &format!("{decoded}/"), grant);
     let redirect = match with_slash {
         CustomMatch::NoRoute => None,
-        _ => respond::redirect(&format!("{path}/"), &parts.uri, &app.root_path),
+        _ => respond::redirect(&format!("{path}/"), &parts.uri, &app.options.root_path),
     };
-    redirect.unwrap_or_else(|| respond::not_found(path, &parts.uri, &app.root_path))
+    redirect.unwrap_or_else(|| respond::not_found(path, &parts.uri, &app.options.root_path))
 }
 
 /// Passes a call on to the route of a model.

@@ -22,7 +22,7 @@ pub(super) fn request(
 ) -> CustomCall {
     let parts = call.parts;
     let mut headers = parts.headers.clone();
-    call.app.forwarded.hide_from(model, &mut headers);
+    call.app.options.forward_headers.hide_from(model, &mut headers);
     let query = parts.uri.query().unwrap_or_default().to_owned();
     CustomCall { method: parts.method.clone(), path: path.to_owned(), parameters, query, headers, body }
 }

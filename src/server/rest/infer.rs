@@ -56,7 +56,7 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
                 let form = AnswerForm::V2(binary_outputs);
                 let enclose = |headers: &mut HeaderMap| match event {
                     None => (Bytes::new(), Bytes::new()),
-                    Some(event) => event.enclose_v2(&app.events, &target.model.name, headers),
+                    Some(event) => event.enclose_v2(&app.options.events, &target.model.name, headers),
                 };
                 // Boxed, so that the futures of other requests stay small.
                 return Box::pin(wide::answer(&mut call, &mut exchange, response, form, headers, enclose)).await;
@@ -76,7 +76,7 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
         };
         Ok(match event {
             None => response.into(),
-            Some(event) => event.answer_v2(&app.events, &target.model.name, response).into(),
+            Some(event) => event.answer_v2(&app.options.events, &target.model.name, response).into(),
         })
     })
 }
@@ -111,7 +111,7 @@ pub(super) async fn write(
     binary: BinaryOutputs,
     work: usize,
 ) -> Result<JsonBody, RequestError> {
-    let options = WriteOptions { binary, non_finite: app.non_finite };
+    let options = WriteOptions { binary, non_finite: app.options.non_finite };
     Ok(exchange.write(work, move || json::write_response(&response, &options)).await??)
 }
 

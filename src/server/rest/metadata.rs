@@ -11,7 +11,7 @@ pub(super) const ROUTES: &[RouteSpec] = &[
 ];
 
 fn server(call: Call<'_>) -> Handled<'_> {
-    Box::pin(async move { Ok(Answer::json(&call.app.metadata)) })
+    Box::pin(async move { Ok(Answer::json(&call.app.options.metadata)) })
 }
 
 fn model(call: Call<'_>) -> Handled<'_> {

@@ -115,20 +115,9 @@ struct App {
     admin: Admin,
     compute: ComputePool,
     metrics: Option<RestMetrics>,
-    metadata: ServerMetadata,
-    max_body_bytes: usize,
-    root_path: String,
-    openai_prefix: String,
-    gzip: bool,
-    non_finite: NonFinite,
-    overload_as_429: bool,
+    options: RestOptions,
     cloud_events: CloudEvents,
-    events: CloudEventVariables,
-    repository: RepositoryAccess,
     callers: CallerCheck,
-    access: Option<Access>,
-    forwarded: ForwardedHeaders,
-    console: Option<Console>,
     audit: AuditLog,
 }
 
@@ -191,7 +180,7 @@ type Handler = for<'a> fn(Call<'a>) -> Handled<'a>;
 impl<'a> Call<'a> {
     /// Reports whether the caller needs no right, and has none that is known.
     fn is_open(&self) -> bool {
-        self.app.access.is_some() && self.grant.is_none()
+        self.app.options.access.is_some() && self.grant.is_none()
     }
 
     /// Reports whether the caller may see why a model has failed. The reason may be an exception of its `load`, with secrets.
@@ -202,7 +191,7 @@ impl<'a> Call<'a> {
     /// Reports whether the console shows the caller reasons of failures and the workers: with access control, those with the scope `admin`,
     /// and without it, browsers and other clients on this machine.
     fn sees_details(&self) -> bool {
-        if self.app.access.is_some() {
+        if self.app.options.access.is_some() {
             return self.may(Scope::Admin);
         }
         // A page of another site that has pointed its own name at this machine is not local, nor is what a proxy passes on.
@@ -213,7 +202,7 @@ impl<'a> Call<'a> {
 
     /// Reports whether the caller has a scope, also on a route that needs none.
     fn may(&self, scope: Scope) -> bool {
-        match (&self.app.access, self.grant) {
+        match (&self.app.options.access, self.grant) {
             (None, _) => true,
             (Some(_), Some(grant)) => grant.has_scope(scope),
             (Some(access), None) => {
@@ -224,14 +213,21 @@ impl<'a> Call<'a> {
 
     /// Returns the path, without the prefix of the server.
     fn path(&self) -> &'a str {
-        without_prefix(self.parts.uri.path(), &self.app.root_path)
+        without_prefix(self.parts.uri.path(), &self.app.options.root_path)
     }
 
     /// Returns the right of a response of a model that is sent while it is made, if there is access control.
     fn stream_right(&self, model: &str) -> Result<Option<StreamRight>, Refusal> {
         let Parts { headers, extensions, .. } = self.parts;
         let certificate = access_control::certificate_names(extensions);
-        access_control::stream_right(self.app.access.as_ref(), self.grant, headers, certificate, Scope::Infer, model)
+        access_control::stream_right(
+            self.app.options.access.as_ref(),
+            self.grant,
+            headers,
+            certificate,
+            Scope::Infer,
+            model,
+        )
     }
 
     /// Begins the exchange of an inference request.
@@ -262,28 +258,18 @@ impl RestService {
         admin: Admin,
         compute: ComputePool,
         metrics: Option<RestMetrics>,
-        options: RestOptions,
+        mut options: RestOptions,
     ) -> Self {
-        let (cors, origins) = options.cors.map(|Cors { layer, origins }| (layer, origins)).unzip();
+        options.root_path = normalize_root_path(&options.root_path);
+        let (cors, origins) = options.cors.take().map(|Cors { layer, origins }| (layer, origins)).unzip();
         let app = Arc::new(App {
             inference,
             admin,
             compute,
             metrics,
             cloud_events: CloudEvents::new(&options.metadata.name).with_forwarded(options.forward_headers),
-            metadata: options.metadata,
-            max_body_bytes: options.max_body_bytes,
-            root_path: normalize_root_path(&options.root_path),
-            openai_prefix: options.openai_prefix,
-            gzip: options.gzip,
-            non_finite: options.non_finite,
-            overload_as_429: options.overload_as_429,
-            events: options.events,
-            repository: options.repository,
             callers: CallerCheck::new(&options.host, origins),
-            access: options.access,
-            forwarded: options.forward_headers,
-            console: options.console,
+            options,
             audit: AuditLog::default(),
         });
         Self { app, cors }
@@ -325,17 +311,17 @@ impl App {
                 return response;
             }
         };
-        let path = without_prefix(parts.uri.path(), &self.root_path);
-        let canonical = openai::canonical(&self.openai_prefix, path);
+        let path = without_prefix(parts.uri.path(), &self.options.root_path);
+        let canonical = openai::canonical(&self.options.openai_prefix, path);
         let route = canonical.as_deref().and_then(|path| Route::find(&parts.method, path, &parts.uri));
-        let is_on = |route: &Route<'_>| self.console.is_some() || !console::is_console(route.spec.template);
+        let is_on = |route: &Route<'_>| self.options.console.is_some() || !console::is_console(route.spec.template);
         let route = route.filter(|route| is_on(route) && !self.is_shadowed(route, &parts, path));
         let route = route.map(|route| self.with_graph(route));
         let errors = route.as_ref().map(|route| route.spec.errors).unwrap_or_default();
         let id = (errors == ErrorFormat::OpenAi).then(|| openai::identify(&mut parts.headers));
         let (scope, model) = needs(&parts, path, route.as_ref());
         let mark = if scope == Scope::Open { body.without_right() } else { None };
-        let authorized = match &self.access {
+        let authorized = match &self.options.access {
             None => Ok(None),
             Some(access) => access_control::authorize(access, &parts, &mut body, scope, model).await,
         };
@@ -388,13 +374,13 @@ impl App {
         body: DynBody<'_>,
     ) -> http::Response<ResponseBody> {
         let mut admission = self.inference.admission();
-        let only_repository = self.repository == RepositoryAccess::Only;
+        let only_repository = self.options.repository == RepositoryAccess::Only;
         let is_served = |route: &Route<'_>| {
             !only_repository || matches!(route.spec.subject, RouteSubject::Repository | RouteSubject::Server)
         };
         let Some(route) = found.filter(is_served) else {
             if only_repository {
-                return respond::not_found(path, &parts.uri, &self.root_path).map(ResponseBody::from);
+                return respond::not_found(path, &parts.uri, &self.options.root_path).map(ResponseBody::from);
             }
             // Boxed, so that the futures of the protocol's routes stay small.
             let (result, observation) = Box::pin(custom::answer(&self, parts, path, body, grant, &mut admission)).await;
@@ -406,7 +392,9 @@ impl App {
             let refused = errors.error(StatusCode::METHOD_NOT_ALLOWED, &message);
             return respond::with_allow(refused, route.allow()).map(ResponseBody::from);
         }
-        if let Some(refusal) = self.repository.refusal().filter(|_| route.spec.subject == RouteSubject::Repository) {
+        if let Some(refusal) =
+            self.options.repository.refusal().filter(|_| route.spec.subject == RouteSubject::Repository)
+        {
             return respond::error(StatusCode::NOT_FOUND, refusal).map(ResponseBody::from);
         }
         let observation = Observation::start(&self, &route, parts, grant);
@@ -442,7 +430,7 @@ impl App {
     ) -> http::Response<ResponseBody> {
         let response = match result {
             Ok(Answer::Streamed(streamed)) => {
-                let (overload_as_429, uri) = (self.overload_as_429, parts.uri.clone());
+                let (overload_as_429, uri) = (self.options.overload_as_429, parts.uri.clone());
                 return streamed.respond(overload_as_429, uri.clone(), move |status| {
                     if let Some(observation) = observation {
                         observation.end(self.metrics.as_ref(), &uri, status);
@@ -450,10 +438,13 @@ impl App {
                 });
             }
             Ok(Answer::Complete(response)) => response,
-            Err(error) => error.response(errors, self.overload_as_429),
+            Err(error) => error.response(errors, self.options.overload_as_429),
         };
-        let response =
-            if self.gzip { compress::compress(response, &parts.headers, &self.compute).await } else { response };
+        let response = if self.options.gzip {
+            compress::compress(response, &parts.headers, &self.compute).await
+        } else {
+            response
+        };
         if let Some(observation) = observation {
             observation.end(self.metrics.as_ref(), &parts.uri, response.status());
         }

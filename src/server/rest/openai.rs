@@ -170,7 +170,7 @@ fn find(call: &Call<'_>, exchange: &Exchange<'_>, wanted: &str) -> Result<ModelT
         !name.is_empty() && registry.find(wanted, None).is_err() && registry.find(name, Some(version)).is_ok()
     });
     let (name, version) = parts.map_or((wanted, None), |(name, version)| (name, Some(version)));
-    if let (Some(access), Some(grant)) = (&call.app.access, call.grant) {
+    if let (Some(access), Some(grant)) = (&call.app.options.access, call.grant) {
         access.check_model(grant, name)?;
     }
     Ok(exchange.target(name, version)?)

@@ -95,7 +95,7 @@ async fn change(
     operation: impl Future<Output = Result<(), AdminError>>,
 ) -> Result<Answer, RequestError> {
     call.app.callers.check_change(call.parts)?;
-    body::discard(call.body, call.app.max_body_bytes).await?;
+    body::discard(call.body, call.app.options.max_body_bytes).await?;
     operation.await?;
     Ok(respond::empty(StatusCode::OK).into())
 }

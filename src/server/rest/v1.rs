@@ -56,7 +56,7 @@ fn alive(call: Call<'_>) -> Handled<'_> {
             return Ok(page.into());
         }
         let mut alive = respond::json(StatusCode::OK, &json!({ "status": "alive" }));
-        if call.app.console.is_some() {
+        if call.app.options.console.is_some() {
             alive.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
         }
         Ok(alive.into())
@@ -74,7 +74,7 @@ fn models(call: Call<'_>) -> Handled<'_> {
         let mut names: Vec<&str> = join_all(ready).await.into_iter().flatten().collect();
         names.sort_unstable();
         names.dedup();
-        if !app.openai_prefix.is_empty() {
+        if !app.options.openai_prefix.is_empty() {
             return Ok(Answer::json(&json!({ "models": names })));
         }
         // The path is also that of OpenAI's API, whose clients read `data`.
@@ -93,7 +93,7 @@ fn model(call: Call<'_>) -> Handled<'_> {
         }
         let mut answer = json!({ "name": model.name, "ready": true });
         // The same of one model, which the handler of that API shows to callers with the right to read.
-        if call.app.openai_prefix.is_empty() && model.answers_openai() && call.may(Read) {
+        if call.app.options.openai_prefix.is_empty() && model.answers_openai() && call.may(Read) {
             answer.as_object_mut().into_iter().for_each(|fields| fields.append(&mut openai::described(&model)));
         }
         Ok(Answer::json(&answer))
@@ -166,7 +166,7 @@ async fn try_answer(call: &mut Call<'_>, verb: V1Verb) -> Result<Answer, Request
     };
     Ok(match (event, answer) {
         (Some(event), Answer::Complete(response)) => {
-            event.answer(&call.app.events, &target.model.name, response).into()
+            event.answer(&call.app.options.events, &target.model.name, response).into()
         }
         // What is sent while it is written is an event already.
         (_, answer) => answer,
@@ -232,14 +232,14 @@ async fn infer(
     {
         explanation.to_vec()
     } else {
-        let non_finite = app.non_finite;
+        let non_finite = app.options.non_finite;
         // JSON is about twice as long as the data.
         let size = response.outputs.iter().map(|output| 2 * output.byte_len()).sum();
         if size >= LONG_WORK {
             let memory = response.outputs.iter().map(data_text_memory).sum();
             if memory >= WIDE && names.is_none() {
                 // Errors and events name the model of the path, also if its explainer has answered.
-                let (options, name) = (&app.events, call.name);
+                let (options, name) = (&app.options.events, call.name);
                 let enclose = |headers: &mut HeaderMap| {
                     event.map_or_else(Default::default, |event| event.enclose(options, name, headers))
                 };

@@ -41,7 +41,7 @@ pub(super) async fn answer(
     // The outputs may be slices of the request, whose other tensors are no longer in memory.
     let (held, tensors) = (&mut call.admission.reservation, response.memory_bytes());
     held.resize(tensors.max(held.bytes().saturating_sub(tensors)).saturating_add(BESIDE_TENSORS))?;
-    let non_finite = call.app.non_finite;
+    let non_finite = call.app.options.non_finite;
     let check = move || {
         let pieces = ResponsePieces::new(response, &form, non_finite)?;
         let binary = pieces.binary();
@@ -56,7 +56,7 @@ pub(super) async fn answer(
         headers.insert(JSON_LENGTH, HeaderValue::from(length));
     }
     let (begin, end) = enclose(&mut headers);
-    let is_compressed = call.app.gzip && compress::negotiate(&mut headers, &call.parts.headers);
+    let is_compressed = call.app.options.gzip && compress::negotiate(&mut headers, &call.parts.headers);
     let body = WideBody {
         begin: Some(begin).filter(|begin| !begin.is_empty()),
         pieces,

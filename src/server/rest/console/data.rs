@@ -206,17 +206,17 @@ fn image_of(drawing: &str) -> Option<String> {
 
 fn console<'a>(call: &Call<'a>) -> Result<&'a Console, RequestError> {
     let off = || RequestError::other(StatusCode::NOT_FOUND, "the console is off (setting `console`)");
-    call.app.console.as_ref().ok_or_else(off)
+    call.app.options.console.as_ref().ok_or_else(off)
 }
 
 fn server(call: &Call<'_>, console: &Console) -> Value {
-    let metadata = &call.app.metadata;
+    let metadata = &call.app.options.metadata;
     let resident = if call.sees_details() { console.resident_bytes() } else { None };
     json!({ "name": metadata.name, "version": metadata.version, "started": console.started(), "resident_bytes": resident })
 }
 
 fn rights(call: &Call<'_>) -> CallerRights {
-    let repository = call.app.repository;
+    let repository = call.app.options.repository;
     CallerRights {
         infer: repository != RepositoryAccess::Only && call.may(Scope::Infer),
         change: repository.refusal().is_none() && call.may(Scope::Admin),

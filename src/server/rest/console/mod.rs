@@ -46,7 +46,7 @@ fn page(call: Call<'_>) -> Handled<'_> {
 
 /// Returns the page for `/`, if the console is on and the client is a browser that asks for a page.
 pub(super) fn page_for_root(call: &Call<'_>) -> Option<Response> {
-    call.app.console.as_ref().filter(|_| prefers_html(&call.parts.headers))?;
+    call.app.options.console.as_ref().filter(|_| prefers_html(&call.parts.headers))?;
     let mut page = page_below("v2/console/", call.parts);
     page.headers_mut().append(VARY, HeaderValue::from_static("accept"));
     Some(page)

@@ -57,11 +57,15 @@ fn server_page(call: Call<'_>) -> Handled<'_> {
 }
 
 fn data_plane(call: Call<'_>) -> Handled<'_> {
-    Box::pin(async move { Ok(document(Document::data_plane().with_openai_prefix(&call.app.openai_prefix), &call)) })
+    Box::pin(
+        async move { Ok(document(Document::data_plane().with_openai_prefix(&call.app.options.openai_prefix), &call)) },
+    )
 }
 
 fn everything(call: Call<'_>) -> Handled<'_> {
-    Box::pin(async move { Ok(document(Document::everything().with_openai_prefix(&call.app.openai_prefix), &call)) })
+    Box::pin(
+        async move { Ok(document(Document::everything().with_openai_prefix(&call.app.options.openai_prefix), &call)) },
+    )
 }
 
 fn model_page(call: Call<'_>) -> Handled<'_> {
@@ -148,7 +152,7 @@ fn asset(call: Call<'_>) -> Handled<'_> {
         let asset = assets::find(name).ok_or_else(unknown)?;
         let (body, gzip) = match &asset.content {
             AssetContent::Plain(bytes) => (Bytes::from_static(bytes), false),
-            AssetContent::Gzip(bytes) if app.gzip && accepts_gzip(&call.parts.headers) => (bytes.clone(), true),
+            AssetContent::Gzip(bytes) if app.options.gzip && accepts_gzip(&call.parts.headers) => (bytes.clone(), true),
             AssetContent::Gzip(bytes) => (app.compute.run(move || assets::decompress(bytes)).await?, false),
         };
         let mut response = Response::new(body.into());
