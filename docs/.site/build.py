@@ -24,7 +24,7 @@ SOURCE = ROOT / "target/site"
 PAGES = {
     "BENCHMARKS.md": "about/benchmarks.md",
     "CHANGELOG.md": "about/changelog.md",
-    "SECURITY.md": "about/security-policy.md",
+    ".github/SECURITY.md": "about/security-policy.md",
     "CONTRIBUTING.md": "about/contributing.md",
     "ARCHITECTURE.md": "about/architecture.md",
 }
