@@ -270,7 +270,7 @@ def _like(data: Any, table: Any, found: Predictions) -> Any:
     if isinstance(table, ArrowTable):
         arrays = found.as_arrow()
         return type(data).from_arrays(list(arrays.values()), names=list(arrays))
-    kinds = {type(values).__module__.partition(".")[0] for values in data.values()}
+    kinds = {module.partition(".")[0] for module in {type(values).__module__ for values in data.values()}}
     if kinds <= {"pyarrow"}:
         return found.as_arrow()
     return found.as_lists() if kinds <= {"builtins"} else found.as_arrays()
@@ -278,11 +278,12 @@ def _like(data: Any, table: Any, found: Predictions) -> Any:
 
 def _known(child: Child, needs_names: bool = True) -> LoadedModel:
     """Returns what is known about the model of a child."""
-    model = LoadedModel(child.model)
+    model: LoadedModel = child.known or LoadedModel(child.model)
     if needs_names and model.is_native and not model.inputs and "features" not in child.model:
         # Names that are not in the model itself, but in a part of it, such as the first step of a pipeline.
         child.model.update(_inspected(child.arguments))
         model = LoadedModel(child.model)
+    child.known = model
     return model
 
 

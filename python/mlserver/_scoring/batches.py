@@ -111,7 +111,7 @@ def _encode(plan: RequestPlan, rows: _Range, outputs: Optional[Sequence[str]]) -
     inputs, tensors, sizes = [], [], []
     for name, source, is_text in plan.tensors:
         buffers = source.encode(start, stop)
-        size = sum(map(len, buffers))
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         tensor: Dict[str, Any] = {"name": name, "datatype": source.datatype, "shape": [stop - start, *source.row_shape]}
         if is_text:
             tensor["parameters"] = {"content_type": "str"}

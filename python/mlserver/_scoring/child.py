@@ -91,6 +91,8 @@ class Child:
         self.ended_before_call = False
         #: What `loaded` says about the model.
         self.model: Dict[str, Any] = {}
+        #: What callers have made of `model`, so that they do it once.
+        self.known: Any = None
         self._changed = threading.Condition()
         self._send_lock = threading.Lock()
         self._calls: Dict[int, Call] = {}

@@ -9,6 +9,7 @@ rejected by name.
 import sys
 from abc import ABC, abstractmethod
 from array import array
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -217,20 +218,16 @@ class NumpySource(Source):
         mask = None
         if isinstance(values, numpy.ma.MaskedArray):
             mask, values = numpy.ma.getmaskarray(values), values.data
-        if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
+        found = _of_numpy(values.dtype, is_column)
+        if found is None:
             raise unsupported(name, str(values.dtype))
         if mask is not None and not mask.any():
             mask = None
-        self._values, self._mask = values, mask
-        self._dtype = values.dtype.newbyteorder("<")
-        self.datatype = _of_numpy(values.dtype)
+        self._values = values
+        self.datatype, self._dtype = found
         if is_column:
-            self.datatype = _WIDENED.get(self.datatype, self.datatype)
-            self.row_shape = (1,)
             if mask is not None:
                 self._hide(name, mask.reshape(-1), missing)
-            if self.datatype in ("INT32", "UINT32"):
-                self._dtype = numpy.dtype(f"<{'i' if self.datatype == 'INT32' else 'u'}4")
         else:
             self.row_shape = values.shape[1:]
             if mask is not None:
@@ -270,15 +267,27 @@ class NumpySource(Source):
         return float(size)
 
     def encode(self, start: int, stop: int) -> List[Buffer]:
+        piece = self._values[start:stop]
+        if piece.dtype != self._dtype or not piece.flags.c_contiguous:
+            import numpy
+
+            piece = numpy.ascontiguousarray(piece, self._dtype)
+        return [memoryview(piece).cast("B")] if piece.size else []
+
+
+@lru_cache(maxsize=64)
+def _of_numpy(dtype: Any, is_column: bool) -> Optional[Tuple[str, Any]]:
+    """Returns the datatype of a type of NumPy, and the type of its form; `None` if there is no datatype."""
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        return None
+    bits = dtype.itemsize * 8
+    datatype = {"b": "BOOL", "i": f"INT{bits}", "u": f"UINT{bits}", "f": f"FP{bits}"}[dtype.kind]
+    wide = _WIDENED.get(datatype, datatype) if is_column else datatype
+    if wide != datatype:
         import numpy
 
-        piece = numpy.ascontiguousarray(self._values[start:stop], self._dtype)
-        return [memoryview(piece.reshape(-1).view(numpy.uint8))] if piece.size else []
-
-
-def _of_numpy(dtype: Any) -> str:
-    bits = dtype.itemsize * 8
-    return {"b": "BOOL", "i": f"INT{bits}", "u": f"UINT{bits}", "f": f"FP{bits}"}[dtype.kind]
+        return wide, numpy.dtype("<i4" if wide == "INT32" else "<u4")
+    return datatype, dtype.newbyteorder("<")
 
 
 class TextColumn(Source):

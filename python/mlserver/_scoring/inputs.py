@@ -97,9 +97,8 @@ def plan(model: LoadedModel, data: Union[Table, ArrayInput], columns: Optional[S
     if isinstance(data, DictTable) and data.has_tensors:
         named = [NamedSource(name, data.tensor(name), False) for name, _ in chosen(model, data.names, columns)]
         return RequestPlan(data.rows, named, None, _invalid(named))
-    pairs = chosen(model, data.names, columns)
-    tensors = [(name, data.column(column)) for column, name in pairs]
-    named = [NamedSource(name, source, source.datatype == "BYTES") for name, source in tensors]
+    sources = [(name, data.column(column)) for column, name in chosen(model, data.names, columns)]
+    named = [NamedSource(name, source, source.datatype == "BYTES") for name, source in sources]
     if model.is_matrix:
         declared = model.inputs[0]
         stacked = named[0] if len(named) == 1 and named[0].source.row_shape != (1,) else None
@@ -141,9 +140,10 @@ def chosen(model: LoadedModel, names: Sequence[str], columns: Optional[Sequence[
     if wanted is None:
         return [(name, name) for name in names]
     found = {name: name for name in names}
-    if not any(" " in feature for feature in wanted):
+    spaced = [name for name in names if " " in name]
+    if spaced and not any(" " in feature for feature in wanted):
         # LightGBM writes `_` for the spaces of names.
-        for name in names:
+        for name in spaced:
             found.setdefault(name.replace(" ", "_"), name)
     wanted = [feature for feature in wanted if feature in found or feature not in model.unread]
     missing = [feature for feature in wanted if feature not in found]

@@ -74,10 +74,11 @@ class DictTable(Table):
         self.names = list(self._data)
         self.rows = len(self._data[self.names[0]])
 
-    @property
+    @cached_property
     def has_tensors(self) -> bool:
         """Whether some values are arrays of several dimensions, and so not columns."""
-        return any(_dimensions(values) > 1 for values in self._data.values())
+        array = _class_of("numpy", "ndarray")
+        return array is not None and any(isinstance(each, array) and each.ndim > 1 for each in self._data.values())
 
     def tensor(self, name: str) -> Source:
         """Returns an array as it is."""
@@ -90,12 +91,13 @@ class DictTable(Table):
 
     def _column(self, name: str) -> Source:
         values = self._data[name]
+        # First, since calls with one row are mostly made of such.
+        if _is_of("numpy", "ndarray", values):
+            return array_column(name, values, self.missing)
         if _is_of("pyarrow", "Array", values) or _is_of("pyarrow", "ChunkedArray", values):
             return ArrowColumn(name, values, self.missing)
         if _is_of("pandas", "Series", values):
             return series_column(name, values, self.missing)
-        if _is_of("numpy", "ndarray", values):
-            return array_column(name, values, self.missing)
         if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
             raise unsupported(name, type(values).__name__)
         return list_column(name, values, self.missing)
@@ -160,20 +162,21 @@ def read_input(data: Any, missing: str) -> Any:
 
 def _is_of(library: str, name: str, value: Any) -> bool:
     """Reports whether a value is of a class of a library, without importing it."""
-    module = sys.modules.get(library)
-    found = getattr(module, name, None)
+    found = _class_of(library, name)
     return found is not None and isinstance(value, found)
 
 
-def _dimensions(values: Any) -> int:
-    return values.ndim if _is_of("numpy", "ndarray", values) else 1
+def _class_of(library: str, name: str) -> Any:
+    """Returns a class of a library, `None` if the library has not been imported."""
+    return getattr(sys.modules.get(library), name, None)
 
 
 def array_column(name: str, values: Any, missing: str) -> Source:
     """Returns a column of an array of NumPy with one dimension, or with a second one of size 1."""
     if values.ndim != 1 and values.shape[1:] != (1,):
         raise InferenceError(f"column `{name}` has the shape {list(values.shape)}: a column has one dimension")
-    values = values.reshape(-1)
+    if values.ndim != 1:
+        values = values.reshape(-1)
     kind = values.dtype.kind
     if kind in "biuf":
         return NumpySource(name, values, missing, is_column=True)
