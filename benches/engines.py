@@ -157,6 +157,7 @@ def seconds(call: Callable[[], Any]) -> float:
 def measure_load(model: SavedModel, table: pa.Table, frame: pd.DataFrame, rounds: int, report: Report) -> None:
     """Measures `mlserver.load` beside the library."""
     row = {name: np.array([frame[name][0]]) for name in COLUMNS}
+    matrix = frame.to_numpy()[:1].copy()
     scorer = mlserver.load(model.ours)
     for count in range(1, rounds + 1):
         scorer.close()
@@ -165,8 +166,9 @@ def measure_load(model: SavedModel, table: pa.Table, frame: pd.DataFrame, rounds
     check(model.name, scorer.predict(table)["predict"], model.library(frame))
     sides = {"mlserver.load": lambda: scorer.predict(table), "library": lambda: model.library(frame)}
     for count in range(1, rounds + 1):
-        call = seconds(lambda: [scorer.predict(row) for _ in range(CALLS)]) / CALLS
-        report.add("load", model.name, "one row", count, 1e6 * call, "µs")
+        for form, one in (("an array", matrix), ("a dictionary of columns", row)):
+            call = seconds(lambda one=one: [scorer.predict(one) for _ in range(CALLS)]) / CALLS
+            report.add("load", model.name, f"one row, {form}", count, 1e6 * call, "µs")
         for side, run in sides.items():
             report.add("load", model.name, side, count, table.num_rows / seconds(run), "rows/s")
     scorer.close()
