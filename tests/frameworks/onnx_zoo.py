@@ -2,6 +2,7 @@
 
     MLSERVER_BIN=target/debug/mlserver python tests/frameworks/onnx_zoo.py --count 100
     python tests/frameworks/onnx_zoo.py --only 'Forest|SVC' --backend python --folder target/zoo
+    python tests/frameworks/onnx_zoo.py --hummingbird hummingbird/bin/python
 
 Labels must be equal, and sums of leaves are equal bit by bit. Scores agree to 1e-6 of the largest value of their output. Some
 models enlarge rounding: a support vector machine with coefficients of 5,000, fed by a product of matrices, changes by 1e-4
@@ -16,6 +17,7 @@ onnxruntime's outputs for the next run.
 
 import argparse
 import collections
+import contextlib
 import json
 import re
 import shutil
@@ -24,7 +26,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, Counter, Dict, List, Optional, Tuple
+from typing import Any, Callable, Counter, Dict, List, Optional, Tuple
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "goldens")]
@@ -32,6 +34,7 @@ sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "goldens")]
 import numpy
 import onnx_client
 from conftest import BINARY
+from onnx_zoo_hummingbird import NEWEST_OPSET, Converter, recipes
 from onnx_zoo_models import Arrays, Model, export, zoo
 from support import serve, settings
 
@@ -52,9 +55,13 @@ CONVERTERS = {
     "xgboost": "onnxmltools (XGBoost)",
     "lightgbm": "onnxmltools (LightGBM)",
     "catboost": "CatBoost itself",
+    "hummingbird": "hummingbird",
 }
 #: How models are served.
 SERVED = ["native", "network", "python", "not served"]
+
+#: Exports a trained model, with its inputs and an opset.
+Export = Callable[[Model, Any, Arrays, int], bytes]
 
 
 def newest_opset(library: str) -> int:
@@ -63,6 +70,8 @@ def newest_opset(library: str) -> int:
     import skl2onnx
     from onnxmltools.convert.common.onnx_ex import get_maximum_opset_supported
 
+    if library == "hummingbird":
+        return NEWEST_OPSET
     newest = min(skl2onnx.__max_supported_opset__, onnx.defs.onnx_opset_version())
     return newest if library == "sklearn" else min(newest, get_maximum_opset_supported())
 
@@ -100,7 +109,7 @@ def usual_changes(path: Path, inputs: Arrays, outputs: Arrays) -> Dict[str, floa
     return changes
 
 
-def prepare(model: Model, folder: Path, backend: str) -> Optional[str]:
+def prepare(model: Model, folder: Path, backend: str, export: Export) -> Optional[str]:
     """Writes a model, its inputs and onnxruntime's outputs, unless they are there. Returns why it cannot be made."""
     place = folder / model.name
     if not (place / "answers.json").exists():
@@ -219,13 +228,13 @@ def operator(reason: str) -> str:
     return found[1] if found else reason[:80]
 
 
-def run(chosen: List[Model], folder: Path, backend: str) -> int:
-    """Serves and compares models. Returns the number of those that are wrong."""
+def run(chosen: List[Model], folder: Path, backend: str, exports: Dict[str, Export]) -> int:
+    """Serves and compares models, which the function of their library exports. Returns the number of those that are wrong."""
     counts: Dict[str, Counter[str]] = {model.library: collections.Counter() for model in chosen}
     operators: Counter[str] = collections.Counter()
     ready = []
     for model in chosen:
-        problem = prepare(model, folder, backend)
+        problem = prepare(model, folder, backend, exports.get(model.library, export))
         counts[model.library].update(asked=1, made=int(problem is None))
         if problem is None:
             ready.append(model)
@@ -279,14 +288,26 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="at most this many models, evenly spread")
     parser.add_argument("--backend", choices=["auto", "native", "python"], default="auto")
     parser.add_argument("--folder", type=Path, help="keeps models and answers there")
+    parser.add_argument(
+        "--hummingbird",
+        type=Path,
+        metavar="PYTHON",
+        help="adds the models of hummingbird, which this interpreter has",
+    )
     arguments = parser.parse_args()
-    chosen = [model for model in zoo(newest_opset("sklearn")) if re.search(arguments.only, model.name)]
+    models = zoo(newest_opset("sklearn"))
+    if arguments.hummingbird:
+        models += [recipe.model for recipe in recipes()]
+    chosen = [model for model in models if re.search(arguments.only, model.name)]
     if arguments.count and arguments.count < len(chosen):
         chosen = [chosen[place * len(chosen) // arguments.count] for place in range(arguments.count)]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.folder or Path(temporary)
+    with contextlib.ExitStack() as stack:
+        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        return 1 if run(chosen, folder.resolve(), arguments.backend) else 0
+        exports = {}
+        if arguments.hummingbird:
+            exports["hummingbird"] = stack.enter_context(Converter(arguments.hummingbird)).export
+        return 1 if run(chosen, folder.resolve(), arguments.backend, exports) else 0
 
 
 if __name__ == "__main__":
