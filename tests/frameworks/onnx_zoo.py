@@ -2,18 +2,22 @@
 
     MLSERVER_BIN=target/debug/mlserver python tests/frameworks/onnx_zoo.py --count 100
     python tests/frameworks/onnx_zoo.py --only 'Forest|SVC' --backend python --folder target/zoo
+    python tests/frameworks/onnx_zoo.py --hummingbird hummingbird/bin/python
 
 Labels must be equal, and sums of leaves are equal bit by bit. Scores agree to 1e-6 of the largest value of their output. Some
 models enlarge rounding: a support vector machine with coefficients of 5,000, fed by a product of matrices, changes by 1e-4
 when its inputs change in the last bit. So scores may also differ by a few times the change that onnxruntime's own answer shows
 when all inputs move to the next number.
 
-One server has all models. Prints a line for each model: how it is served, and the largest difference. Last come the operators
-for which models are not served natively. A folder keeps models, inputs and onnxruntime's outputs for the next run.
+One server has all models. Prints a line for each model: how it is served, and the largest difference. The server's own
+operators evaluate `native` models; each `network` has a native process of its own. At the end, a table counts the models by
+converter, and a list names the operators for which models are not served natively. A folder keeps models, inputs and
+onnxruntime's outputs for the next run.
 """
 
 import argparse
 import collections
+import contextlib
 import json
 import re
 import shutil
@@ -22,7 +26,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Counter, Dict, List, Optional, Tuple
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "goldens")]
@@ -30,6 +34,7 @@ sys.path[:0] = [str(HERE.parent / "clients"), str(HERE.parent / "goldens")]
 import numpy
 import onnx_client
 from conftest import BINARY
+from onnx_zoo_hummingbird import NEWEST_OPSET, Converter, recipes
 from onnx_zoo_models import Arrays, Model, export, zoo
 from support import serve, settings
 
@@ -44,6 +49,19 @@ JSON_ROWS = 20
 IMPLEMENTATION = "mlserver_onnx.OnnxModel"
 #: How long the models may take to load, in seconds.
 PATIENCE = 600
+#: What converts the estimators of a library.
+CONVERTERS = {
+    "sklearn": "skl2onnx",
+    "xgboost": "onnxmltools (XGBoost)",
+    "lightgbm": "onnxmltools (LightGBM)",
+    "catboost": "CatBoost itself",
+    "hummingbird": "hummingbird",
+}
+#: How models are served.
+SERVED = ["native", "network", "python", "not served"]
+
+#: Exports a trained model, with its inputs and an opset.
+Export = Callable[[Model, Any, Arrays, int], bytes]
 
 
 def newest_opset(library: str) -> int:
@@ -52,6 +70,8 @@ def newest_opset(library: str) -> int:
     import skl2onnx
     from onnxmltools.convert.common.onnx_ex import get_maximum_opset_supported
 
+    if library == "hummingbird":
+        return NEWEST_OPSET
     newest = min(skl2onnx.__max_supported_opset__, onnx.defs.onnx_opset_version())
     return newest if library == "sklearn" else min(newest, get_maximum_opset_supported())
 
@@ -89,7 +109,7 @@ def usual_changes(path: Path, inputs: Arrays, outputs: Arrays) -> Dict[str, floa
     return changes
 
 
-def prepare(model: Model, folder: Path, backend: str) -> Optional[str]:
+def prepare(model: Model, folder: Path, backend: str, export: Export) -> Optional[str]:
     """Writes a model, its inputs and onnxruntime's outputs, unless they are there. Returns why it cannot be made."""
     place = folder / model.name
     if not (place / "answers.json").exists():
@@ -187,14 +207,19 @@ def check(model: Model, place: Path, url: str) -> Tuple[float, List[str]]:
     return largest, wrong
 
 
-def refusal(place: Path) -> str:
-    """Returns why a model is not served natively."""
-    report = subprocess.run(
-        [BINARY, "inspect", "--format", "json", place / "model.onnx"], capture_output=True, text=True, check=False
-    )
+def inspect(place: Path) -> Dict[str, Any]:
+    """Returns what the executable reports of a file."""
+    command = [BINARY, "inspect", "--format", "json", place / "model.onnx"]
+    report = subprocess.run(command, capture_output=True, text=True, check=False)
     if report.returncode != 0:
-        return report.stderr.strip()
-    return json.loads(report.stdout)["not_native_because"] or "it is native"
+        return {"title": "", "not_native_because": report.stderr.strip()}
+    return json.loads(report.stdout)
+
+
+def kind_of_service(place: Path, backend: str) -> str:
+    """Returns which of `SERVED` a model is, by the backend in its metadata."""
+    # The metadata of a network says `native`, too.
+    return "network" if backend == "native" and inspect(place)["title"].startswith("ONNX network") else backend
 
 
 def operator(reason: str) -> str:
@@ -203,11 +228,14 @@ def operator(reason: str) -> str:
     return found[1] if found else reason[:80]
 
 
-def run(chosen: List[Model], folder: Path, backend: str) -> int:
-    """Serves and compares models. Returns the number of those that are wrong."""
+def run(chosen: List[Model], folder: Path, backend: str, exports: Dict[str, Export]) -> int:
+    """Serves and compares models, which the function of their library exports. Returns the number of those that are wrong."""
+    counts: Dict[str, Counter[str]] = {model.library: collections.Counter() for model in chosen}
+    operators: Counter[str] = collections.Counter()
     ready = []
     for model in chosen:
-        problem = prepare(model, folder, backend)
+        problem = prepare(model, folder, backend, exports.get(model.library, export))
+        counts[model.library].update(asked=1, made=int(problem is None))
         if problem is None:
             ready.append(model)
         else:
@@ -215,8 +243,6 @@ def run(chosen: List[Model], folder: Path, backend: str) -> int:
     for stale in folder.glob("*/model-settings.json"):
         if stale.parent.name not in {model.name for model in ready}:
             stale.unlink()
-    counts: Dict[str, int] = collections.Counter(made=len(ready), asked=len(chosen))
-    operators: Dict[str, int] = collections.Counter()
     server = serve(folder, sys.executable, MLSERVER_EXIT_ON_LOAD_FAILURE="false")
     try:
         failed = server.wait_for(lambda: [onnx_client.states(server.url)], PATIENCE)[0]
@@ -227,22 +253,32 @@ def run(chosen: List[Model], folder: Path, backend: str) -> int:
             if model.name in failed:
                 served, largest, wrong = "not served", numpy.inf, [failed[model.name][:300]]
             else:
-                served = onnx_client.metadata(server.url, model.name)["parameters"]["backend"]
+                metadata = onnx_client.metadata(server.url, model.name)["parameters"]
+                served = kind_of_service(place, metadata["backend"])
                 largest, wrong = check(model, place, server.url)
-            if served != "native" and backend != "python":
-                operators[operator(refusal(place))] += 1
-            counts[served] += 1
-            counts["wrong"] += bool(wrong and served != "not served")
+            if served not in ("native", "network") and backend != "python":
+                operators[operator(inspect(place)["not_native_because"] or "it is native")] += 1
+            counts[model.library].update([served, *(["wrong"] if wrong and served != "not served" else [])])
             problems = f"  WRONG: {'; '.join(wrong)}" if wrong else ""
             print(f"{served:<12} {model.name}  {largest:.1e}{problems}", flush=True)
     finally:
         server.stop()
-    print("\n" + ", ".join(f"{name}: {count}" for name, count in counts.items()))
+    total = sum(counts.values(), collections.Counter())
+    print_table(counts, total)
     if operators:
         print("not native because of:")
-        for name, count in sorted(operators.items(), key=lambda each: -each[1]):
+        for name, count in operators.most_common():
             print(f"  {count:4} {name}")
-    return counts["wrong"] + counts["not served"]
+    return total["wrong"] + total["not served"]
+
+
+def print_table(counts: Dict[str, Counter[str]], total: Counter[str]) -> None:
+    """Prints how many models each converter has made, and how they are served."""
+    columns = ["asked", "made", *SERVED, "wrong"]
+    print("\n" + "".join([f"{'converter':<24}", *(f"{column:>12}" for column in columns)]))
+    rows = {**{CONVERTERS[library]: row for library, row in counts.items()}, "all": total}
+    for name, row in rows.items():
+        print("".join([f"{name:<24}", *(f"{row[column]:>12}" for column in columns)]))
 
 
 def main() -> int:
@@ -252,14 +288,26 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="at most this many models, evenly spread")
     parser.add_argument("--backend", choices=["auto", "native", "python"], default="auto")
     parser.add_argument("--folder", type=Path, help="keeps models and answers there")
+    parser.add_argument(
+        "--hummingbird",
+        type=Path,
+        metavar="PYTHON",
+        help="adds the models of hummingbird, which this interpreter has",
+    )
     arguments = parser.parse_args()
-    chosen = [model for model in zoo(newest_opset("sklearn")) if re.search(arguments.only, model.name)]
+    models = zoo(newest_opset("sklearn"))
+    if arguments.hummingbird:
+        models += [recipe.model for recipe in recipes()]
+    chosen = [model for model in models if re.search(arguments.only, model.name)]
     if arguments.count and arguments.count < len(chosen):
         chosen = [chosen[place * len(chosen) // arguments.count] for place in range(arguments.count)]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.folder or Path(temporary)
+    with contextlib.ExitStack() as stack:
+        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        return 1 if run(chosen, folder.resolve(), arguments.backend) else 0
+        exports = {}
+        if arguments.hummingbird:
+            exports["hummingbird"] = stack.enter_context(Converter(arguments.hummingbird)).export
+        return 1 if run(chosen, folder.resolve(), arguments.backend, exports) else 0
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Model(NamedTuple):
     opset: int
     #: Whether probabilities pass a ZipMap; `None` for models without one.
     zipmap: Optional[bool]
-    #: The library of the converter.
+    #: The library of the estimator, or "hummingbird", which converts those of several libraries.
     library: str
     #: Whether scores are sums of leaves, which are equal bit by bit.
     is_exact: bool
@@ -330,15 +330,21 @@ PREFIXES: List[Tuple[str, List[str]]] = [
 ]
 
 
-def _pipeline(steps: List[str], last: Callable[[], Any]) -> Callable[[], Any]:
+def pipeline(steps: List[str], last: Callable[[], Any]) -> Callable[[], Any]:
+    """Returns the constructor of a pipeline: the names of transformers, and the estimator that follows them."""
     from sklearn.pipeline import make_pipeline
 
     makers = dict(_transformers())
     return last if not steps else lambda: make_pipeline(*(makers[step]() for step in steps), last())
 
 
+def makers() -> Dict[str, Callable[[], Any]]:
+    """Returns the constructors of transformers, regressors and classifiers by name."""
+    return {name: make for name, make, *_ in [*_transformers(), *_regressors(), *_classifiers()]}
+
+
 def zoo(newest: int) -> List[Model]:
-    """Returns all models, with opsets from the oldest to `newest` in turn."""
+    """Returns all models but those of hummingbird, with opsets from the oldest to `newest` in turn."""
     models: List[Model] = []
 
     def add(
@@ -350,12 +356,12 @@ def zoo(newest: int) -> List[Model]:
 
     for prefix, steps in PREFIXES:
         for name, make, is_exact in _regressors():
-            made = _pipeline(steps, make)
+            made = pipeline(steps, make)
             add(f"{prefix}{name}", _on_numbers(made, "number", False, False), is_exact=is_exact and not steps)
             if not steps and not is_exact:  # the converter declares FP64 for trees, but they write FP32
                 add(f"double-{name}", _on_numbers(made, "number", True, False))
         for name, make, is_exact, positive in _classifiers():
-            made = _pipeline([] if positive else steps, make)
+            made = pipeline([] if positive else steps, make)
             for kind in ("binary", "classes", "words") if not steps else ("classes",):
                 # The converter of this one has no ZipMap.
                 for zipmap in (None,) if name == "LinearSVC" else (True, False):
