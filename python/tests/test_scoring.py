@@ -23,7 +23,6 @@ import mlserver
 import pytest
 from executable import BINARY, needs_executable
 from mlserver._scoring import batches, memory, processes
-from mlserver._scoring.arrow_job import ArrowJob
 from mlserver.errors import InferenceError, ScoringError
 from mlserver.scoring import OutputSchema, Scorer
 
@@ -676,36 +675,6 @@ def test_arrow_tables_become_tables(scorer: Scorer) -> None:
     assert scorer.predict(table.slice(0, 0)).num_rows == 0
     lists = scorer.predict(pa.table({"x": pa.array([[1.0, 2.0], [3.0, 4.0]])}))
     assert lists.to_pydict() == {"x": [[2.0, 4.0], [6.0, 8.0]]}
-
-
-@pytest.mark.needs("pyarrow")
-def test_next_batches_are_read_while_the_model_evaluates(scorer: Scorer) -> None:
-    import pyarrow as pa
-
-    events: List[Any] = []
-
-    def batches(last: int) -> Iterator[Any]:
-        for number in range(last):
-            events.append(("read", number))
-            yield pa.RecordBatch.from_arrays([pa.array([float(number)])], names=["x"])
-
-    job = ArrowJob(["x"], ["x"], [0], [OutputSchema("x", "FP64", (-1, 1))], ["x", "y"], False, batch_bytes=1)
-    for batch in job.run(scorer, batches(4)):
-        events.append(tuple(column[0].as_py() for column in batch.columns))
-    first, *rest = events
-    assert first == ("read", 0)
-    assert rest == [("read", 1), (0, 0), ("read", 2), (1, 2), ("read", 3), (2, 4), (3, 6)]
-    # Who stops early, or whose batches end with an error, leaves no thread.
-    next(job.run(scorer, batches(4)))
-
-    def fail() -> Iterator[Any]:
-        yield from batches(1)
-        raise KeyError("input")
-
-    with pytest.raises(KeyError, match="input"):
-        list(job.run(scorer, fail()))
-    gc.collect()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("mlserver-scoring-job")]
 
 
 @pytest.mark.needs("pyarrow")

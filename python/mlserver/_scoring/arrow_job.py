@@ -1,7 +1,6 @@
 """What a task of an engine does: batches of pyarrow in, the kept columns and the predictions out."""
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from ..scoring import OutputSchema, Scorer
@@ -17,15 +16,6 @@ class ScoredCounts(NamedTuple):
     failed: int
     #: How long the predictions took.
     seconds: float
-
-
-class _Scored(NamedTuple):
-    """Batches with their predictions."""
-
-    batches: List[Any]
-    #: An array for each column that is added.
-    predicted: List[Any]
-    counts: ScoredCounts
 
 
 class ArrowJob(NamedTuple):
@@ -48,37 +38,23 @@ class ArrowJob(NamedTuple):
     def run(
         self, scorer: Scorer, batches: Iterable[Any], count: Optional[Callable[[ScoredCounts], None]] = None
     ) -> Iterator[Any]:
-        """Yields a batch with the columns of the result for each batch.
-
-        The next batches are read while the model evaluates the last ones. So about twice `batch_bytes` and one batch are in
-        memory.
-        """
-        with ThreadPoolExecutor(1, "mlserver-scoring-job") as thread:
-            scoring: Optional[Future[_Scored]] = None
-            for group in self._groups(batches):
-                following = thread.submit(self._score, scorer, group)
-                if scoring is not None:
-                    yield from self._results(scoring.result(), count)
-                scoring = following
-            if scoring is not None:
-                yield from self._results(scoring.result(), count)
-
-    def _groups(self, batches: Iterable[Any]) -> Iterator[List[Any]]:
-        """Yields batches with rows that have `batch_bytes` together, and the rest."""
-        group: List[Any] = []
+        """Yields a batch with the columns of the result for each batch. At most `batch_bytes` and one batch wait in memory."""
+        waiting: List[Any] = []
         size = 0
         for batch in batches:
             if not batch.num_rows:
                 continue
-            group.append(batch)
+            waiting.append(batch)
             size += batch.nbytes
             if size >= self.batch_bytes:
-                yield group
-                group, size = [], 0
-        if group:
-            yield group
+                yield from self._score(scorer, waiting, count)
+                waiting, size = [], 0
+        if waiting:
+            yield from self._score(scorer, waiting, count)
 
-    def _score(self, scorer: Scorer, batches: List[Any]) -> "_Scored":
+    def _score(
+        self, scorer: Scorer, batches: List[Any], count: Optional[Callable[[ScoredCounts], None]]
+    ) -> Iterator[Any]:
         import pyarrow as pa
 
         begin = time.perf_counter()
@@ -88,17 +64,11 @@ class ArrowJob(NamedTuple):
         predicted = [self._output(arrays, output, inputs.num_rows) for output in self.outputs]
         if self.keeps_failures:
             predicted.append(pa.array([failed.get(row) for row in range(inputs.num_rows)], pa.string()))
-        counts = ScoredCounts(inputs.num_rows, len(failed), time.perf_counter() - begin)
-        return _Scored(batches, predicted, counts)
-
-    def _results(self, scored: "_Scored", count: Optional[Callable[[ScoredCounts], None]]) -> Iterator[Any]:
-        import pyarrow as pa
-
         if count is not None:
-            count(scored.counts)
+            count(ScoredCounts(inputs.num_rows, len(failed), time.perf_counter() - begin))
         start = 0
-        for batch in scored.batches:
-            parts = [array.slice(start, batch.num_rows) for array in scored.predicted]
+        for batch in batches:
+            parts = [array.slice(start, batch.num_rows) for array in predicted]
             kept = [batch.column(place) for place in self.keep]
             yield pa.RecordBatch.from_arrays([*kept, *parts], names=list(self.result_names))
             start += batch.num_rows
