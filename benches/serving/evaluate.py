@@ -424,6 +424,8 @@ def table(cases: list[dict[str, Any]], theirs: dict[Any, list[float]], ours: dic
     for rows in sorted({row for _, row in fastest}):
         for case in cases:
             key = (case["case"], rows)
+            if key not in fastest:
+                continue
             if key not in ours:
                 raise Failed(f"our side gave no figure for {key}")
             mine = statistics.median(ours[key])
