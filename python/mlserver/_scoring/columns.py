@@ -277,7 +277,7 @@ class NumpySource(Source):
 
 @lru_cache(maxsize=64)
 def _of_numpy(dtype: Any, is_column: bool) -> Optional[Tuple[str, Any]]:
-    """Returns the datatype of a type of NumPy, and the type of its form; `None` if there is no datatype."""
+    """Returns the datatype of a NumPy type, and the type that is sent; `None` for types that models do not take."""
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         return None
     bits = dtype.itemsize * 8
