@@ -238,7 +238,7 @@ impl Ctrs {
                         *value = formula.value(found, table.denominator);
                     }
                     for slot in &formula.slots {
-                        slot.rank(&values[..rows], &mut ranks[slot.number as usize]);
+                        slot.rank(&values, &mut ranks[slot.number as usize]);
                     }
                 }
             }

@@ -12,6 +12,7 @@ use super::trees::{Forest, ROWS, SLOT, Slot, SlotTest, byte};
 use super::{CatBoostOutput, PredictError};
 use crate::table::{Elements, IntType};
 use crate::trees::LoadError;
+use crate::wide::wide;
 
 /// A feature of numbers that is used.
 #[derive(Debug)]
@@ -221,9 +222,11 @@ impl Evaluator {
 
     /// Estimates how many nanoseconds so many rows take.
     pub(super) fn cost(&self, rows: usize) -> usize {
-        let borders = self.numbers.iter().map(|numbers| numbers.slots.len() * 12 + 4).sum::<usize>();
+        let is_block = rows >= BLOCKS_FROM;
+        let slots = self.numbers.iter().flat_map(|numbers| &numbers.slots);
+        let borders = self.numbers.len() + slots.map(|slot| slot.cost(is_block)).sum::<usize>();
         let row = borders + self.categories.len() * 25 + self.category_slots.len() * 5 + self.ctrs.cost();
-        let row = row + self.forest.cost(rows >= BLOCKS_FROM) + 10 * self.objective.columns(self.forest.dimension);
+        let row = row + self.forest.cost(is_block) + 10 * self.objective.columns(self.forest.dimension);
         row.saturating_mul(rows).saturating_add(300)
     }
 
@@ -303,7 +306,7 @@ impl Evaluator {
             match block {
                 RankedBlock::Many(ranks, count) => {
                     let sums = &mut sums[..count * self.forest.dimension];
-                    pulp::Arch::new().dispatch(
+                    wide(
                         #[inline(always)]
                         || self.forest.add(ranks, sums),
                     );
@@ -388,7 +391,7 @@ impl Evaluator {
                 *value = if value.is_nan() { substitute } else { *value };
             }
             for slot in slots {
-                slot.rank(&values[..count], &mut block.ranks[slot.number as usize]);
+                slot.rank(&values, &mut block.ranks[slot.number as usize]);
             }
         }
         for (&feature, hashes) in self.categories.iter().zip(&mut block.hashes) {

@@ -3,8 +3,14 @@
 //! Each value becomes a byte for each of its *slots*: its rank among up to 255 borders, or the place of its category among
 //! up to 255 categories. A split is then a comparison of bytes, which the compiler vectorizes over the rows of a block.
 
+use std::slice;
+
+use pulp::bytemuck::cast_slice;
+use pulp::{Arch, Simd, WithSimd};
+
 use super::raw::{Node, Trees};
 use crate::trees::LoadError;
+use crate::wide::wide;
 
 /// How many borders or categories a slot has, so that a rank is a byte.
 pub(super) const SLOT: usize = 255;
@@ -22,9 +28,47 @@ pub(super) struct Slot {
 impl Slot {
     /// Replaces values by ranks: how many of the borders each exceeds. NaN exceeds none.
     #[inline]
-    pub(super) fn rank(&self, values: &[f32], ranks: &mut [u8]) {
+    pub(super) fn rank<const N: usize>(&self, values: &[f32; N], ranks: &mut [u8; N]) {
+        if N == ROWS {
+            return Arch::new().dispatch(Counting { borders: &self.borders, values, ranks });
+        }
         for (rank, value) in ranks.iter_mut().zip(values) {
             *rank = byte(self.borders.partition_point(|border| *value > *border));
+        }
+    }
+
+    /// Returns how many nanoseconds a row takes, of a block or alone.
+    pub(super) const fn cost(&self, is_block: bool) -> usize {
+        if is_block { 1 + self.borders.len() / 32 } else { 5 }
+    }
+}
+
+/// Ranks the values of a block by comparing them with all borders, a register of values at a time. Without branches, that is
+/// quicker than a search in each row.
+struct Counting<'a> {
+    borders: &'a [f32],
+    /// As many as fill registers of every size.
+    values: &'a [f32],
+    ranks: &'a mut [u8],
+}
+
+impl WithSimd for Counting<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "it is compiled for the instructions of its caller")]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let (values, _) = S::as_simd_f32s(self.values);
+        let (none, one) = (simd.splat_u32s(0), simd.splat_u32s(1));
+        for (values, ranks) in values.iter().zip(self.ranks.chunks_exact_mut(S::U32_LANES)) {
+            let mut counts = none;
+            for border in self.borders {
+                let exceeds = simd.less_than_f32s(simd.splat_f32s(*border), *values);
+                counts = simd.add_u32s(counts, simd.select_u32s(exceeds, one, none));
+            }
+            for (rank, count) in ranks.iter_mut().zip(cast_slice::<S::u32s, u32>(slice::from_ref(&counts))) {
+                *rank = byte(*count as usize);
+            }
         }
     }
 }
@@ -64,8 +108,14 @@ impl SlotTest {
 
 /// The depth up to which the number of a leaf is a byte.
 const SHALLOW: u32 = 8;
+/// How many trees of one row are evaluated at once: as many as a block has rows.
+const TREES: usize = ROWS;
+/// The number of slots that a row evaluated alone has, so that the number of a slot is a byte. The last one is empty.
+const ROW_SLOTS: usize = 256;
+/// The last one, whose rank is 0.
+const EMPTY_SLOT: usize = ROW_SLOTS - 1;
 /// How many trees add their values at once, so that sums are read and written less often. They are added in the order of trees.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 8;
 /// How many rows walk a tree that is not oblivious at once, so that their memory accesses overlap.
 const WALKERS: usize = 8;
 
@@ -76,7 +126,30 @@ pub(super) struct Forest {
     pub(super) shape: Shape,
     /// The values of leaves, followed by zeros: a table of 256 values begins at every tree.
     pub(super) values: Vec<f64>,
+    /// All trees for rows that are evaluated alone. Empty if there are others than shallow oblivious trees with one value for
+    /// each leaf, or too many slots.
+    groups: Vec<TreeGroup>,
 }
+
+/// Up to [`TREES`] shallow oblivious trees.
+#[derive(Debug)]
+struct TreeGroup {
+    /// The tests at each depth. A tree without one has a test that no row passes.
+    tests: Vec<TestColumn>,
+    /// Where the values of each tree begin.
+    starts: Vec<usize>,
+}
+
+/// The tests of all trees of a group at one depth.
+#[derive(Debug)]
+struct TestColumn {
+    slots: [u8; TREES],
+    masks: [u8; TREES],
+    least: [u8; TREES],
+}
+
+/// The ranks of a row, for each slot.
+struct RowRanks([u8; ROW_SLOTS]);
 
 #[derive(Debug)]
 pub(super) enum Shape {
@@ -124,7 +197,11 @@ impl Forest {
             Some(nodes) => graphs(trees, nodes, dimension, test)?,
         };
         let values = trees.values.iter().copied().chain([0.0; 1 << SHALLOW]).collect();
-        Ok(Self { dimension, shape, values })
+        let groups = match &shape {
+            Shape::Oblivious { depths, tests } if dimension == 1 => TreeGroup::all(depths, tests),
+            _ => Vec::new(),
+        };
+        Ok(Self { dimension, shape, values, groups })
     }
 
     pub(super) fn trees(&self) -> usize {
@@ -138,6 +215,13 @@ impl Forest {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "it is compiled for the instructions of its caller")]
     pub(super) fn add<const N: usize>(&self, ranks: &[[u8; N]], sums: &mut [f64]) {
+        if let ([sum], false) = (&mut *sums, N != 1 || self.groups.is_empty()) {
+            let ranks = RowRanks::new(ranks.as_flattened());
+            for group in &self.groups {
+                *sum = group.add(&ranks, &self.values, *sum);
+            }
+            return;
+        }
         let dimension = self.dimension;
         if let (Shape::Oblivious { depths, tests }, 1) = (&self.shape, dimension)
             && depths.iter().all(|depth| *depth <= SHALLOW)
@@ -171,10 +255,12 @@ impl Forest {
         };
         let (groups, rest) = depths.as_chunks::<TOGETHER>();
         for group in groups {
-            let [a, b, c, d] = group.map(&mut next);
+            let [a, b, c, d, e, f, g, h] = *group;
+            // Not `map`, which is not inlined.
+            let group = [next(a), next(b), next(c), next(d), next(e), next(f), next(g), next(h)];
             for (row, sum) in sums.iter_mut().enumerate().take(N) {
                 let value = |(values, leaves): &(&[f64; 1 << SHALLOW], [u8; N])| values[usize::from(leaves[row])];
-                *sum = *sum + value(&a) + value(&b) + value(&c) + value(&d);
+                *sum = group.iter().fold(*sum, |sum, tree| sum + value(tree));
             }
         }
         for depth in rest {
@@ -238,11 +324,90 @@ impl Forest {
     pub(super) fn cost(&self, is_block: bool) -> usize {
         match &self.shape {
             Shape::Oblivious { depths, tests } => {
-                let tested = if is_block { tests.len() / 16 } else { tests.len() };
-                tested + depths.len() * self.dimension
+                let (tests, trees) = (tests.len(), depths.len() * self.dimension);
+                match (is_block, self.groups.is_empty()) {
+                    (true, false) => tests / 32 + trees / 3,
+                    (true, true) => tests / 16 + trees,
+                    (false, false) => tests / 2 + trees,
+                    (false, true) => tests + trees,
+                }
             }
             Shape::Graphs { trees, .. } => trees.iter().map(|tree| tree.depth as usize * 2 + self.dimension).sum(),
         }
+    }
+}
+
+impl TreeGroup {
+    /// Returns all trees in groups, or nothing if some are too deep or there are too many slots.
+    fn all(depths: &[u32], tests: &[SlotTest]) -> Vec<Self> {
+        let are_shallow = depths.iter().all(|depth| *depth <= SHALLOW);
+        if !are_shallow || tests.iter().any(|test| test.slot as usize >= EMPTY_SLOT) {
+            return Vec::new();
+        }
+        let (mut rest, mut start) = (tests, 0);
+        let groups = depths.chunks(TREES).map(|depths| {
+            let deepest = depths.iter().max().copied().unwrap_or_default();
+            let mut group = Self { tests: (0..deepest).map(|_| TestColumn::EMPTY).collect(), starts: Vec::new() };
+            for (tree, depth) in depths.iter().enumerate() {
+                let (own, others) = rest.split_at(*depth as usize);
+                rest = others;
+                for (column, test) in group.tests.iter_mut().zip(own) {
+                    column.set(tree, *test);
+                }
+                group.starts.push(start);
+                start += 1 << depth;
+            }
+            group
+        });
+        groups.collect()
+    }
+
+    /// Adds the values of a row's leaves to a sum, in the order of the trees.
+    fn add(&self, ranks: &RowRanks, values: &[f64], sum: f64) -> f64 {
+        // Not with the widest instructions: single bytes are collected more quickly without them.
+        let used = self.starts.len().next_multiple_of(16).min(TREES);
+        let mut found = [[0; TREES]; SHALLOW as usize];
+        for (found, column) in found.iter_mut().zip(&self.tests) {
+            for (found, slot) in found.iter_mut().zip(&column.slots[..used]) {
+                *found = ranks.0[usize::from(*slot)];
+            }
+        }
+        let leaves = wide(
+            #[inline(always)]
+            || {
+                let mut leaves = [0_u8; TREES];
+                for (depth, (column, found)) in self.tests.iter().zip(&found).enumerate() {
+                    for (tree, leaf) in leaves.iter_mut().enumerate() {
+                        let passes = found[tree] ^ column.masks[tree] >= column.least[tree];
+                        *leaf |= if passes { 1 << depth } else { 0 };
+                    }
+                }
+                leaves
+            },
+        );
+        self.starts.iter().zip(leaves).fold(sum, |sum, (start, leaf)| sum + values[start + usize::from(leaf)])
+    }
+}
+
+impl TestColumn {
+    /// Tests that no row passes.
+    #[expect(clippy::cast_possible_truncation, reason = "it is 255")]
+    const EMPTY: Self = Self { slots: [EMPTY_SLOT as u8; TREES], masks: [0; TREES], least: [u8::MAX; TREES] };
+
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of slots are below that of the empty one")]
+    const fn set(&mut self, tree: usize, test: SlotTest) {
+        self.slots[tree] = test.slot as u8;
+        self.masks[tree] = test.mask;
+        self.least[tree] = test.least;
+    }
+}
+
+impl RowRanks {
+    fn new(ranks: &[u8]) -> Self {
+        let mut all = [0; ROW_SLOTS];
+        let known = ranks.len().min(EMPTY_SLOT);
+        all[..known].copy_from_slice(&ranks[..known]);
+        Self(all)
     }
 }
 
@@ -269,7 +434,8 @@ fn shallow<const N: usize>(ranks: &[[u8; N]], tests: &[SlotTest]) -> [u8; N] {
     let mut leaves = [0_u8; N];
     for (depth, test) in tests.iter().enumerate() {
         let bit = 1 << depth;
-        for (leaf, rank) in leaves.iter_mut().zip(&ranks[test.slot as usize]) {
+        let ranks = &ranks[test.slot as usize];
+        for (leaf, rank) in leaves.iter_mut().zip(ranks) {
             *leaf |= if rank ^ test.mask >= test.least { bit } else { 0 };
         }
     }
@@ -397,9 +563,98 @@ mod tests {
 
     #[test]
     fn ranks_count_the_borders_below_a_value() {
-        let slot = Slot { number: 0, borders: [-1.0, 0.0, 0.0, 2.5].into() };
-        let mut ranks = [0; 8];
-        slot.rank(&[-2.0, -1.0, -0.5, 0.0, 1.0, 2.5, f32::INFINITY, f32::NAN], &mut ranks);
-        assert_eq!(ranks, [0, 0, 1, 1, 3, 3, 4, 0]);
+        let values =
+            [-2.0, -1.0, -0.5, -0.0, 0.0, 1.0, 2.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE];
+        for count in [0, 1, 4, 17, 254, SLOT] {
+            let mut borders: Vec<f32> = [-1.0, 0.0, 0.0, 2.5].into_iter().cycle().take(count).collect();
+            borders.sort_by(f32::total_cmp);
+            let slot = Slot { number: 0, borders: borders.into() };
+            let values: [f32; ROWS] = std::array::from_fn(|row| values[row % values.len()]);
+            let mut ranks = [7; ROWS];
+            slot.rank(&values, &mut ranks);
+            for (value, rank) in values.into_iter().zip(ranks) {
+                let expected = slot.borders.iter().filter(|border| value > **border).count();
+                assert_eq!(usize::from(rank), expected, "{value} among {count} borders");
+                let mut alone = [7];
+                slot.rank(&[value], &mut alone);
+                assert_eq!(alone[0], rank, "{value} among {count} borders, alone");
+            }
+        }
+    }
+
+    /// A forest whose splits are `test`, with different values in all leaves.
+    fn forest(depths: &[i32], dimension: usize, test: impl FnMut(i32) -> SlotTest) -> Forest {
+        let splits = depths.iter().sum::<i32>();
+        let leaves: usize = depths.iter().map(|depth| dimension << depth).sum();
+        // Sums of them are rounded, so that the order of additions shows.
+        let values = std::iter::successors(Some(0.1_f64), |value| Some((value * 1.7 + 0.3) % 1.9));
+        let trees = Trees {
+            splits: (0..splits).collect(),
+            sizes: depths.to_vec(),
+            values: values.take(leaves).collect(),
+            ..Trees::default()
+        };
+        let mut test = test;
+        Forest::new(&trees, dimension, |split| Ok(test(split))).unwrap()
+    }
+
+    /// What the values of all trees add up to, tree by tree and split by split.
+    fn sums(forest: &Forest, ranks: impl Fn(u32) -> u8) -> Vec<f64> {
+        let Shape::Oblivious { depths, tests } = &forest.shape else { unreachable!() };
+        let (mut tests, mut first, mut sums) = (tests.iter(), 0, vec![0.0; forest.dimension]);
+        for depth in depths {
+            let mut leaf = 0;
+            for (bit, test) in tests.by_ref().take(*depth as usize).enumerate() {
+                leaf |= usize::from(test.passes(ranks(test.slot))) << bit;
+            }
+            for (sum, value) in sums.iter_mut().zip(&forest.values[first + leaf * forest.dimension..]) {
+                *sum += value;
+            }
+            first += forest.dimension << depth;
+        }
+        sums
+    }
+
+    #[test]
+    fn sums_are_those_of_trees_one_by_one() {
+        let depths = [6, 0, 8, 3, 1, 7, 2, 5, 4];
+        for count in [0, 1, 7, 8, 9, 63, 64, 65, 130] {
+            for (slots, dimension, deepest) in
+                [(1, 1, 8), (40, 1, 8), (255, 1, 8), (256, 1, 8), (40, 3, 8), (40, 1, 10)]
+            {
+                let mut depths: Vec<i32> = depths.into_iter().cycle().take(count).collect();
+                if let Some(last) = depths.last_mut().filter(|_| deepest > 8) {
+                    *last = deepest;
+                }
+                let forest = forest(&depths, dimension, |split| {
+                    let (number, place) = (split.unsigned_abs(), split.unsigned_abs() as usize * 31 % SLOT);
+                    let test = if number.is_multiple_of(3) { SlotTest::equal } else { SlotTest::above };
+                    test(number * 7 % slots, place)
+                });
+                let rank = |slot: u32, row: usize| byte((slot as usize * 89 + row * 53 + 255) % 256);
+                let expected: Vec<Vec<f64>> = (0..ROWS).map(|row| sums(&forest, |slot| rank(slot, row))).collect();
+                let ranks: Vec<[u8; ROWS]> =
+                    (0..slots).map(|slot| std::array::from_fn(|row| rank(slot, row))).collect();
+                for rows in [1, 5, ROWS] {
+                    let mut found = vec![0.0; rows * dimension];
+                    forest.add(&ranks, &mut found);
+                    assert_eq!(found, expected[..rows].concat(), "{count} trees, {slots} slots, {rows} rows");
+                }
+                for (row, expected) in expected.iter().enumerate() {
+                    let ranks: Vec<[u8; 1]> = (0..slots).map(|slot| [rank(slot, row)]).collect();
+                    let mut found = vec![0.0; dimension];
+                    forest.add(&ranks, &mut found);
+                    assert_eq!(&found, expected, "{count} trees, {slots} slots, row {row} alone");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_alone_are_evaluated_in_groups_of_shallow_trees() {
+        let groups =
+            |depths: &[i32], dimension, slot| forest(depths, dimension, |_| SlotTest::above(slot, 0)).groups.len();
+        assert_eq!((groups(&[6; 65], 1, 0), groups(&[8], 1, 254)), (2, 1));
+        assert_eq!((groups(&[9], 1, 0), groups(&[6], 2, 0), groups(&[6], 1, 255)), (0, 0, 0));
     }
 }

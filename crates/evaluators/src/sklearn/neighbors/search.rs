@@ -239,7 +239,7 @@ impl FittedRows {
             wide(
                 #[inline(always)]
                 || {
-                    for (other, distance) in rows.zip(distances) {
+                    for (other, distance) in rows.clone().zip(&mut *distances) {
                         *distance = lanes(row, other, |x, y| (x - y) * (x - y));
                     }
                 },
