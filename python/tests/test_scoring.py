@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, Iterator, List
 
@@ -231,6 +232,38 @@ def test_child_that_is_killed_between_calls_is_replaced(scorer: Scorer) -> None:
     wait_until(lambda: not is_running(pid))
     assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
     assert pids() != [pid]
+
+
+def test_child_that_is_killed_before_it_reads_a_call_is_replaced(scorer: Scorer) -> None:
+    scorer.predict({"a": [1.0]})
+    (pid,) = pids()
+    # As between a signal and the end of the process, when calls can still be sent.
+    os.kill(pid, signal.SIGSTOP)
+    timer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
+    timer.join()
+    assert pids() != [pid]
+
+
+def test_calls_of_several_threads_are_reported_if_the_child_is_killed(scorer: Scorer) -> None:
+    scorer.predict({"a": [1.0]})
+    (pid,) = pids()
+    os.kill(pid, signal.SIGSTOP)
+    timer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+
+    def is_reported(_: int) -> bool:
+        try:
+            scorer.predict({"a": [1.0]})
+        except ScoringError as error:
+            return "was killed by signal 9" in str(error)
+        return False
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(is_reported, range(2))) == [True, True]
+    timer.join()
+    assert scorer.predict({"a": [1.0]}) == {"a": [2.0]}
 
 
 def test_child_that_has_closed_its_socket_is_replaced(scorer: Scorer) -> None:

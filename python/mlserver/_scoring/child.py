@@ -87,7 +87,7 @@ class Child:
         kills the child when the thread that has started it ends. Raises `ScoringError`.
         """
         self.arguments = arguments
-        #: Whether the child ended before it received the only open call, so that another child can answer it.
+        #: Whether the child ended before it received all of the only open call, so that another child can answer it.
         self.ended_before_call = False
         #: What `loaded` says about the model.
         self.model: Dict[str, Any] = {}
@@ -344,6 +344,9 @@ class Child:
             try:
                 frames = self._receive()
             except (OSError, FrameError) as error:
+                # The kernel says so only if it has closed a connection with bytes that the child has not read.
+                if isinstance(error, ConnectionResetError):
+                    self.ended_before_call = len(self._calls) == 1
                 self._fail(str(error))
                 continue
             except BaseException:
