@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -105,10 +104,8 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        for pid in workers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not scoring_children() and not workers(), "the end of all")
+        # Python workers, and the Python process of a client, end with the process that has started them.
+        wait_until(lambda: not processes(), "the end of all")
 
     def ask(self, path, method="GET"):
         """Returns an answer of the job manager."""
@@ -154,12 +151,11 @@ class Cluster:
         try:
             yield client
         finally:
+            client.kill()
+            client.wait()
             for job, state in self.states().items():
                 if state not in ("FINISHED", "FAILED", "CANCELED"):
                     self.ask(f"/jobs/{job}?mode=cancel", "PATCH")
-            # Its Python process ends with it.
-            client.kill()
-            client.wait()
 
     def wait_for_nobody(self):
         """Waits until the job has neither slots nor processes, while the cluster is running."""
