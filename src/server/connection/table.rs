@@ -296,14 +296,15 @@ impl Connection {
 impl Entries {
     /// Ends the oldest connection of the lowest level. Returns false if all work.
     fn evict(&mut self) -> bool {
-        let mut searched = false;
+        // Those that are found may be used before they are ended. Then the search finds more, until it has found all.
+        let (mut wanted, mut are_all) = (0, false);
         loop {
             let Some(Candidate { number, level, with_right }) = self.candidates.pop() else {
-                if searched {
+                if are_all {
                     return false;
                 }
-                self.search();
-                searched = true;
+                wanted = (2 * wanted).max(1);
+                are_all = self.search(wanted);
                 continue;
             };
             let Some(entry) = self.open.get(&number) else { continue };
@@ -315,8 +316,8 @@ impl Entries {
         }
     }
 
-    /// Finds the oldest connections of the lowest levels.
-    fn search(&mut self) {
+    /// Finds the oldest connections of the lowest levels, at least as many as are wanted. Returns whether these are all.
+    fn search(&mut self, wanted: usize) -> bool {
         let found = self.open.iter().filter_map(|(&number, Entry { connection, history, .. })| {
             let seen = connection.snapshot();
             let since = match seen.level() {
@@ -331,9 +332,12 @@ impl Entries {
         found.sort_unstable();
         let idle = found.partition_point(|(level, ..)| *level == Level::Idle);
         // Some of the others may be idle soon, so they are found again for each eviction unless there are many.
-        found.truncate(if idle > 0 { idle.min(CANDIDATES) } else { (self.open.len() / 256).clamp(1, CANDIDATES) });
+        let few = if idle > 0 { idle.min(CANDIDATES) } else { (self.open.len() / 256).clamp(1, CANDIDATES) };
+        let count = found.len();
+        found.truncate(few.max(wanted));
         let candidate = |(level, _, number, with_right)| Candidate { number, level, with_right };
         self.candidates = found.into_iter().rev().map(candidate).collect();
+        self.candidates.len() == count
     }
 
     /// Ends a connection at once, or once its watches have been told. Returns false if it has been ended before.
@@ -439,6 +443,8 @@ impl AcceptWarnings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::server::connection::WaitingMark;
 
@@ -502,6 +508,31 @@ mod tests {
         let _seventh = group.admit(None).unwrap();
         assert_eq!(ended(), [true, true, false, true], "its body is waited for");
         drop(request);
+    }
+
+    #[tokio::test]
+    async fn connection_that_is_used_during_the_search_leaves_another_to_evict() {
+        let group = table(2).group();
+        for round in 0..500 {
+            let (used, _other) = (group.admit(None).unwrap(), group.admit(None).unwrap());
+            let (is_used, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+            let third = std::thread::scope(|scope| {
+                // The oldest one, as fast as a thread can.
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        used.connection.without_right.fetch_add(1, Ordering::Relaxed);
+                        is_used.store(true, Ordering::Relaxed);
+                    }
+                });
+                while !is_used.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+                let third = group.admit(None);
+                is_done.store(true, Ordering::Relaxed);
+                third
+            });
+            assert!(third.is_some(), "round {round}: one of two connections only waited");
+        }
     }
 
     #[tokio::test(start_paused = true)]
