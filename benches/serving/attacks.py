@@ -168,7 +168,9 @@ def status(pid: int, name: str) -> int:
 def send(server: Server, attack: Attack) -> str:
     """Sends an attack, and returns the status of the answer."""
     if attack.over_grpc:
-        command = ["curl", "-s", "-m", "60", "--http2-prior-knowledge", "--data-binary", "@-", "-o", "/dev/null", "-D", "-"]
+        # Twenty processes that begin at once would take the processors from the server, which has one process.
+        command = ["nice", "-n", "19", "curl", "-s", "-m", "60", "--http2-prior-knowledge"]
+        command += ["--data-binary", "@-", "-o", "/dev/null", "-D", "-"]
         for name, value in attack.headers.items():
             command += ["-H", f"{name}: {value}"]
         command.append(f"http://127.0.0.1:{server.grpc_port}{attack.path}")

@@ -132,7 +132,8 @@ fn nested_graphs_pause_end_at_their_deadline_and_are_limited() {
     for model in ["widest", "n13"] {
         let answer = infer(model, "600");
         assert!(answer.error(508).contains("more than 10000 steps"), "{answer:?}");
-        assert_eq!(infer(model, "0.05").status, 504, "{model}");
+        // An optimized executable takes less than 50 ms for 10,000 steps.
+        assert_eq!(infer(model, "0.005").status, 504, "{model}");
     }
     require_no_long_polls(&server, "nested ensembles", seen);
 }
