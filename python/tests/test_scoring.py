@@ -18,7 +18,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import mlserver
 import pytest
@@ -570,22 +570,66 @@ def test_columns_that_the_model_does_not_read_may_be_missing(child: str, monkeyp
             scorer.predict({"a": [1.0], "c": [1.0]}, columns=["a", "c"])
 
 
-@needs_executable
-def test_columns_that_a_pipeline_drops_may_be_missing(tmp_path: pathlib.Path) -> None:
+FRAME_COLUMNS = ("one", "two", "three", "four", "five")
+
+MLFLOW_MODEL = """flavors:
+  python_function:
+    loader_module: mlflow.sklearn
+    model_path: model.pkl
+    predict_fn: predict
+    python_version: 3.11.7
+  sklearn:
+    code: null
+    pickled_model: model.pkl
+    serialization_format: cloudpickle
+    sklearn_version: 1.5.2
+mlflow_version: 3.12.0
+"""
+
+
+def frame_pipeline() -> bytes:
+    """Returns a pipeline that reads the columns `one`, `two` and `four` of `FRAME_COLUMNS`, and drops the others."""
     archive = pathlib.Path(__file__).resolve().parents[2] / "tests/goldens/sklearn/1.5.2.tar.gz"
     with tarfile.open(archive) as file:
         content = file.extractfile("compose/frame_names.joblib")
         assert content is not None
-        (tmp_path / "m.joblib").write_bytes(content.read())
+        return content.read()
+
+
+def frame() -> Dict[str, List[float]]:
     random = Random(3)
-    columns = {name: [random.gauss(1, 2) for _ in range(50)] for name in ("one", "two", "three", "four", "five")}
-    with mlserver.load(tmp_path / "m.joblib", executable=BINARY) as scorer:
+    return {name: [random.gauss(1, 2) for _ in range(50)] for name in FRAME_COLUMNS}
+
+
+@needs_executable
+@pytest.mark.parametrize("is_mlflow", [False, True])
+def test_columns_that_a_pipeline_drops_may_be_missing(tmp_path: pathlib.Path, is_mlflow: bool) -> None:
+    location = tmp_path / ("model.pkl" if is_mlflow else "m.joblib")
+    location.write_bytes(frame_pipeline())
+    if is_mlflow:
+        (tmp_path / "MLmodel").write_text(MLFLOW_MODEL)
+        location = tmp_path / "MLmodel"
+    columns = frame()
+    with mlserver.load(location, executable=BINARY) as scorer:
+        assert scorer.features() == list(FRAME_COLUMNS)
         wanted = scorer.predict(columns)
-        assert len(set(wanted["predict"])) > 1
+        assert len(set(next(iter(wanted.values())))) > 1
         read = {name: columns[name] for name in ("four", "two", "one")}
-        assert scorer.predict(read) == wanted
+        assert scorer.predict({"another": [object()] * 50, **read}) == wanted
         with pytest.raises(InferenceError, match="the data lacks the column `two` that the model expects"):
             scorer.predict({name: columns[name] for name in ("one", "three", "four", "five")})
+
+
+@needs_executable
+def test_models_of_mlflow_need_all_columns_of_their_signature(tmp_path: pathlib.Path) -> None:
+    inputs = json.dumps([{"type": "double", "name": name, "required": True} for name in FRAME_COLUMNS])
+    (tmp_path / "model.pkl").write_bytes(frame_pipeline())
+    (tmp_path / "MLmodel").write_text(f"{MLFLOW_MODEL}signature:\n  inputs: '{inputs}'\n  outputs: null\n  params: null\n")
+    columns = frame()
+    with mlserver.load(tmp_path / "MLmodel", executable=BINARY) as scorer:
+        assert scorer.predict(dict(reversed(columns.items()))) == scorer.predict(columns)
+        with pytest.raises(InferenceError, match="the data lacks the column `three` that the model expects"):
+            scorer.predict({name: columns[name] for name in ("one", "two", "four", "five")})
 
 
 def test_schema_needs_columns_if_the_model_declares_none(scorer: Scorer) -> None:

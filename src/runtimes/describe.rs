@@ -11,7 +11,7 @@ use super::{LoadError, ModelFile, implementation, mlflow};
 use crate::codecs::ColumnOrder;
 use crate::evaluators::catboost::{CatBoostFeature, CatBoostModel, CatBoostOutput};
 use crate::evaluators::onnx::{self, DeclaredDimension, ElementType, GraphInterface, ModelInfo, OnnxModel, ValueInfo};
-use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue};
+use crate::evaluators::sklearn::{ArtifactReport, EstimatorMethod, ExampleValue, FittedEstimator};
 use crate::evaluators::trees::{TreeEnsemble, WrapperKind};
 use crate::families::{ModelFamily, NativeEvaluator, TreeLibrary};
 use crate::types::TensorMetadata;
@@ -217,8 +217,7 @@ fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
     let features = model.features();
     let width = model.n_columns();
     let is_categorical = |feature: &CatBoostFeature| feature.is_categorical;
-    let names: Vec<_> = features.iter().map(|feature| feature.name.clone()).collect();
-    let has_names = features.iter().any(|feature| feature.is_named);
+    let names = catboost_columns(&model);
     let (mut inputs, mut examples) = (Vec::new(), Vec::new());
     if !features.iter().any(is_categorical) {
         inputs.push(tensor(INPUT, "FP32", shape(Some(width))));
@@ -247,12 +246,28 @@ fn catboost(title: &str, path: &Path) -> Result<FileDescription, LoadError> {
         version: model.library_version().map(|version| format!("{title} {version}")),
         not_native: None,
         inputs,
-        columns: if has_names { names.clone() } else { Vec::new() },
+        columns: names.clone(),
         unread_columns: Vec::new(),
-        found_by_name: if has_names { names } else { Vec::new() },
+        found_by_name: names,
         outputs: outputs.map(|(name, _)| name.to_owned()).collect(),
         examples,
     })
+}
+
+/// Returns the names of the columns of a model of `CatBoost`, if it has some.
+pub(super) fn catboost_columns(model: &CatBoostModel) -> Vec<String> {
+    let features = model.features();
+    let has_names = features.iter().any(|feature| feature.is_named);
+    features.iter().filter(|_| has_names).map(|feature| feature.name.clone()).collect()
+}
+
+/// Returns the names of the columns of an estimator, which may be those of a part of it. `file` is what it was read from.
+pub(super) fn sklearn_columns(model: &FittedEstimator, file: &Bytes) -> Vec<String> {
+    if let Some(names) = model.feature_names() {
+        return names.to_vec();
+    }
+    let (_, fitted) = ArtifactReport::fitted_features(file);
+    if fitted.is_empty() { model.features_by_position().unwrap_or_default().to_vec() } else { fitted }
 }
 
 /// Returns the version of a file of `LightGBM`, which is in its first lines. It is that of the format, not of the library.
@@ -276,12 +291,12 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         Ok(model) => model,
         Err(error) => return Ok(FileDescription { version, ..refused(title, error) }),
     };
-    let (fitted, fitted_names) = ArtifactReport::fitted_features(&file);
+    let (fitted, _) = ArtifactReport::fitted_features(&file);
     let features = model.n_features().or(fitted);
     let values = ArtifactReport::example_row(&file, features.unwrap_or(1).min(MAX_EXAMPLE_FEATURES));
     let has_text = values.iter().any(|value| matches!(value, ExampleValue::Text(_)));
     let has_numbers = values.iter().any(|value| matches!(value, ExampleValue::Number(_)));
-    let names = model.feature_names().unwrap_or(&fitted_names);
+    let names = sklearn_columns(model, &file);
     let of_text = |text: &dyn Fn(&ExampleValue) -> Value| values.iter().map(text).collect::<Vec<_>>();
     let numbers = of_text(&|value| match value {
         ExampleValue::Number(number) => json!(number),
@@ -339,7 +354,7 @@ fn sklearn(path: &Path) -> Result<FileDescription, LoadError> {
         version,
         not_native: None,
         inputs,
-        columns: names.to_vec(),
+        columns: names,
         unread_columns: model.unread_columns(),
         found_by_name: found_by_name(model.features_by_position()),
         outputs: model.methods().iter().map(|method| method.name().to_owned()).collect(),

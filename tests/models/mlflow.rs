@@ -298,6 +298,51 @@ fn mlflow_inspect_prints_the_signature() {
     assert!(python.ends_with(reason), "{python}");
 }
 
+/// Returns what `inspect` says in JSON about a model of the goldens, with its signature or without.
+fn inspected(name: &str, has_signature: bool) -> Value {
+    let folder = native(name);
+    let path = folder.path(&format!("{name}/model"));
+    if !has_signature {
+        let text = fs::read_to_string(path.join("MLmodel")).unwrap();
+        let mut is_signature = false;
+        let lines = text.lines().filter(|line| {
+            is_signature = if line.starts_with(' ') { is_signature } else { *line == "signature:" };
+            !is_signature
+        });
+        fs::write(path.join("MLmodel"), lines.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_mlserver"))
+        .arg("inspect")
+        .arg(path)
+        .args(["--format", "json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["native"], true, "{found}");
+    found
+}
+
+#[test]
+fn mlflow_inspect_lists_the_columns_of_models_without_a_signature() {
+    let names = |found: &Value, list: &str| -> Vec<String> {
+        let name = |each: &Value| each.as_str().or_else(|| each["name"].as_str()).unwrap().to_owned();
+        found[list].as_array().unwrap().iter().map(name).collect()
+    };
+    for model in ["column", "pipeline", "xgboost_booster", "lightgbm_booster", "lightgbm_classifier", "catboost_cities"]
+    {
+        let declared = inspected(model, true);
+        // MLflow itself finds the columns of a signature, and needs all of them.
+        assert_eq!((&declared["columns"], &declared["unread_columns"]), (&json!([]), &json!([])), "{model}");
+        let inputs = names(&declared, "inputs");
+        assert!(inputs.len() > 1, "{model} has a signature of columns: {inputs:?}");
+        let found = inspected(model, false);
+        assert_eq!((names(&found, "columns"), &found["unread_columns"]), (inputs, &json!([])), "{model}");
+    }
+    let unnamed = inspected("plain", false);
+    assert_eq!((&unnamed["columns"], &unnamed["unread_columns"]), (&json!([]), &json!([])));
+}
+
 const PEOPLE: &str = r#"{"dataframe_split": {"columns": ["city", "age", "height", "member"],
     "data": [["Oslo", 30, 170.5, true], ["Łódź", 61, 182, false]]}}"#;
 

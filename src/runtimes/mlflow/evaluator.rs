@@ -14,6 +14,7 @@ use crate::evaluators::sklearn::{self, ContributionSpace, EstimatorExplanation, 
 use crate::evaluators::table::{Elements, IntType, TableData};
 use crate::evaluators::trees::{self, EnsembleOutput, FeatureMatrix, FeatureValues, PredictedValues, WrapperKind};
 use crate::runtimes::catboost::evaluated;
+use crate::runtimes::describe;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -69,21 +70,20 @@ impl Prediction {
 }
 
 impl Evaluator {
-    pub(super) fn load(description: &ModelDescription, bytes: Vec<u8>) -> Result<Self, LoadError> {
+    pub(super) fn load(description: &ModelDescription, bytes: &Bytes) -> Result<Self, LoadError> {
         let evaluator = match description.flavor {
             Flavor::Sklearn | Flavor::Lightgbm(TreeModelClass::Classifier | TreeModelClass::Regressor) => {
-                let bytes = Bytes::from(bytes);
                 let model = sklearn::FittedEstimator::load(bytes.clone()).map_err(LoadError::Estimator)?;
                 let method = method(&description.predict_fn, &model)?;
                 let flat = method == EstimatorMethod::Predict
                     && match description.signature.output_rank {
                         Some(rank) => rank == 1,
-                        None => sklearn::ArtifactReport::predicts_list(&bytes),
+                        None => sklearn::ArtifactReport::predicts_list(bytes),
                     };
                 Self::Sklearn { model, method, flat }
             }
             Flavor::Catboost(class) => {
-                let model = Box::new(CatBoostModel::load(&Bytes::from(bytes)).map_err(LoadError::Trees)?);
+                let model = Box::new(CatBoostModel::load(bytes).map_err(LoadError::Trees)?);
                 let output = catboost_output(class, &model)?;
                 Self::CatBoost { model, output }
             }
@@ -92,14 +92,14 @@ impl Evaluator {
                     return Err(LoadError::Refused(format!("`predict_fn` is `{}`", description.predict_fn)));
                 }
                 let model = match flavor {
-                    Flavor::Xgboost(TreeModelClass::Booster) => trees::TreeEnsemble::load_xgboost_booster(&bytes),
+                    Flavor::Xgboost(TreeModelClass::Booster) => trees::TreeEnsemble::load_xgboost_booster(bytes),
                     Flavor::Xgboost(TreeModelClass::Classifier) => {
-                        trees::TreeEnsemble::load_xgboost_as(&bytes, WrapperKind::Classifier)
+                        trees::TreeEnsemble::load_xgboost_as(bytes, WrapperKind::Classifier)
                     }
                     Flavor::Xgboost(TreeModelClass::Regressor) => {
-                        trees::TreeEnsemble::load_xgboost_as(&bytes, WrapperKind::Regressor)
+                        trees::TreeEnsemble::load_xgboost_as(bytes, WrapperKind::Regressor)
                     }
-                    _ => trees::TreeEnsemble::load_lightgbm(&bytes),
+                    _ => trees::TreeEnsemble::load_lightgbm(bytes),
                 };
                 Self::Trees { model: model.map_err(LoadError::Trees)?, flavor }
             }
@@ -154,6 +154,15 @@ impl Evaluator {
             Self::Sklearn { model, method, .. } => model.row_bytes(*method, data),
             Self::Trees { model, .. } => model.row_bytes(EnsembleOutput::Predict),
             Self::CatBoost { model, output } => model.columns(*output).map(|columns| columns.saturating_mul(8)),
+        }
+    }
+
+    /// Returns the names of the columns, if the model has some, and those that a data frame may lack. `file` is the artifact.
+    pub(super) fn columns(&self, file: &Bytes) -> (Vec<String>, Vec<String>) {
+        match self {
+            Self::Sklearn { model, .. } => (describe::sklearn_columns(model, file), model.unread_columns()),
+            Self::Trees { model, .. } => (model.feature_names().unwrap_or_default().to_vec(), Vec::new()),
+            Self::CatBoost { model, .. } => (describe::catboost_columns(model), Vec::new()),
         }
     }
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -219,8 +220,8 @@ enum LoadedModel {
     Graph(OnnxGraph),
 }
 
-/// Reads a folder's `MLmodel`, and the model that it describes.
-fn read_model(folder: &Path) -> Result<(ModelDescription, LoadedModel), super::LoadError> {
+/// Reads a folder's `MLmodel`, and the model that it describes. Returns the bytes of its artifact, too.
+fn read_model(folder: &Path) -> Result<(ModelDescription, LoadedModel, Bytes), super::LoadError> {
     let path = mlmodel_path(folder);
     let failed = |source: LoadError| source.at(&path);
     let unreadable = |source| super::LoadError::Read { path: path.clone(), source };
@@ -231,13 +232,13 @@ fn read_model(folder: &Path) -> Result<(ModelDescription, LoadedModel), super::L
     }
     let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let description = ModelDescription::read(path.parent().unwrap_or(folder), &text).map_err(failed)?;
-    let bytes = super::implementation::read(&description.artifact, "the artifact that MLmodel names")?;
+    let bytes: Bytes = super::implementation::read(&description.artifact, "the artifact that MLmodel names")?.into();
     let model = if description.flavor == Flavor::Onnx {
         OnnxGraph::load(&description, &bytes).map(LoadedModel::Graph)
     } else {
-        Evaluator::load(&description, bytes).map(LoadedModel::Table)
+        Evaluator::load(&description, &bytes).map(LoadedModel::Table)
     };
-    Ok((description, model.map_err(failed)?))
+    Ok((description, model.map_err(failed)?, bytes))
 }
 
 /// Loads a model from its folder, as a runtime.
@@ -246,7 +247,7 @@ pub(super) fn serve(
     settings: &ModelSettings,
     compute: &ComputePool,
 ) -> Result<Arc<dyn Runtime>, super::LoadError> {
-    let (description, model) = read_model(folder)?;
+    let (description, model, _) = read_model(folder)?;
     Ok(match model {
         LoadedModel::Table(evaluator) => {
             let (model, description) = MlflowModel::new(folder, settings, description, evaluator)?;
@@ -284,7 +285,7 @@ fn default_content_type(description: &RuntimeDescription) -> Option<String> {
 /// Describes the model in a folder with an `MLmodel`, and whether it is evaluated natively.
 pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadError> {
     match read_model(folder) {
-        Ok((description, model)) => {
+        Ok((description, model, artifact_bytes)) => {
             let ModelDescription { artifact, predict_fn, version, signature, .. } = description;
             let title = format!(
                 "MLflow model\nartifact: {}\npredict_fn: {predict_fn}\nsignature: {}",
@@ -317,20 +318,20 @@ pub(super) fn describe(folder: &Path) -> Result<FileDescription, super::LoadErro
                     input.map(|input| json!({"inputs": [input]})).into_iter().collect()
                 }
             };
-            // With a signature, MLflow itself finds columns by name.
-            let features = match &model {
+            // With a signature, MLflow itself finds columns by name, and needs all of them.
+            let ((columns, unread_columns), features) = match &model {
                 LoadedModel::Table(evaluator) if matches!(signature.input, InputSchema::Any) => {
-                    evaluator.features_by_position()
+                    (evaluator.columns(&artifact_bytes), evaluator.features_by_position())
                 }
-                LoadedModel::Table(_) | LoadedModel::Graph(_) => None,
+                LoadedModel::Table(_) | LoadedModel::Graph(_) => (<_>::default(), None),
             };
             Ok(FileDescription {
                 title,
                 version: Some(format!("mlflow {version}")),
                 not_native: None,
                 inputs: signature.inputs,
-                columns: Vec::new(),
-                unread_columns: Vec::new(),
+                columns,
+                unread_columns,
                 found_by_name: describe::found_by_name(features),
                 outputs: match &model {
                     LoadedModel::Table(_) => vec![OUTPUT.to_owned()],

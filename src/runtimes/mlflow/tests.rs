@@ -26,7 +26,7 @@ fn folder(model: &str) -> PathBuf {
 
 fn load(model: &str) -> MlflowModel {
     let settings = ModelSettings::new(model, "mlserver_mlflow.MLflowRuntime");
-    let (description, LoadedModel::Table(evaluator)) = read_model(&folder(model)).unwrap() else {
+    let (description, LoadedModel::Table(evaluator), _) = read_model(&folder(model)).unwrap() else {
         panic!("{model} is a graph")
     };
     MlflowModel::new(&folder(model), &settings, description, evaluator).unwrap().0
@@ -318,7 +318,7 @@ fn load_graph(graph: &[u8], flavor: &str, signature: &str) -> Result<OnnxFlavor,
         assert!(error.is_unsupported(), "Python may load it: {error}");
         format!("{:#}", anyhow::Error::from(error))
     };
-    let (description, model) = read_model(folder.path()).map_err(failed)?;
+    let (description, model, _) = read_model(folder.path()).map_err(failed)?;
     let LoadedModel::Graph(graph) = model else { panic!("it is a table") };
     Ok(OnnxFlavor::new(folder.path(), &settings, description, graph).map_err(failed)?.0)
 }
