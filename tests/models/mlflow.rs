@@ -305,11 +305,14 @@ fn inspected(name: &str, has_signature: bool) -> Value {
     if !has_signature {
         let text = fs::read_to_string(path.join("MLmodel")).unwrap();
         let mut is_signature = false;
-        let lines = text.lines().filter(|line| {
-            is_signature = if line.starts_with(' ') { is_signature } else { *line == "signature:" };
-            !is_signature
-        });
-        fs::write(path.join("MLmodel"), lines.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| {
+                is_signature = if line.starts_with(' ') { is_signature } else { *line == "signature:" };
+                !is_signature
+            })
+            .collect();
+        fs::write(path.join("MLmodel"), lines.join("\n")).unwrap();
     }
     let output = Command::new(env!("CARGO_BIN_EXE_mlserver"))
         .arg("inspect")

@@ -254,10 +254,18 @@ impl Forest {
             (values.unwrap_or(&[0.0; 1 << SHALLOW]), shallow(ranks, own))
         };
         let (groups, rest) = depths.as_chunks::<TOGETHER>();
-        for group in groups {
-            let [a, b, c, d, e, f, g, h] = *group;
+        for depth in groups {
             // Not `map`, which is not inlined.
-            let group = [next(a), next(b), next(c), next(d), next(e), next(f), next(g), next(h)];
+            let group = [
+                next(depth[0]),
+                next(depth[1]),
+                next(depth[2]),
+                next(depth[3]),
+                next(depth[4]),
+                next(depth[5]),
+                next(depth[6]),
+                next(depth[7]),
+            ];
             for (row, sum) in sums.iter_mut().enumerate().take(N) {
                 let value = |(values, leaves): &(&[f64; 1 << SHALLOW], [u8; N])| values[usize::from(leaves[row])];
                 *sum = group.iter().fold(*sum, |sum, tree| sum + value(tree));
