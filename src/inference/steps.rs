@@ -113,13 +113,10 @@ impl StepScope {
     /// Checks whether the request may have another step, and counts it.
     fn check_step(&self) -> Result<(), RuntimeError> {
         self.check_running()?;
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(step_error(InferenceError::Deadline));
-        }
         if let Some(steps) = &self.steps {
             steps.fetch_add(1, Ordering::Relaxed);
         }
-        self.check_count()
+        self.check_limits()
     }
 
     fn target(&self, model: &StepModel) -> Result<ModelTarget, RuntimeError> {
@@ -356,12 +353,15 @@ impl Steps for StepScope {
         self.inference.server_timing
     }
 
-    fn check_count(&self) -> Result<(), RuntimeError> {
+    fn check_limits(&self) -> Result<(), RuntimeError> {
         let count = self.steps.as_ref().map_or(0, |steps| steps.load(Ordering::Relaxed));
         if count > MAX_STEPS {
             let reason =
                 format!("the request has more than {MAX_STEPS} steps; use fewer, or graphs that are nested less");
             return Err(RuntimeError::rejected(LOOP_DETECTED, reason));
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(step_error(InferenceError::Deadline));
         }
         Ok(())
     }

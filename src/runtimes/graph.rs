@@ -259,7 +259,7 @@ impl GraphModel {
         if let Some(background) = background {
             run.finish_later(background);
         }
-        run.steps.check_count()?;
+        run.steps.check_limits()?;
         let mut response = answer.map_err(|error| runtime_error(&error))?;
         // The graph reports the timing of its steps itself.
         if let Some(headers) = response.headers.written() {
@@ -386,6 +386,9 @@ async fn answer_stream(
         Err(error) => return one(Err(error)),
     };
     let prepared = graphs::prepare(Arc::clone(&shared.graph), Arc::clone(&run), request).await;
+    if let Err(error) = run.steps.check_limits() {
+        return one(Err(error));
+    }
     let (last, background) = match prepared {
         Prepared::Answered(Execution { answer, background }) => {
             if let Some(background) = background {

@@ -96,12 +96,13 @@ pub trait Steps: fmt::Debug + Send + Sync + 'static {
     /// Returns whether responses report how long their steps took.
     fn reports_timing(&self) -> bool;
 
-    /// Checks that the request has not had more than [`MAX_STEPS`]. A graph that tolerates failures of its steps does not tolerate that.
+    /// Checks that the request has not had more than [`MAX_STEPS`], and that its deadline has not passed. A graph that tolerates failures
+    /// of its steps does not tolerate that: its answer would lack what there was no time for.
     ///
     /// # Errors
     ///
-    /// Fails if it has.
-    fn check_count(&self) -> Result<(), RuntimeError>;
+    /// Fails if the request has had more, or if the deadline has passed.
+    fn check_limits(&self) -> Result<(), RuntimeError>;
 
     /// Returns an empty reservation of the budget of the request.
     fn reservation(&self) -> ByteReservation;

@@ -495,8 +495,8 @@ impl Steps for BatchSteps {
         self.current().reports_timing()
     }
 
-    fn check_count(&self) -> Result<(), RuntimeError> {
-        self.current().check_count()
+    fn check_limits(&self) -> Result<(), RuntimeError> {
+        self.current().check_limits()
     }
 
     fn reservation(&self) -> ByteReservation {
