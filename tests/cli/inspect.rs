@@ -81,6 +81,20 @@ fn inspect_names_the_columns_that_a_pipeline_drops() {
 }
 
 #[test]
+fn inspect_names_the_columns_of_pickled_lightgbm_models() {
+    // The names are only in LightGBM's text, and not an attribute of the wrapper.
+    for version in ["0.24.2", "1.9.1"] {
+        let model = sklearn_golden(&format!("{version}/wrappers/lgbm_frame.pickle"));
+        let folder = Folder::new().file("m.pickle", model);
+        let (_, text, _) = inspect(&folder, &["m.pickle", "--format", "json"]);
+        let found: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["native"], true, "{version}");
+        assert_eq!(found["columns"], serde_json::json!(["one", "two", "three", "four"]), "{version}");
+        assert_eq!(found["unread_columns"], serde_json::json!([]), "{version}");
+    }
+}
+
+#[test]
 fn inspect_examples_are_answered_by_a_server() {
     for (file, source) in [("m.json", "iris-xgboost/model.json"), ("m.txt", "breast-cancer-lightgbm/model.bst")] {
         let answer = answer_to_example(Folder::new().file(file, quickstart(source)), file, "m");

@@ -8,7 +8,7 @@ use std::process::Command;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::support::goldens::framework_models;
+use crate::support::goldens::{framework_models, sklearn_golden};
 use crate::support::{Folder, ServerBuilder, TestServer, repository_path};
 
 const IMPLEMENTATION: &str = "mlserver_mlflow.MLflowRuntime";
@@ -298,9 +298,9 @@ fn mlflow_inspect_prints_the_signature() {
     assert!(python.ends_with(reason), "{python}");
 }
 
-/// Returns what `inspect` says in JSON about a model of the goldens, with its signature or without.
-fn inspected(name: &str, has_signature: bool) -> Value {
-    let folder = native(name);
+/// Returns what `inspect` says in JSON about the model in a folder, with its signature or without.
+#[track_caller]
+fn inspected(folder: &Folder, name: &str, has_signature: bool) -> Value {
     let path = folder.path(&format!("{name}/model"));
     if !has_signature {
         let text = fs::read_to_string(path.join("MLmodel")).unwrap();
@@ -332,18 +332,33 @@ fn mlflow_inspect_lists_the_columns_of_models_without_a_signature() {
         let name = |each: &Value| each.as_str().or_else(|| each["name"].as_str()).unwrap().to_owned();
         found[list].as_array().unwrap().iter().map(name).collect()
     };
-    for model in ["column", "pipeline", "xgboost_booster", "lightgbm_booster", "lightgbm_classifier", "catboost_cities"]
-    {
-        let declared = inspected(model, true);
+    let sklearn = ["column", "pipeline", "lightgbm_classifier"];
+    let skops = ["skops/column", "skops/pipeline", "skops/lightgbm_classifier"];
+    let others = ["xgboost_booster", "xgboost_classifier", "lightgbm_booster", "catboost_cities"];
+    for model in sklearn.into_iter().chain(skops).chain(others) {
+        let declared = inspected(&native(model), model, true);
         // MLflow itself finds the columns of a signature, and needs all of them.
         assert_eq!((&declared["columns"], &declared["unread_columns"]), (&json!([]), &json!([])), "{model}");
         let inputs = names(&declared, "inputs");
         assert!(inputs.len() > 1, "{model} has a signature of columns: {inputs:?}");
-        let found = inspected(model, false);
+        let found = inspected(&native(model), model, false);
         assert_eq!((names(&found, "columns"), &found["unread_columns"]), (inputs, &json!([])), "{model}");
     }
-    let unnamed = inspected("plain", false);
-    assert_eq!((&unnamed["columns"], &unnamed["unread_columns"]), (&json!([]), &json!([])));
+    for model in ["plain", "skops/plain", "xgboost_regressor", "catboost_classes"] {
+        let unnamed = inspected(&native(model), model, false);
+        assert_eq!((&unnamed["columns"], &unnamed["unread_columns"]), (&json!([]), &json!([])), "{model}");
+    }
+}
+
+#[test]
+fn mlflow_inspect_lists_the_columns_that_a_pipeline_drops_without_a_signature() {
+    let pipeline = sklearn_golden("1.5.2/compose/frame_names.joblib");
+    let model = |name: &str| inspected(&native(name).file(&format!("{name}/model/model.pkl"), &pipeline), name, true);
+    let free = model("plain");
+    assert_eq!(free["columns"], json!(["one", "two", "three", "four", "five"]));
+    assert_eq!(free["unread_columns"], json!(["three", "five"]));
+    let declared = model("column");
+    assert_eq!((&declared["columns"], &declared["unread_columns"]), (&json!([]), &json!([])));
 }
 
 const PEOPLE: &str = r#"{"dataframe_split": {"columns": ["city", "age", "height", "member"],
