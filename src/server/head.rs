@@ -60,17 +60,17 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> Result<CheckedHead, HeadE
     if headers.len() > HEADERS {
         return Err(HeadError::Headers { found: headers.len() });
     }
-    let hosts = headers.get_all(HOST).iter().count();
-    if hosts > 1 {
-        return Err(HeadError::Hosts { found: hosts });
-    }
-    let (mut found, mut from_page, mut codings) = (0, false, 0);
+    let (mut found, mut from_page, mut codings, mut hosts) = (0, false, 0, 0);
     for (name, value) in headers {
         found += name.as_str().len() + value.len();
+        hosts += usize::from(*name == HOST);
         from_page |= *name == ORIGIN || *name == SEC_FETCH_SITE;
         if *name == TRANSFER_ENCODING {
             codings += if value.as_bytes().eq_ignore_ascii_case(b"chunked") { 1 } else { 2 };
         }
+    }
+    if hosts > 1 {
+        return Err(HeadError::Hosts { found: hosts });
     }
     if codings > 1 {
         return Err(HeadError::TransferEncoding);

@@ -1,11 +1,11 @@
 //! The priority of a request, from its headers or parameters.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use crate::types::Priority;
 
 /// The header, or gRPC metadata key, in which clients and gateways send the priority.
-const REQUEST_PRIORITY: &str = "request-priority";
+const REQUEST_PRIORITY: HeaderName = HeaderName::from_static("request-priority");
 
 /// How many characters of an invalid value error messages show.
 const MAX_SHOWN: usize = 40;
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn priority_header_is_an_integer() {
         let given = |header: Option<&'static str>| {
-            read(&header.map(|text| (REQUEST_PRIORITY.parse().unwrap(), text.parse().unwrap())).into_iter().collect())
+            read(&header.map(|text| (REQUEST_PRIORITY, text.parse().unwrap())).into_iter().collect())
         };
         assert_eq!(given(None).unwrap(), None);
         assert_eq!(given(Some(" 1 ")).unwrap(), Some(Priority::new(1)));

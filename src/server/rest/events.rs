@@ -17,7 +17,12 @@ const STRUCTURED: &str = "application/cloudevents+json";
 const BATCH: &str = "application/cloudevents-batch";
 const PREFIX: &str = "ce-";
 /// The headers that make a request an event.
-const REQUIRED: [&str; 4] = ["ce-specversion", "ce-id", "ce-source", "ce-type"];
+const REQUIRED: [HeaderName; 4] = [
+    HeaderName::from_static("ce-specversion"),
+    HeaderName::from_static("ce-id"),
+    HeaderName::from_static("ce-source"),
+    HeaderName::from_static("ce-type"),
+];
 /// The attributes that each answer sets itself.
 const OWN: [&str; 5] = ["specversion", "id", "source", "type", "time"];
 
@@ -56,7 +61,7 @@ impl Event {
                 return Err(EventError::Batch { found: essence });
             }
         }
-        if REQUIRED.iter().any(|name| !headers.contains_key(*name)) {
+        if REQUIRED.into_iter().any(|name| !headers.contains_key(name)) {
             return Ok(None);
         }
         let attribute = |(name, value): (&HeaderName, &HeaderValue)| {
