@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tracing::warn;
 
 use super::model_headers::{self, ForwardedHeaders};
+use super::respond::JSON;
 use crate::registry::RegisteredModel;
 use crate::types::{InferenceRequest, InferenceResponse};
 
@@ -87,7 +88,7 @@ impl CloudEvents {
         }
     }
 
-    /// Takes the headers out of a response and adds our own, with room for a content type.
+    /// Takes the headers out of a response and adds our own, with the content type of JSON.
     pub(super) fn take_response_headers(&self, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
         let mut headers = self.response_headers(model, &response.id);
         if let Some(of_model) = response.headers.written() {
@@ -120,24 +121,30 @@ impl CloudEvents {
     /// values are omitted.
     fn add_to_request(&self, headers: &mut HeaderMap, model: &RegisteredModel, id: &str) {
         headers.extend(self.common("io.seldon.serving.inference.request", model));
-        add_id(headers, id);
+        if let Some(id) = id_value(id) {
+            headers.insert(ID, id.clone());
+            headers.insert(REQUEST_ID, id);
+        }
     }
 
-    /// Returns our headers of a response, with room for its content type.
+    /// Returns our headers of a response, with the content type of JSON.
     fn response_headers(&self, model: &RegisteredModel, id: &str) -> HeaderMap {
         let common = || {
             let mut headers = self.common("io.seldon.serving.inference.response", model);
-            // Reserve entries for the headers that differ, so that a copy of the map need not grow.
-            for name in [ID, REQUEST_ID, CONTENT_TYPE] {
+            headers.insert(CONTENT_TYPE, JSON);
+            // The ids are in the map already, so that a copy of it need not grow.
+            for name in [ID, REQUEST_ID] {
                 headers.insert(name, HeaderValue::from_static(""));
             }
             headers
         };
         let mut headers = model.response_headers.get_or_init(common).clone();
-        headers.remove(CONTENT_TYPE);
-        if !add_id(&mut headers, id) {
-            headers.remove(ID);
-            headers.remove(REQUEST_ID);
+        let id = id_value(id);
+        for name in [ID, REQUEST_ID] {
+            match (&id, headers.get_mut(&name)) {
+                (Some(id), Some(value)) => value.clone_from(id),
+                _ => drop(headers.remove(name)),
+            }
         }
         headers
     }
@@ -170,12 +177,9 @@ impl CloudEvents {
     }
 }
 
-/// Adds the id and returns true, if it is a valid header value.
-fn add_id(headers: &mut HeaderMap, id: &str) -> bool {
-    let Some(id) = value(id).filter(|id| !id.is_empty() && id.len() <= MAX_ID) else { return false };
-    headers.insert(ID, id.clone());
-    headers.insert(REQUEST_ID, id);
-    true
+/// Returns an id as the value of a header, if it is a valid one.
+fn id_value(id: &str) -> Option<HeaderValue> {
+    value(id).filter(|id| !id.is_empty() && id.len() <= MAX_ID)
 }
 
 fn value(text: &str) -> Option<HeaderValue> {
@@ -213,6 +217,7 @@ mod tests {
             ("ce-source", "io.seldon.serving.deployment.mlserver"),
             ("ce-specversion", "0.3"),
             ("ce-type", "io.seldon.serving.inference.response"),
+            ("content-type", "application/json"),
         ];
         let events = CloudEvents::new("mlserver");
         let headers = events.response_headers(&model(), "my-id");
@@ -223,7 +228,7 @@ mod tests {
         events.add_to_request(&mut headers, &model(), "my-id");
         assert_eq!(headers[ID], "my-id");
         assert_eq!(headers[TYPE], "io.seldon.serving.inference.request");
-        assert_eq!(headers.len(), expected.len() + 1);
+        assert_eq!(headers.len(), expected.len(), "no content type, but `x-other`");
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl http_body::Body for ResponseBody {
     }
 }
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Creates a response with a status and no body.
 pub(super) fn empty(status: StatusCode) -> Response {

@@ -107,6 +107,7 @@ pub(super) fn set_request_headers(
 pub(super) fn trailers(app: &App, response: &mut InferenceResponse, model: &RegisteredModel) -> HeaderMap {
     let sets_headers = !response.headers.is_empty();
     let mut trailers = app.cloud_events.take_response_headers(response, model);
+    trailers.remove(CONTENT_TYPE);
     if sets_headers {
         model_headers::remove_matching(&mut trailers, |name| name.starts_with("grpc-"));
     }

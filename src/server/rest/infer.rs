@@ -46,9 +46,12 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
         let request_bytes = call.admission.reservation.bytes();
         let mut response = app.inference.infer(&target, request, call.admission).await?;
 
+        let sets_headers = !response.headers.is_empty();
         let mut headers = app.cloud_events.take_response_headers(&mut response, &target.model);
-        // If the model sets it, it describes another body.
-        headers.remove(JSON_LENGTH);
+        if sets_headers {
+            // It would describe another body.
+            headers.remove(JSON_LENGTH);
+        }
         let size = encoding_work(&response, &binary_outputs);
         if size >= LONG_WORK {
             let memory = text_memory(&response, &binary_outputs);
@@ -68,7 +71,7 @@ fn infer(mut call: Call<'_>) -> Handled<'_> {
         // Binary outputs may be slices of the request.
         call.admission.reservation.resize(if binary.is_empty() { bytes } else { bytes.max(request_bytes) })?;
         let response = if binary.is_empty() {
-            respond::json_text(StatusCode::OK, headers, json)
+            respond::response(StatusCode::OK, headers, json.into())
         } else {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
             headers.insert(JSON_LENGTH, HeaderValue::from(json.len()));
