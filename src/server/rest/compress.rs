@@ -33,11 +33,13 @@ pub(super) fn negotiate(headers: &mut HeaderMap, request: &HeaderMap) -> bool {
     accepted
 }
 
-/// Compresses a response if it is long enough and the client accepts gzip.
+/// Reports whether a response is long enough to be compressed.
+pub(super) fn is_long(response: &Response) -> bool {
+    response.body().len() >= COMPRESSED_FROM && !response.headers().contains_key(CONTENT_ENCODING)
+}
+
+/// Compresses a long response if the client accepts gzip.
 pub(super) async fn compress(response: Response, request: &HeaderMap, compute: &ComputePool) -> Response {
-    if response.body().len() < COMPRESSED_FROM || response.headers().contains_key(CONTENT_ENCODING) {
-        return response;
-    }
     let (mut parts, body) = response.into_parts();
     parts.headers.append(VARY, VARIES);
     if !accepts_gzip(request) {

@@ -440,8 +440,9 @@ impl App {
             Ok(Answer::Complete(response)) => response,
             Err(error) => error.response(errors, self.options.overload_as_429),
         };
-        let response = if self.options.gzip {
-            compress::compress(response, &parts.headers, &self.compute).await
+        let response = if self.options.gzip && compress::is_long(&response) {
+            // Boxed, because most responses are short, and are not moved then.
+            Box::pin(compress::compress(response, &parts.headers, &self.compute)).await
         } else {
             response
         };
