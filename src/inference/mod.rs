@@ -336,7 +336,7 @@ impl Inference {
         }
         let idle = IdleTimer::new(self.stream_idle_timeout());
         let requests = idle.note_requests(requests);
-        let origin = StepOrigin { deadline: target.deadline, is_stream: true, ..StepOrigin::default() };
+        let origin = || StepOrigin { deadline: target.deadline, is_stream: true, ..StepOrigin::default() };
         let steps = self.steps(target, runtime.as_ref(), &mut admission, origin);
         let responses = Arc::clone(runtime).predict_stream(requests, Arc::new(StreamProgress(steps)));
         let source = StreamSource::new(responses, admission, slot);
@@ -404,8 +404,8 @@ impl Inference {
             self.slots.admit(admission)?;
             let entry =
                 QueueEntry { bytes: call.body.len(), priority: Priority::default(), trace: None, counted: false };
-            let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
-            let origin = StepOrigin { headers: Some(&call.headers), deadline, ..StepOrigin::default() };
+            let (headers, deadline) = (Some(&call.headers), target.deadline_now());
+            let origin = || StepOrigin { headers, deadline, ..StepOrigin::default() };
             let steps = self.steps(target, runtime.as_ref(), admission, origin);
             let scope = steps.clone();
             let work = |call, progress| -> BoxFuture<'_, _> {
@@ -456,8 +456,7 @@ impl Inference {
                 Box::pin(self.find_or_predict(cache, target, runtime, request, admission)).await?
             }
             _ => {
-                let deadline = target.deadline(Instant::now()).map(|(deadline, _)| deadline);
-                let origin = StepOrigin { deadline, ..StepOrigin::of(&request) };
+                let origin = || StepOrigin { deadline: target.deadline_now(), ..StepOrigin::of(&request) };
                 let steps = self.steps(target, runtime.as_ref(), admission, origin);
                 let work = |request, progress| runtime.predict(request, progress);
                 queued::run(target, entry, admission, steps, request, |request| Asked::Request(request), work).await?
@@ -479,7 +478,7 @@ impl Inference {
         let (runtime, owned_target) = (Arc::clone(runtime), target.clone());
         // The computation may outlive this caller, and so holds the bytes of its response itself.
         let mut own = admission.nested();
-        let steps = self.steps(target, runtime.as_ref(), &mut own, StepOrigin::of(&request));
+        let steps = self.steps(target, runtime.as_ref(), &mut own, || StepOrigin::of(&request));
         let timing = Arc::new(OnceLock::new());
         let predicted = Arc::clone(&timing);
         let work = |request: InferenceRequest| async move {
@@ -499,15 +498,15 @@ impl Inference {
     }
 
     /// Returns what answers the steps of a request. `None` for models without steps.
-    fn steps(
+    fn steps<'o>(
         &self,
         target: &ModelTarget,
         runtime: &dyn Runtime,
         admission: &mut Admission,
-        origin: StepOrigin<'_>,
+        origin: impl FnOnce() -> StepOrigin<'o>,
     ) -> Option<Arc<StepScope>> {
         let description = runtime.description();
         let has_steps = description.has_remote_steps || !description.steps.is_empty();
-        has_steps.then(|| StepScope::new(self, target, admission, origin))
+        has_steps.then(|| StepScope::new(self, target, admission, origin()))
     }
 }

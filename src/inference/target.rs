@@ -42,6 +42,11 @@ impl ModelTarget {
         by_setting.into_iter().chain(by_client).min_by_key(|(deadline, _)| *deadline)
     }
 
+    /// Returns the deadline of what begins now.
+    pub(super) fn deadline_now(&self) -> Option<Instant> {
+        self.deadline(Instant::now()).map(|(deadline, _)| deadline)
+    }
+
     /// Records how long a client waited for the first piece of a response that is sent while it is made.
     pub fn record_first_chunk(&self, waited: Duration) {
         self.model.metrics(self.with_version).record_first_chunk(waited);
