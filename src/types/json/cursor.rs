@@ -194,8 +194,59 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns the number of bytes before the first quote, backslash or control character of a string.
+/// Returns the number of bytes before the first that JSON escapes in a string: a quote, a backslash or a control character.
 #[inline]
-fn plain_length(text: &[u8]) -> Option<usize> {
-    text.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20)
+pub(super) fn plain_length(text: &[u8]) -> Option<usize> {
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let ends = string_ends(u64::from_le_bytes(*word));
+        if ends != 0 {
+            return Some(8 * index + (ends.trailing_zeros() / 8) as usize);
+        }
+    }
+    let is_end = |&byte: &u8| byte == b'"' || byte == b'\\' || byte < 0x20;
+    Some(8 * words.len() + rest.iter().position(is_end)?)
+}
+
+/// Sets the highest bit of the first of eight bytes that is a quote, a backslash or a control character. Of the bytes after it, that of
+/// some others may be set, too.
+const fn string_ends(bytes: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const HIGHEST: u64 = 0x80 * EACH;
+    const fn is_less(bytes: u64, limit: u64) -> u64 {
+        bytes.wrapping_sub(limit * EACH) & !bytes
+    }
+    let quote = bytes ^ (b'"' as u64 * EACH);
+    let backslash = bytes ^ (b'\\' as u64 * EACH);
+    (is_less(bytes, 0x20) | is_less(quote, 1) | is_less(backslash, 1)) & HIGHEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn plain_length_is_that_of_a_comparison_of_each_byte(text in vec(prop_oneof![Just(b'a'), any::<u8>()], 0..40)) {
+            let found = text.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20);
+            prop_assert_eq!(plain_length(&text), found);
+        }
+    }
+
+    #[test]
+    fn plain_length_finds_every_byte_at_every_position() {
+        for byte in 0..=u8::MAX {
+            for position in 0..17 {
+                // The neighbors differ by one, or have the highest bit.
+                for other in [b'a', b'!', b'#', b'[', b']', b' ', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                    let mut text = [other; 17];
+                    text[position] = byte;
+                    let ends = byte == b'"' || byte == b'\\' || byte < 0x20;
+                    assert_eq!(plain_length(&text), ends.then_some(position), "{byte} at {position} among {other}");
+                }
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use super::binary::BinaryOutputs;
 use super::v1::{common_rows, v1_shape, write_member_name};
 use super::writer::{
     NonFinite, WriteError, find_non_finite, is_irregular, sent_data, write_numbers, write_response_head,
-    write_tensor_head, write_value,
+    write_tensor_head, write_text,
 };
 use crate::types::{InferenceResponse, Tensor, TensorData};
 
@@ -394,7 +394,7 @@ fn write_element(
             end -= 1;
         }
         let quoted_from = text.len();
-        write_value(text, std::str::from_utf8(&element[start..end]).ok()?);
+        write_text(text, std::str::from_utf8(&element[start..end]).ok()?);
         text.pop();
         text.remove(quoted_from);
     }

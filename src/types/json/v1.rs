@@ -17,7 +17,7 @@ use super::limits::JsonLimits;
 use super::number::{self, PlainInteger};
 use super::reader::{read_data, read_fixed};
 use super::v1_tables::{self, Table};
-use super::writer::{write_numbers, write_value};
+use super::writer::{write_numbers, write_text};
 use super::{IrregularData, NonFinite, ReadError, WriteError};
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData, TensorMetadata,
@@ -509,7 +509,7 @@ pub fn write_v1_explanations(
     text.extend_from_slice(b",\"feature_names\":");
     match feature_names {
         Some(names) => write_list(&mut text, names.len(), |text, index| {
-            write_value(text, &names[index]);
+            write_text(text, &names[index]);
             Ok(())
         })?,
         None => text.extend_from_slice(b"null"),
@@ -576,7 +576,7 @@ pub(super) fn write_member_name(text: &mut Vec<u8>, index: usize, output: &Tenso
     if index > 0 {
         text.push(b',');
     }
-    write_value(text, &output.name);
+    write_text(text, &output.name);
     text.push(b':');
 }
 
@@ -638,7 +638,7 @@ impl OutputWriter<'_> {
                         text.push(b',');
                     }
                     if let Ok(element) = std::str::from_utf8(element) {
-                        write_value(text, element);
+                        write_text(text, element);
                     } else {
                         text.extend_from_slice(b"{\"b64\":\"");
                         text.extend_from_slice(BASE64.encode(element).as_bytes());

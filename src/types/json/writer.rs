@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use super::binary::{self, BinaryOutputs};
+use super::cursor::plain_length;
 use super::float::{self, Float};
 use crate::types::{
     BytesElements, Datatype, InferenceRequest, InferenceResponse, Parameters, Tensor, TensorData, TensorError,
@@ -99,13 +100,13 @@ pub fn write_response(response: &InferenceResponse, options: &WriteOptions) -> R
 #[inline]
 pub(super) fn write_response_head(text: &mut Vec<u8>, response: &InferenceResponse) {
     text.extend_from_slice(b"{\"model_name\":");
-    write_value(text, &response.model_name);
+    write_text(text, &response.model_name);
     if let Some(version) = &response.model_version {
         text.extend_from_slice(b",\"model_version\":");
-        write_value(text, version);
+        write_text(text, version);
     }
     text.extend_from_slice(b",\"id\":");
-    write_value(text, &response.id);
+    write_text(text, &response.id);
     text.extend_from_slice(b",\"parameters\":");
     write_parameters(text, &response.parameters, None);
     text.extend_from_slice(b",\"outputs\":[");
@@ -122,7 +123,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
     let mut text = Vec::with_capacity(128 + 128 * request.inputs.len() + size);
     let mut parts = Vec::new();
     text.extend_from_slice(b"{\"id\":");
-    write_value(&mut text, &request.id);
+    write_text(&mut text, &request.id);
     if binary || !request.parameters.is_absent() {
         text.extend_from_slice(b",\"parameters\":");
         write_parameters(&mut text, &request.parameters, None);
@@ -131,7 +132,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
             text.pop();
             let separator: &[u8] = if text.ends_with(b"{") { b"" } else { b"," };
             text.extend_from_slice(separator);
-            write_value(&mut text, binary::OUTPUTS);
+            write_text(&mut text, binary::OUTPUTS);
             text.extend_from_slice(b":true}");
         }
     }
@@ -157,7 +158,7 @@ pub fn write_request(request: &InferenceRequest, binary: bool) -> Result<JsonBod
         text.extend_from_slice(b",\"outputs\":[");
         separated(&mut text, &request.outputs, |text, output| {
             text.extend_from_slice(b"{\"name\":");
-            write_value(text, &output.name);
+            write_text(text, &output.name);
             if !output.parameters.is_absent() {
                 text.extend_from_slice(b",\"parameters\":");
                 write_parameters(text, &output.parameters, None);
@@ -244,7 +245,7 @@ pub(super) const fn is_irregular(tensor: &Tensor) -> bool {
 /// Writes everything of a tensor but its data, and leaves the object open. `binary_size` is the size of binary data.
 pub(super) fn write_tensor_head(text: &mut Vec<u8>, tensor: &Tensor, binary_size: Option<usize>) {
     text.extend_from_slice(b"{\"name\":");
-    write_value(text, &tensor.name);
+    write_text(text, &tensor.name);
     text.extend_from_slice(b",\"shape\":[");
     let mut digits = itoa::Buffer::new();
     if let Some(shape) =
@@ -447,7 +448,7 @@ fn write_bytes(
         }
         let element =
             std::str::from_utf8(element).map_err(|_| WriteError::NotUtf8 { output: output.to_owned(), index })?;
-        write_value(text, element);
+        write_text(text, element);
     }
     Ok(())
 }
@@ -458,17 +459,17 @@ fn write_parameters(text: &mut Vec<u8>, parameters: &Parameters, binary_size: Op
     text.push(b'{');
     if let Some(content_type) = parameters.content_type() {
         text.extend_from_slice(b"\"content_type\":");
-        write_value(text, content_type);
+        write_text(text, content_type);
         text.push(b',');
     }
     for (key, value) in parameters.others.iter().filter(|(key, value)| !value.is_null() && *key != binary::SIZE) {
-        write_value(text, key);
+        write_text(text, key);
         text.push(b':');
         write_value(text, value);
         text.push(b',');
     }
     if let Some(size) = binary_size {
-        write_value(text, binary::SIZE);
+        write_text(text, binary::SIZE);
         text.push(b':');
         write_value(text, &size);
         text.push(b',');
@@ -493,6 +494,17 @@ fn separated<I: IntoIterator>(text: &mut Vec<u8>, items: I, mut write: impl FnMu
     }
 }
 
+/// Writes a string. Most have nothing to escape.
+pub(super) fn write_text(text: &mut Vec<u8>, value: &str) {
+    if plain_length(value.as_bytes()).is_some() {
+        return write_value(text, value);
+    }
+    text.reserve(value.len() + 2);
+    text.push(b'"');
+    text.extend_from_slice(value.as_bytes());
+    text.push(b'"');
+}
+
 pub(super) fn write_value<T: Serialize + ?Sized>(text: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(text, value).expect("strings and JSON values always serialize into memory");
 }
@@ -512,6 +524,15 @@ mod tests {
         let JsonBody { json, binary } = write_response(response, &WriteOptions::default()).unwrap();
         assert!(binary.is_empty());
         String::from_utf8(json).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn text_is_written_as_by_serde_json(value in "([a-z]|\\PC|[\"\\\\\x00-\x1f\x7f]){0,30}") {
+            let mut text = Vec::new();
+            write_text(&mut text, &value);
+            prop_assert_eq!(String::from_utf8(text).unwrap(), serde_json::to_string(&value).unwrap());
+        }
     }
 
     #[test]
