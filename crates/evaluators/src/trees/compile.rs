@@ -151,7 +151,7 @@ impl<T: Scalar> Compiler<T> {
     /// Packs the trees into a forest.
     pub(super) fn finish(self) -> Forest<T> {
         let planes = Planes::new(self.trees.iter().map(|tree| self.shape(tree)));
-        let groups = self.trees.chunks(Forest::<T>::LANES).map(group).collect();
+        let groups: Vec<TreeGroup> = self.trees.chunks(Forest::<T>::LANES).map(group).collect();
         let categories =
             (!self.sets.is_empty()).then_some(Categories { set_of: self.set_of, sets: self.sets, words: self.words });
         let linear = (!self.leaves.is_empty()).then_some(LinearLeaves {
@@ -164,6 +164,7 @@ impl<T: Scalar> Compiler<T> {
             values: self.values,
             width: self.width,
             outputs: self.outputs,
+            row_cost: Forest::<T>::estimate_row(&groups, self.columns.len()),
             groups,
             columns: self.columns,
             planes,

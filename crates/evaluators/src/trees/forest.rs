@@ -143,6 +143,8 @@ pub(super) struct Forest<T> {
     pub(super) width: usize,
     pub(super) outputs: usize,
     pub(super) groups: Vec<TreeGroup>,
+    /// Estimated nanoseconds for a row alone.
+    pub(super) row_cost: usize,
     pub(super) columns: Vec<ForestColumn<T>>,
     /// The same trees in the form for many rows, if they fit it.
     pub(super) planes: Option<Planes<T>>,
@@ -185,15 +187,15 @@ impl<T: Scalar> Forest<T> {
 
     /// Estimates how many nanoseconds this many rows take.
     pub(super) fn cost(&self, rows: usize) -> usize {
-        let walk = self.row_cost().saturating_mul(rows);
+        let walk = self.row_cost.saturating_mul(rows);
         let blocks = self.planes.as_ref().map_or(usize::MAX, |planes| planes.cost.saturating_mul(rows.div_ceil(ROWS)));
         walk.min(blocks)
     }
 
-    /// Estimates how many nanoseconds one row takes.
-    fn row_cost(&self) -> usize {
+    /// Estimates how many nanoseconds a row of this many columns takes.
+    pub(super) fn estimate_row(groups: &[TreeGroup], columns: usize) -> usize {
         let steps = |group: &TreeGroup| group.deep * group.trees * if group.categorical { CATEGORICAL } else { 1 };
-        self.groups.iter().map(steps).sum::<usize>() + self.columns.len()
+        groups.iter().map(steps).sum::<usize>() + columns
     }
 
     fn add_rows<I: NodeIndex, S: Copy, F: Fn(S) -> T>(
@@ -214,7 +216,6 @@ impl<T: Scalar> Forest<T> {
         // A row has at least one column, because a leaf reads one too.
         let columns = self.columns.len().max(1);
         let rows = input.values.len() / features;
-        let row_cost = self.row_cost();
         let mut scratch = Scratch::default();
         let mut block = vec![T::NAN; columns * ROWS.min(rows)];
         let blocks = input.values.chunks(ROWS * features).zip(sums.chunks_mut(ROWS * self.outputs));
@@ -227,7 +228,7 @@ impl<T: Scalar> Forest<T> {
             }
             let rows = block.chunks_exact(columns);
             let count = sums.len() / self.outputs;
-            if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < row_cost * count) {
+            if let Some(planes) = self.planes.as_ref().filter(|planes| planes.cost < self.row_cost * count) {
                 planes.add(&block[..count * columns], columns, sums, self.outputs, &mut scratch);
             } else if count == 1 {
                 for (row, sums) in rows.zip(sums.chunks_exact_mut(self.outputs)) {
@@ -354,6 +355,11 @@ impl<T: Scalar> Forest<T> {
                 for (sum, value) in sums.iter_mut().zip(values) {
                     *sum += *value;
                 }
+            }
+        } else if group.trees == LANES {
+            // Unrolled, because the number is known.
+            for (slot, output) in slots.iter().zip(&group.outputs) {
+                sums[*output as usize] += self.values[*slot];
             }
         } else {
             for (slot, output) in arrived {
