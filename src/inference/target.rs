@@ -42,7 +42,7 @@ impl ModelTarget {
         by_setting.into_iter().chain(by_client).min_by_key(|(deadline, _)| *deadline)
     }
 
-    /// Returns the deadline of what begins now.
+    /// Returns the deadline of work that begins now.
     pub(super) fn deadline_now(&self) -> Option<Instant> {
         self.deadline(Instant::now()).map(|(deadline, _)| deadline)
     }

@@ -33,7 +33,7 @@ pub(super) fn negotiate(headers: &mut HeaderMap, request: &HeaderMap) -> bool {
     accepted
 }
 
-/// Reports whether a response is long enough to be compressed.
+/// Reports whether a response is long enough to be compressed, and has no encoding yet.
 pub(super) fn is_long(response: &Response) -> bool {
     response.body().len() >= COMPRESSED_FROM && !response.headers().contains_key(CONTENT_ENCODING)
 }
